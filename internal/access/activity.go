@@ -10,26 +10,26 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Refusal is why the service refused telemetry or the key of a source. The set is fixed, so a
-// sender cannot cause new counters or labels.
+// Refusal is why telemetry or a source's key was refused. The set is fixed, so a sender cannot
+// cause new labels.
 type Refusal uint8
 
-// A sample is refused for a reason from Malformed to Empty; one that is refused before it is parsed
-// counts as one sample. A key is refused for a reason from KeyExpired on.
+// Samples are refused for reasons up to Empty; what is not parsed counts as one sample. Keys are
+// refused for those from KeyExpired on.
 const (
-	Malformed Refusal = iota // not one JSON object
-	Truncated                // JSON that ends early
-	Duplicate                // a name twice in one object
-	WrongType                // also a value, from a strict source
+	Malformed Refusal = iota
+	Truncated
+	Duplicate
+	WrongType // also a value, from a strict source
 	BadVID
-	OtherVID // the vid in the sample differs from the one in the topic
+	OtherVID // not that of the topic
 	BadTime
 	FutureTime
 	NoSignals
-	Impossible   // from a strict source: no sensor can measure it
-	NotAvailable // from a strict source: it means that there is no value
-	NotAllowed   // not in the source's grant
-	OverLimit    // too large, too many, too deep
+	Impossible // from a strict source: no sensor can measure it
+	NotAvailable
+	NotAllowed // not in the source's grant
+	OverLimit  // too large, too many, too deep
 	WasForgotten
 	BadTopic      // MQTT: not vehicles/VID/telemetry
 	BadQoS        // MQTT: QoS 2
@@ -37,7 +37,7 @@ const (
 	UnknownSignal // from a strict source
 	NotStored     // the sample itself is valid
 	NoRoom        // the memory quota of the node or of the source is used up
-	TooSlow       // the body or packet came too slowly
+	TooSlow
 	OverRate
 	Backlog     // too many samples are not folded yet
 	ContentType // HTTP, or Content-Encoding
@@ -48,7 +48,7 @@ const (
 	KeyExpired
 	KeyRevoked
 	KeyReplaced
-	WrongKey // MQTT: the password for the source's name is not its key
+	WrongKey // a wrong password for the source's name
 
 	Refusals = iota
 )
@@ -64,12 +64,12 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity is what one node has noted about a source since the node started.
+// SourceActivity is what a node has noted since it started.
 type SourceActivity struct {
-	LastSeen    time.Time      // in whole seconds; zero: never
-	LastRefused time.Time      // in whole seconds; zero: never
-	Reason      Refusal        // of the last refusal
-	Text        string         // in words; at most MaxRefusalText bytes
+	LastSeen    time.Time // in whole seconds; zero: never
+	LastRefused time.Time // in whole seconds; zero: never
+	Reason      Refusal   // of the last refusal
+	Text        string
 	Noted       []NotedRefusal // newest first; at most MaxNoted
 
 	SampleCounts
@@ -88,10 +88,9 @@ type NotedRefusal struct {
 	Text   string
 }
 
-// MaxNoted is how many refusals of each source a node keeps.
+// MaxNoted refusals of each source are kept.
 const MaxNoted = 20
 
-// SampleCounts counts samples of a source, and signals and values that are not used.
 type SampleCounts struct {
 	Accepted int64
 	Late     int64 // accepted, but older than what is known of their vehicle
@@ -99,11 +98,10 @@ type SampleCounts struct {
 	Unused   int64 // values of other signals, in accepted samples
 }
 
-// MaxRefusalText is in bytes. A longer text is cut.
+// bytes; a longer text is cut
 const MaxRefusalText = 200
 
-// update calls change under mu, and creates the activity: a token, which has the same type, needs
-// no memory for one.
+// update calls change under mu. Tokens, which share the type, have no activity.
 func (u *usage) update(change func(*SourceActivity)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -122,7 +120,6 @@ func (u *usage) CountSamples(c SampleCounts) {
 	})
 }
 
-// CompareSpeeds returns the factor between speeds and positions; first if it was found now.
 func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Finding, first bool) {
 	u.update(func(a *SourceActivity) {
 		first = a.Speeds.Add(samples)
@@ -131,8 +128,7 @@ func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Findin
 	return found, first
 }
 
-// WrongSpeeds counts the sources whose speeds differ from their positions by a factor that the unit
-// explains, or by another one if unit is empty.
+// WrongSpeeds counts sources by the unit that explains their factor; "" is any other factor.
 func (t *Sources) WrongSpeeds(unit string) (n int) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -146,13 +142,11 @@ func (t *Sources) WrongSpeeds(unit string) (n int) {
 	return n
 }
 
-// Claims maps vids to the names of their senders, both as hashes.
 type Claims map[Hash]Hash
 
 const maxClaims = 1 << 20
 
-// Claim reports whether name is the first that became this vid. After maxClaims vids, it begins
-// again.
+// Claim reports whether name is the first for this vid. After maxClaims vids, it begins again.
 func (c *Claims) Claim(id vehicle.ID, name string) bool {
 	if *c == nil || len(*c) >= maxClaims {
 		*c = make(Claims)
@@ -165,21 +159,19 @@ func (c *Claims) Claim(id vehicle.ID, name string) bool {
 	return true
 }
 
-// Claim is [Claims.Claim], since the node started.
 func (u *usage) Claim(id vehicle.ID, name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.claimed.Claim(id, name)
 }
 
-// CountRefused counts n samples, or n uses of the key.
 func (u *usage) CountRefused(r Refusal, n int) {
 	u.update(func(a *SourceActivity) { a.Refused[r] += int64(n) })
 }
 
-// NoteRefused keeps the newest [MaxNoted] refusals. text must be safe to show: without a vehicle, a
-// key or a value. Strangers can cause [WrongKey], so it must hide no other reason: it is not noted
-// within strangersWait of another one, and it replaces its like.
+// NoteRefused takes a text that is safe to show: without a vehicle, a key or a value. Strangers
+// cause [WrongKey], so it is not noted within strangersWait of another reason, and replaces its
+// like.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -202,8 +194,7 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 
 const logInterval = time.Minute
 
-// Unlogged returns the last refusal and the number of others since it last returned true, which it
-// does at most once a minute.
+// Unlogged is due at most once a minute.
 func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool) {
 	u.update(func(a *SourceActivity) {
 		if due = a.unlogged > 0 && now.Sub(a.logged) >= logInterval; due {
@@ -214,7 +205,6 @@ func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool
 	return last, others, due
 }
 
-// A stranger causes [WrongKey] by a login with the source's name and a wrong password.
 const strangersWait = 10 * time.Minute
 
 func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
@@ -222,10 +212,9 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.NoteRefused(r, text, now)
 }
 
-// KeyRefused begins the text of an answer to a source whose key is refused. The reason follows.
+// KeyRefused is followed by the reason.
 const KeyRefused = "the source key is refused: "
 
-// note records a use of the source's key; err is nil if it was accepted.
 func (u *usage) note(err error, now time.Time) {
 	if err == nil {
 		if at := now.Unix(); u.lastUsed.Load() != at { // at most one write a second

@@ -11,12 +11,12 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// Credential is the record of a token, a source or an operator, with the hash of its secret only.
+// Credential is the record of a token, a source or an operator.
 type Credential struct {
 	Kind Kind
-	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
+	Name string // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
 	Hash Hash
-	// Earlier has replaced secrets, oldest first: the valid ones, and the last few that have ended.
+	// Earlier is oldest first: the valid ones, and the last few that have ended.
 	Earlier  []Earlier
 	Vehicles Vehicles // empty for an operator
 	Created  time.Time
@@ -30,21 +30,20 @@ type Credential struct {
 	Developer  string
 	Operations Operations
 
-	// Of sources. If Strict, a sample with an unknown signal is refused.
+	// Of sources; Strict refuses samples with an unknown signal.
 	Strict   bool
 	OnChange OnChange
 	Format   *format.Format // if nil, the service's own
-	// TrustedCrowd is true for a source of all vehicles if nil.
+	// nil: true for a source of all vehicles
 	TrustedCrowd *bool
-	// Number stands for a source's name in the telemetry log. It belongs to the name for good, even
-	// after the source was removed.
+	// Number stands for a source's name in the telemetry log, for good.
 	Number uint32
 
 	ReadOnly bool // of operators
 }
 
-// Limit returns the Rate or, for a source with named vehicles and the zero Rate, 10/s for each
-// vehicle with bursts of 36,000 samples.
+// Limit is the Rate or, for a source with named vehicles and the zero Rate, 10/s for each and
+// 36,000 at once.
 func (c *Credential) Limit() Rate {
 	if c.hasDefaultRate() {
 		return Rate{defaultBurst, max(defaultBurst*defaultEach/time.Duration(max(1, c.Vehicles.Len())), defaultBurst)}
@@ -64,7 +63,7 @@ func (c *Credential) RateText() string {
 	return c.Rate.String()
 }
 
-// Earlier is a replaced secret, valid until Until so that its holder has time to change.
+// Earlier is a replaced secret, valid until Until.
 type Earlier struct {
 	Hash  Hash
 	Until time.Time
@@ -73,21 +72,20 @@ type Earlier struct {
 const (
 	DefaultOverlap = 24 * time.Hour
 	MaxOverlap     = 90 * 24 * time.Hour
-	// maxEarlier is the number of replaced secrets that may be valid at the same time.
+	// maxEarlier replaced secrets may be valid at the same time.
 	maxEarlier = 8
-	// maxEnded is the number of ended secrets that are kept, to be refused with [ErrReplaced].
+	// maxEnded secrets are kept, to be refused with [ErrReplaced].
 	maxEnded = 8
-	// maxSkew is the largest expected difference between the clocks of two nodes.
+	// maxSkew is between the clocks of two nodes.
 	maxSkew = time.Hour
 )
 
-// Policy has the rules for one kind of credential, and the words for it.
 type Policy struct {
 	Noun       string
 	Begin, End string // verbs
-	Listed     bool   // an ended one stays listed, and its name is never reused
-	Overlap    bool   // a replaced secret may stay valid for a while
-	AdminOnly  bool   // changes need the admin key
+	Listed     bool   // its name is never reused
+	Overlap    bool
+	AdminOnly  bool // changes need the admin key
 }
 
 var policies = map[Kind]Policy{
@@ -97,18 +95,16 @@ var policies = map[Kind]Policy{
 	OperatorKind: {Noun: "operator", Begin: "add", End: "remove", AdminOnly: true},
 }
 
-// Policy returns the zero Policy for a kind that no credential has, such as [AdminKind].
 func (k Kind) Policy() Policy { return policies[k] }
 
 const DefaultTokenLife = 90 * 24 * time.Hour
 
-// Request has the parameters of a new credential, named as in [Credential].
 type Request struct {
 	Kind       Kind
 	Name       string // a token gets an ID
 	Developer  string
 	Operations Operations
-	Vehicles   Vehicles // a sandbox token always covers the reserved vehicles
+	Vehicles   Vehicles // of a sandbox token, always the reserved ones
 	Rate       Rate
 	Expires    time.Time
 	Strict     bool
@@ -121,7 +117,7 @@ type Request struct {
 
 const tokenID = "cstid"
 
-// New returns the credential and its secret, which is shown once and not kept.
+// New returns the credential and its secret, which is not kept.
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Expires: r.Expires,
@@ -156,7 +152,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 
 var errSourceWithoutVehicles = errors.New("a source needs vehicles: all, or a list")
 
-// Change has the new values of a token or a source. A nil field leaves the value as it is.
+// A nil field of Change leaves the value as it is.
 type Change struct {
 	Vehicles *Vehicles
 	Rate     *Rate
@@ -168,8 +164,8 @@ type Change struct {
 	TrustedCrowd *bool
 }
 
-// Change makes an expired credential valid again if the expiry is later, but changes no revoked or
-// removed one ([ErrRevoked]). After another error, c must be discarded.
+// Change revives an expired credential if the expiry is later, but not a revoked one
+// ([ErrRevoked]). After another error, c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -210,8 +206,8 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// MaxNamed is the number of vehicles that a token or a source names at most, so that its record
-// stays small. Those of earlier versions may name more, but no further ones.
+// MaxNamed keeps records small. Those of earlier versions may name more vehicles, but no further
+// ones.
 const MaxNamed = 10_000
 
 func (c *Credential) SetVehicles(v Vehicles) error {
@@ -224,8 +220,8 @@ func (c *Credential) SetVehicles(v Vehicles) error {
 	return nil
 }
 
-// Crowd reports whether each car of this source is a voice on roads. Otherwise, all its cars are
-// one voice, because its holder may have invented them.
+// Crowd: each car of this source is a voice on roads; otherwise all are one, because the holder may
+// invent them.
 func (c *Credential) Crowd() bool {
 	if c.TrustedCrowd != nil {
 		return *c.TrustedCrowd
@@ -239,8 +235,8 @@ func (c *Credential) setRate(r Rate) {
 	}
 }
 
-// Check returns an error for a value that this service never stores. It accepts an empty list of
-// vehicles, because the last of them may have been forgotten.
+// Check refuses what this service never stores. A list of vehicles may be empty, because the last
+// one may have been forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -293,18 +289,15 @@ var (
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
-	// ErrIsToken: an access token was used as a source's key.
-	ErrIsToken = errors.New("it is an access token, which is for queries: " +
+	ErrIsToken  = errors.New("it is an access token, which is for queries: " +
 		"telemetry takes a source's key, which begins with " + string(SourceKind))
-	// ErrUnread: the secret is unknown to this node, but may belong to a credential that a newer
-	// version of carstate has stored and this node cannot read.
+	// ErrUnread: the secret may belong to a credential that a newer version of carstate has stored.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
 // bytes
 const maxName = 200
 
-// checkName returns an error unless s is printable text without a secret. what describes it.
 func checkName(what, s string) error {
 	switch {
 	case s == "" || len(s) > maxName || !utf8.ValidString(s):
@@ -317,7 +310,7 @@ func checkName(what, s string) error {
 	return nil
 }
 
-// AdminName is the name of the admin key's holder in the audit. It grants no right; see [Actor].
+// AdminName grants no right; see [Actor].
 const AdminName = "admin"
 
 // bytes
@@ -328,8 +321,7 @@ var (
 	plainName = regexp.MustCompile(fmt.Sprintf(`^[0-9A-Za-z_-]{1,%d}$`, maxPlainName))
 )
 
-// CheckName accepts names that need no escaping in a NATS subject, a path, an MQTT user name and a
-// log line.
+// CheckName: a name needs no escaping in a NATS subject, a path, an MQTT user name and a log line.
 func CheckName(kind Kind, name string) error {
 	switch ok := plainName.MatchString(name); {
 	case kind == TokenKind || kind == SandboxKind:

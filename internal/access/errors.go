@@ -4,11 +4,10 @@ import "errors"
 
 // Errors of the store of records.
 var (
-	// ErrNotFound: no such credential, or the vehicle to be allowed again is not forgotten.
+	// no such credential, or the vehicle to be allowed is not forgotten
 	ErrNotFound = errors.New("there is no such record")
-	// ErrExists: a source or an operator of this name has not been removed.
-	ErrExists = errors.New("the name is taken")
-	// ErrDamaged: damaged files prevent an answer. Another attempt fails in the same way.
+	ErrExists   = errors.New("the name is taken")
+	// Another attempt fails in the same way.
 	ErrDamaged  = errors.New("the part of the stored data that this needs is damaged")
 	ErrNotEmpty = errors.New("a backup is restored into an empty service only, and this one has tokens, sources or " +
 		"operators: start a new service for it, or compare the two with carstate restore --compare")

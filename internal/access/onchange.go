@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// OnChange says how long a speed holds that a source sends only when it changes, while other
-// readings of the car arrive. The zero value leaves it to the rules, which recognize such sources.
+// OnChange says how long a speed holds that is sent only when it changes. The rules decide for the
+// zero value.
 type OnChange struct {
 	given bool
 	hold  time.Duration

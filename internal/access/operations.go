@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// Operations is the set of queries that a token may ask.
 type Operations uint8
 
 const (

@@ -15,13 +15,12 @@ type Rate struct {
 	Window time.Duration
 }
 
-// maxCalls leaves at least 1 µs between two calls in a window of one second.
+// at least 1 µs between two calls
 const maxCalls = 1_000_000
 
-// NoRate is no limit, for a source whose zero Rate is the default rate (see [Credential.Limit]).
+// NoRate is no limit, for a source; its zero Rate is the default rate (see [Credential.Limit]).
 var NoRate = Rate{Window: -1}
 
-// The default rate of a source with named vehicles.
 const (
 	defaultBurst  = 36_000
 	defaultEach   = 100 * time.Millisecond // between two samples of one vehicle
@@ -30,8 +29,7 @@ const (
 
 var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour}
 
-// ParseRate parses N/s, N/min, N/h and "none" ([NoRate]). The empty string and the text of the
-// default rate are the zero Rate.
+// ParseRate parses N/s, N/min, N/h and "none". "" and the default rate's text are the zero Rate.
 func ParseRate(s string) (Rate, error) {
 	switch s {
 	case "", defaultInText:
@@ -50,8 +48,6 @@ func ParseRate(s string) (Rate, error) {
 
 func (r Rate) Limited() bool { return r.Calls > 0 }
 
-// String returns the rate as [ParseRate] accepts it, such as 10/s. It rejects the text of an
-// invalid rate.
 func (r Rate) String() string {
 	switch r {
 	case Rate{}:
@@ -67,11 +63,9 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%s", r.Calls, r.Window)
 }
 
-// Budget is the number of calls that a [Rate] still allows, on the monotonic clock. It is safe for
-// concurrent use and takes no lock. The zero Budget allows a whole burst.
-//
-// It stores one number, the time at which a whole burst is allowed again (the generic cell rate
-// algorithm, ITU-T I.371).
+// Budget is what a [Rate] still allows, on the monotonic clock. It is safe for concurrent use and
+// takes no lock. The zero Budget allows a whole burst. It stores when that is allowed again (the
+// generic cell rate algorithm, ITU-T I.371).
 type Budget struct {
 	fullAt atomic.Int64 // as of monotonic
 }
@@ -81,18 +75,16 @@ var began = time.Now()
 // monotonic returns nanoseconds that no change of the wall clock moves, if t is from time.Now.
 func monotonic(t time.Time) int64 { return began.UnixNano() + int64(t.Sub(began)) }
 
-// Take uses one call of the budget at the time now. r must have a limit. remaining is the number of
-// calls left; if it is 0, next is the time until another is available.
+// Take uses one call. r must have a limit. If no call remains, next is the time until one is
+// available.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, now)
 }
 
-// MaxBatch is the maximum number of calls that one [Budget.TakeBatch] uses.
 const MaxBatch = 10_000
 
-// TakeBatch is like Take, but uses n calls, or [MaxBatch] if n is larger. It succeeds if at least one
-// call is left; the others are then taken in advance, and none is available until they have
-// refilled. With n = 0, it uses nothing.
+// TakeBatch uses n calls, at most [MaxBatch]. If at least one is left, the others are taken in
+// advance, and none is available until they have refilled.
 func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, min(int64(n), MaxBatch), now)
 }

@@ -9,17 +9,16 @@ type BackupInfo struct {
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
 	Kinds      map[string]int `json:"kinds"` // records, by kind
-	// Authenticated: a backup key of the reader authenticates it.
+	// by a backup key of the reader
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
 type RestoreOptions struct {
-	Key     string // of the service that wrote it; the restoring service's own keys are accepted, too
+	Key     string // of the service that wrote it, besides the own ones
 	Anybody bool   // any origin, without authentication
 	Compare bool   // change nothing
 }
 
-// RestoreReport is the result of a restore or of a comparison.
 type RestoreReport struct {
 	Backup BackupInfo              `json:"backup"`
 	Kinds  map[string]RestoreCount `json:"kinds"`
@@ -27,12 +26,12 @@ type RestoreReport struct {
 
 type RestoreCount struct {
 	Restored int `json:"restored,omitzero"`
-	// Kept had been restored already, by an interrupted restore.
+	// by an interrupted restore before
 	Kept int `json:"kept,omitzero"`
-	// Forgotten records are of forgotten vehicles, and not restored.
+	// not restored
 	Forgotten int `json:"forgotten,omitzero"`
 
-	// Of a comparison; a state is newer or older by the time of its last sample.
+	// Of a comparison, by the time of the last sample.
 	Equal     int `json:"equal,omitzero"`
 	Newer     int `json:"newer,omitzero"` // in the service than in the backup
 	Older     int `json:"older,omitzero"`

@@ -14,14 +14,11 @@ func CheckOverlap(d time.Duration) error {
 }
 
 // Rotate gives the credential the secret with this hash. The replaced one stays valid for overlap,
-// or ends at once if the kind permits no overlap; older ones end at the same time or before. So
-// after a rotation without overlap, as after a leak, only the new secret is valid.
-//
-// If the record already has this hash, Rotate changes nothing and returns nil. It also changes
-// nothing if it returns an error.
+// if the kind permits one, and older ones not longer: without overlap, only the new secret is
+// valid. After an error, or if the record has the hash already, nothing is changed.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
-	// If the response to a rotation was lost, a retry must succeed, even if the record has changed.
+	// A retry must succeed if the response was lost, even if the record has changed.
 	if c.Hash == hash || slices.ContainsFunc(c.Earlier, func(e Earlier) bool { return e.Hash == hash }) {
 		return nil
 	}

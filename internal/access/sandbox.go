@@ -1,7 +1,7 @@
 package access
 
-// The reserved vehicles, about which sandbox tokens get answers on every installation. A real car
-// may have the same vid. docs/query-api.md describes the answers.
+// Sandbox tokens get answers about these; docs/query-api.md has them. A real car may have the same
+// vid.
 const (
 	SandboxNormal      = "SandboxNormal"
 	SandboxSlow        = "SandboxSlow"

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kind is the prefix of a secret, which shows people and secret scanners what it is for.
+// Kind is the prefix of a secret, for people and secret scanners.
 type Kind string
 
 const (
@@ -26,8 +26,7 @@ const (
 const anyKind = string("(" + TokenKind + "|" + SandboxKind + "|" + SourceKind + "|" + OperatorKind + "|" +
 	AdminKind + "|" + BackupKind + ")")
 
-// A secret is its kind, randomLength base62 characters (178 bits), and checksumLength base62
-// characters with the CRC-32 of all that precede.
+// A secret is its kind, 178 random bits in base62, and the CRC-32 of both.
 const (
 	randomLength   = 30
 	checksumLength = 6
@@ -38,7 +37,7 @@ func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Hash is the SHA-256 of a secret, the only form in which the service stores it.
+// Hash is the SHA-256 of a secret, the only form that is stored.
 type Hash [sha256.Size]byte
 
 var (
@@ -46,7 +45,6 @@ var (
 	ErrChecksum  = errors.New("its checksum does not match: it is mistyped or cut off")
 )
 
-// NewSecret returns a secret to be shown once, and its hash.
 func NewSecret(kind Kind) (secret string, hash Hash) {
 	b := make([]byte, 0, kind.Length())
 	b = append(b, kind...)
@@ -58,8 +56,7 @@ func NewSecret(kind Kind) (secret string, hash Hash) {
 
 func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secret)) }
 
-// Check returns [ErrMalformed] or [ErrChecksum] for a secret of the wrong form. It looks nothing
-// up.
+// Check returns [ErrMalformed] or [ErrChecksum]. It looks nothing up.
 func Check(kind Kind, s []byte) error {
 	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
 		return ErrMalformed
@@ -74,7 +71,6 @@ func Check(kind Kind, s []byte) error {
 	return nil
 }
 
-// IsBase62 reports whether all of b are ASCII letters and digits.
 func IsBase62(b []byte) bool {
 	for _, c := range b {
 		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
@@ -100,7 +96,6 @@ func appendRandom(b []byte, n int) []byte {
 	return b
 }
 
-// checksum is the CRC-32 (IEEE), most significant digit first.
 func checksum(b []byte) (digits [checksumLength]byte) {
 	sum := crc32.ChecksumIEEE(b)
 	for i := checksumLength - 1; i >= 0; i-- {
@@ -116,17 +111,16 @@ func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) 
 
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
-// HoldsSecret finds secrets, or most of one, that were entered into a wrong field.
+// HoldsSecret finds most of a secret, too.
 func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
 // Names appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
-// Another secret may follow without a separator, so it matches underscores, too.
+// with underscores, because another secret may follow
 var partOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z_]+")
 
-// Redact replaces each secret, or what looks like one, by a mark such as "CST…". It is for texts of
-// unknown origin, such as the error of a library.
+// Redact replaces what looks like a secret by a mark such as "CST…", in texts of unknown origin.
 func Redact(s string) string {
 	return partOfSecret.ReplaceAllStringFunc(s, func(run string) string {
 		kind, _, _ := strings.Cut(run, "_")

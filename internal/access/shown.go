@@ -7,8 +7,7 @@ import (
 	"unicode"
 )
 
-// OneLine returns an error's text as one line without secrets and control characters. The lines of
-// joined errors are separated by semicolons.
+// OneLine is without secrets and control characters; joined errors are separated by semicolons.
 func OneLine(err error) string {
 	var all []string
 	for line := range strings.Lines(err.Error()) {
@@ -19,8 +18,7 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// WithoutPath returns the cause of a file error, for messages that must not contain the path, or
-// contain it already.
+// WithoutPath is for messages that must not contain the path, or contain it already.
 func WithoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -28,8 +26,8 @@ func WithoutPath(err error) error {
 	return err
 }
 
-// Printable replaces every character that could control a terminal, end a line of a table, or be
-// forbidden in XML by U+FFFD. A file's name may have one.
+// Printable puts U+FFFD in place of a character that could control a terminal, end a line of a
+// table, or be forbidden in XML.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

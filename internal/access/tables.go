@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Credentials is a node's table of all tokens, sources or operators, which a feed keeps up to date.
-// Looking up a secret takes no lock. The zero value is empty.
+// Credentials is a node's table of tokens, sources or operators. Looking up a secret takes no lock.
+// The zero value is empty.
 type Credentials struct {
 	byHash    shards
 	hasUnread atomic.Bool
 
-	mu     sync.Mutex // guards the fields below and serializes changes of byHash
+	mu     sync.Mutex // guards the fields below and changes of byHash
 	byName map[string]*Grant
 	unread map[string]struct{} // names whose records this version cannot read
-	usages map[string]*usage   // by name; stored usage may arrive before the token
+	usages map[string]*usage   // stored usage may arrive before the token
 }
 
 type Tokens struct{ Credentials }
@@ -31,14 +31,12 @@ type Sources struct{ Credentials }
 
 type Operators struct{ Credentials }
 
-// Tables holds all credentials that a node knows. The zero value is empty.
 type Tables struct {
 	Tokens    Tokens
 	Sources   Sources
 	Operators Operators
 }
 
-// Of returns the table of tokens for a kind that no credential has.
 func (t *Tables) Of(kind Kind) *Credentials {
 	switch kind {
 	case SourceKind:
@@ -49,7 +47,7 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is a credential with this node's counters for it, which are kept when the record changes.
+// Grant has this node's counters, which are kept when the record changes.
 type Grant struct {
 	Credential
 	*usage
@@ -70,7 +68,6 @@ func (g *Grant) secrets() map[Hash]heldSecret {
 	return all
 }
 
-// lock also makes the maps, so that the zero value can be used.
 func (t *Credentials) lock() {
 	t.mu.Lock()
 	if t.byName == nil {
@@ -78,7 +75,7 @@ func (t *Credentials) lock() {
 	}
 }
 
-// Put adds or replaces a record. Ended credentials are kept, and refused with [ErrRevoked].
+// Put also keeps ended credentials, to be refused with [ErrRevoked].
 func (t *Credentials) Put(c Credential) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -103,8 +100,8 @@ func (t *Credentials) Put(c Credential) {
 	}
 }
 
-// Lose removes a credential whose record a newer version wrote: it may have been revoked, or have a
-// new secret. While there is such a record, unknown secrets get [ErrUnread].
+// Lose removes a credential whose record a newer version wrote. It may have a new secret, so
+// unknown ones get [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -118,7 +115,6 @@ func (t *Credentials) Lose(name string) {
 	}
 }
 
-// Unread reports whether a newer version wrote tokens or sources that this node cannot read.
 func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
 
 // The caller of usage holds mu.
@@ -137,8 +133,7 @@ func (t *Credentials) usageOf(id string) *usage {
 	return t.usage(id)
 }
 
-// verify does the same work for a known and an unknown secret. The text of its error can be shown
-// to the caller.
+// verify does the same work for known and unknown secrets. Its error can be shown to the caller.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -159,9 +154,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token that a secret belongs to, or nil and [ErrMalformed], [ErrChecksum],
-// [ErrNotKnown] or [ErrUnread]. If the secret is no longer valid, it returns both the token and
-// [ErrRevoked], [ErrExpired] or [ErrReplaced].
+// Verify returns no token with [ErrMalformed], [ErrChecksum], [ErrNotKnown] and [ErrUnread], but
+// the token with [ErrRevoked], [ErrExpired] and [ErrReplaced].
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -170,8 +164,7 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify is like [Tokens.Verify], but notes the use or the refusal. For an access token, the error
-// is [ErrIsToken].
+// Verify also notes the use or the refusal. For an access token, the error is [ErrIsToken].
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if err == ErrMalformed && (bytes.HasPrefix(key, []byte(TokenKind)) || bytes.HasPrefix(key, []byte(SandboxKind))) {
@@ -183,9 +176,9 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is Verify for a key that is sent with the source's name, as in MQTT. The key of
-// another source is [ErrNotKnown]. A wrong key is also counted for the named source, except with
-// [ErrUnread], because it may be valid.
+// VerifyNamed is for a key that is sent with the source's name, as in MQTT; that of another source
+// is [ErrNotKnown]. A wrong key is counted for the named source, but not with [ErrUnread], because
+// it may be valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {
@@ -201,7 +194,7 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 	return g, err
 }
 
-// The client must not learn this reason; the named source's record has it.
+// The client must not learn this.
 var errOfAnother = errors.New("it is the key of another one")
 
 // Verify is like [Tokens.Verify].
@@ -209,7 +202,7 @@ func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }
 
-// Get also returns revoked and removed credentials, but none whose record cannot be read.
+// Get also returns ended credentials.
 func (t *Credentials) Get(name string) (*Grant, bool) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -217,7 +210,7 @@ func (t *Credentials) Get(name string) (*Grant, bool) {
 	return g, ok
 }
 
-// All returns all credentials, oldest first, with revoked and removed ones.
+// All is oldest first, with ended credentials.
 func (t *Credentials) All() []*Grant {
 	t.lock()
 	defer t.mu.Unlock()
@@ -228,7 +221,7 @@ func (t *Credentials) All() []*Grant {
 
 var number = regexp.MustCompile("[0-9]+")
 
-// List returns those that were not revoked or removed, by name: gw-2 is before gw-10.
+// List is without ended ones, and by name: gw-2 is before gw-10.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
 	keys := make(map[string]string, len(list)) // with numbers of one length
@@ -250,7 +243,7 @@ func (t *Credentials) Len() int {
 	return len(t.byName)
 }
 
-// Expiring counts the credentials that are valid now and no longer at the time then.
+// Expiring counts what is valid now and no longer then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -262,9 +255,8 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	return n
 }
 
-// shards is a map that is read without a lock: 256 maps, selected by the first byte of the hash. A
-// write replaces a map by a changed copy, which takes 0.1 ms with 100,000 keys; writers must not
-// run concurrently. More maps, or sync.Map, would make writes cheaper and reads more expensive.
+// shards is read without a lock: 256 maps, by the first byte of the hash. A write, one at a time,
+// replaces a map by a changed copy, which takes 0.1 ms with 100,000 keys.
 type shards [256]atomic.Pointer[map[Hash]heldSecret]
 
 func (s *shards) get(h Hash) (held heldSecret, ok bool) {
@@ -274,7 +266,6 @@ func (s *shards) get(h Hash) (held heldSecret, ok bool) {
 	return held, ok
 }
 
-// put removes the entry if held is the zero value.
 func (s *shards) put(h Hash, held heldSecret) {
 	next := make(map[Hash]heldSecret)
 	if old := s[h[0]].Load(); old != nil {

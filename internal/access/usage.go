@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Outcome is the result of a call with a known token. Its values are stored, so new ones are added
-// at the end.
+// Outcome is stored: add new values at the end.
 type Outcome uint8
 
-// InsufficientScope and all after it mean that the call was refused.
+// A call with InsufficientScope or an outcome after it was refused.
 const (
 	Answered Outcome = iota
 	Unknown
@@ -34,7 +33,6 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Known reports whether o is one of the outcomes of this version.
 func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
@@ -50,8 +48,8 @@ type Usage struct {
 	Reason      Outcome   // of the last refusal
 }
 
-// Plus leaves out times that are more than maxSkew after now: they come from a clock that was fast,
-// and would hide every later use and refusal.
+// Plus leaves out times more than maxSkew after now, of a fast clock, which would hide all later
+// ones.
 func (u Usage) Plus(other Usage, now time.Time) Usage {
 	sum := Usage{Calls: u.Calls + other.Calls, Refusals: u.Refusals + other.Refusals}
 	last := now.Add(maxSkew)
@@ -66,8 +64,7 @@ func (u Usage) Plus(other Usage, now time.Time) Usage {
 	return sum
 }
 
-// usage is what a node has counted since it started. It belongs to the credential's name, so it is
-// kept when the record changes.
+// usage belongs to the name, so it is kept when the record changes.
 type usage struct {
 	Budget          Budget
 	calls, refusals atomic.Int64
@@ -77,17 +74,16 @@ type usage struct {
 	mu       sync.Mutex      // guards the fields below
 	activity *SourceActivity // of a source, without LastSeen; may be nil
 	claimed  Claims          // no names, because a vehicle may be forgotten
-	// stored is what all nodes have stored. It contains the first added calls and refusals of this
-	// process, and will contain the first sent ones if the latest write succeeds.
+	// stored is of all nodes. It contains the first added calls and refusals of this process, and
+	// the first sent ones if the latest write succeeds.
 	stored, added, sent Usage
 }
 
-// lastUsedStep is in seconds. A finer step would need a write to shared memory for each query, only
-// for display.
+// seconds; a finer step would need a write to shared memory for each query
 const lastUsedStep = 60
 
-// Count takes no lock and does not allocate. The times of the latest call replace later ones, which
-// were noted while the clock was fast.
+// Count takes no lock and does not allocate. Its times replace later ones, which a fast clock has
+// noted.
 func (u *usage) Count(o Outcome, now time.Time) {
 	at := now.Unix()
 	u.calls.Add(1)
@@ -109,14 +105,13 @@ func (u *usage) running() Usage {
 	return r
 }
 
-// withCounted adds to stored what this process has counted after added. The caller holds mu.
+// withCounted adds what is counted after added. The caller holds mu.
 func (u *usage) withCounted(stored Usage, now time.Time) Usage {
 	r := u.running()
 	r.Calls, r.Refusals = r.Calls-u.added.Calls, r.Refusals-u.added.Refusals
 	return stored.Plus(r, now)
 }
 
-// Usage is that of all nodes, as far as this node knows.
 func (u *usage) Usage(now time.Time) Usage {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -130,8 +125,7 @@ func (u *usage) latestUse() time.Time {
 	return time.Time{}
 }
 
-// NoteUsage replaces what all nodes have stored. If mine is set, this process has stored it, with
-// [Credentials.UsageToStore].
+// If mine is set, this process has stored it, with [Credentials.UsageToStore].
 func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	u := t.usageOf(id)
 	u.mu.Lock()
@@ -141,8 +135,7 @@ func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	}
 }
 
-// UsageToStore returns what to store in place of stored: with what this process has counted since
-// it last stored it.
+// UsageToStore returns stored with what this process has counted since.
 func (t *Credentials) UsageToStore(id string, stored Usage, now time.Time) Usage {
 	u := t.usageOf(id)
 	u.mu.Lock()
@@ -153,7 +146,6 @@ func (t *Credentials) UsageToStore(id string, stored Usage, now time.Time) Usage
 	return next
 }
 
-// Unstored returns the tokens with calls that this process has not stored yet.
 func (t *Credentials) Unstored() (ids []string) {
 	t.lock()
 	defer t.mu.Unlock()

@@ -50,7 +50,6 @@ func (v Vehicles) IncludeBytes(vid []byte) bool {
 	return ok || v.all
 }
 
-// Sorted yields the vids in ascending order, or none if v covers all vehicles.
 func (v Vehicles) Sorted() iter.Seq[vehicle.ID] {
 	return slices.Values(slices.Sorted(maps.Keys(v.set)))
 }
@@ -64,7 +63,7 @@ func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	return with
 }
 
-// Without cannot remove vehicles from all: v is then returned unchanged, and ok is false.
+// Without cannot remove vehicles from all; ok is then false.
 func (v Vehicles) Without(ids ...vehicle.ID) (_ Vehicles, ok bool) {
 	if v.all {
 		return v, false

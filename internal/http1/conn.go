@@ -98,8 +98,7 @@ func (v *conversation) sendBy(t time.Time) {
 	_ = v.wire.SetWriteDeadline(t)
 }
 
-// serveNext answers one request and all others that arrived with it, and reports whether the
-// connection stays open.
+// serveNext answers all requests that have arrived, and reports whether the connection stays open.
 func (v *conversation) serveNext() bool {
 	head, fault := v.readHead()
 	if fault == None && head == nil {
@@ -119,7 +118,6 @@ func (v *conversation) serveNext() bool {
 	return goesOn
 }
 
-// answer answers the head, if not nil, and those behind it in the buffer, and sends e.out.
 func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	for ; head != nil; head = v.buffered() {
 		if len(e.out) >= sendAt && !v.send(e) {
@@ -198,8 +196,7 @@ func (v *conversation) unlessEvicted(f Fault) Fault {
 	return None
 }
 
-// overdue ignores up to a quarter of limit, because moving a deadline costs more than many an
-// answer.
+// Moving a deadline costs more than many an answer.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
@@ -333,8 +330,7 @@ func (v *conversation) send(e *exchange) bool {
 	return err == nil
 }
 
-// report logs no part of a request, and the value of the panic only if it is an error of the Go
-// runtime.
+// No part of the request is logged, and the panic only if it is an error of the Go runtime.
 func (s *Server) report(v any) {
 	what := fmt.Sprintf("a %T", v)
 	if e, ok := v.(runtime.Error); ok {

@@ -63,8 +63,8 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Overloaded reports whether the overload in which the connection was accepted still lasts. Only
-// the owner's goroutine may call it.
+// Overloaded reports whether the overload in which it was accepted still lasts. Only the owner's
+// goroutine may call it.
 func (c *Conn) Overloaded() bool {
 	if c.overloaded {
 		c.guard.mu.Lock()
@@ -74,7 +74,7 @@ func (c *Conn) Overloaded() bool {
 	return c.overloaded
 }
 
-// Excess reports whether the connection is to be closed after its answer. It takes no lock.
+// Excess reports whether to close the connection after its answer. It takes no lock.
 func (c *Conn) Excess() bool { return c.excess.Load() && c.guard.c.Limit.Active() }
 
 // Become changes the use. It returns false if the guard has closed the connection; the owner must

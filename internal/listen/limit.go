@@ -46,8 +46,8 @@ const unlimited = math.MaxInt64
 
 const adaptInterval = 100 * time.Millisecond
 
-// Small steps: a change affects the delay only after some time, and each connection that is closed
-// and opened again costs as much as many answers.
+// A change affects the delay only after some time, and each connection that is opened again costs
+// as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1

@@ -1,10 +1,6 @@
-// Package listen is the door of every listener. It counts the open connections, evicts (closes) one
-// for a newer one if there are too many, sheds load during an overload, and ends all of them when
-// the service ends. It must never evict a connection that its owner holds ([Held]), and never looks
-// at a request.
-//
-// listen.go accepts, evicts and ends; limit.go limits connections by the queueing delay that
-// probe.go measures; http.go serves with net/http.
+// Package listen is the door of every listener. It counts connections, evicts (closes) one for a
+// newer one, sheds load during an overload, and ends all of them with the service. It must never
+// evict a connection that its owner holds ([Held]), and never looks at a request.
 package listen
 
 import (
@@ -37,8 +33,7 @@ type Config struct {
 	// Spare connections beyond Max are accepted if none can be evicted, so that their owner can
 	// tell the client ([Conn.Crowded]). Others are closed at once.
 	Spare int
-	// SendBuffer limits the unread bytes that the kernel buffers for a client. If zero, it is the
-	// kernel's own limit, up to 4 MiB.
+	// If zero, the kernel's limit for unread bytes applies, up to 4 MiB.
 	SendBuffer int
 	// Limit sheds load, if not nil. While more connections are open than it allows, new ones are
 	// accepted slowly and are [Conn.Overloaded], and the newest of the older ones are
@@ -317,8 +312,8 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// Shutdown closes all silent and idle connections, and waits for the others. If ctx ends first, it
-// closes these, too, and returns the error of ctx.
+// If ctx ends first, Shutdown also closes connections that are in use, and returns the error of
+// ctx.
 func (g *Guard) Shutdown(ctx context.Context) (err error) {
 	for _, l := range g.endWaiting(Silent, Idle) {
 		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // closed already if Accept failed

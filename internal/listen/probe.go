@@ -35,9 +35,8 @@ type passage struct {
 	took time.Duration
 }
 
-// delays: mean is the expected delay of a request that arrives at a random time, with pauses of the
-// process. min is the smallest of those within memory: it is long only if input waits at every
-// moment, because bytes are written only while the process runs.
+// delays: mean includes pauses of the process. min is long only if input waits at every moment,
+// because bytes are written only while the process runs.
 type delays struct{ mean, min time.Duration }
 
 const (

@@ -31,8 +31,8 @@ func (p *Operations) audited(
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength writes e to the audit as "intended", and then calls do. If the event cannot be
-// written, do is not called. If do fails, it writes e again, as "failed".
+// auditedAtLength calls do once e is in the audit as "intended". If do fails, it writes e again, as
+// "failed".
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -76,15 +76,13 @@ var Actions = []string{
 	"road.forget",
 }
 
-// Change calls do once the event is in the audit. Its object is this node, whose settings are not
-// stored, or the roads.
+// Change is for this node, whose settings are not stored, and for the roads.
 func (p *Operations) Change(ctx context.Context, by access.Actor, e access.Event,
 	do func(context.Context) error) error {
 	return p.audited(ctx, by, e, do)
 }
 
-// Refusal is an error of one line that may be shown to the caller. It says what was wrong and what
-// to do.
+// Refusal is one line that may be shown to the caller.
 type Refusal struct {
 	Status int // of HTTP
 	text   string
@@ -96,7 +94,6 @@ func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// ErrReadOnly refuses an operation of a read-only operator. It is not audited.
 var ErrReadOnly = Refuse(http.StatusForbidden,
 	"this key only reads: a change or a backup needs the key of an operator that is not read-only")
 
@@ -107,7 +104,6 @@ var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")
 
-// noRecord takes an action of the audit, such as "vehicle.allow", or only its kind.
 func noRecord(action string) *Refusal {
 	noun, _, _ := strings.Cut(action, ".")
 	if noun == "vehicle" {
@@ -116,8 +112,7 @@ func noRecord(action string) *Refusal {
 	return Refuse(http.StatusNotFound, "there is no such %s: carstate %[1]s list shows the names", noun)
 }
 
-// Explain returns the [Refusal] to show for err, and logs err unless it only says what the caller
-// did wrong.
+// Explain logs err unless it only says what the caller did wrong.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it
 		return errDamaged

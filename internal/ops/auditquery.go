@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// AuditQuery selects events. A filter with its zero value matches every event.
+// A filter with its zero value matches every event.
 type AuditQuery struct {
 	Actor   string
 	Action  string    // such as "token.issue", or "token" for all actions on tokens
@@ -36,30 +36,26 @@ const (
 const (
 	searchPages  = 50 // of MaxEvents each
 	searchWithin = 2 * time.Second
-	// clocksApart is the expected difference between the clocks of two nodes: an event may be
-	// earlier than one stored before it.
+	// clocksApart: an event may be earlier than one stored before it, by another node.
 	clocksApart = time.Hour
 )
 
 type EventList struct {
 	Events []access.Event `json:"events"`
-	// Older is the Before of the next page, which may exist even if Events is empty; 0: last page.
+	// Older is the next page's Before, even if Events is empty; 0: last page.
 	Older uint64 `json:"older"`
-	// MayConcern counts the searched events that match all other filters, but do not list all
-	// vehicles that they name, so that they may concern the one in the query.
+	// MayConcern counts events that match, but do not list all vehicles that they name.
 	MayConcern int `json:"may_concern"`
 }
 
-// markDigits is the length of a vehicle's hash in events that list several vehicles.
+// in events that list several vehicles
 const markDigits = 16
 
-// VehicleMark is the text by which events can be searched for a vehicle.
 func (p *Operations) VehicleMark(id vehicle.ID) string {
 	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
 }
 
-// AskedAudit parses the URL parameters of a search. It ignores those without a value, and refuses
-// "format".
+// AskedAudit ignores parameters without a value, and refuses "format".
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	for name, values := range v {
 		text := values[0]
@@ -107,8 +103,8 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// ParseTime parses a time such as 2026-11-20T12:00:00Z, or a day such as 2026-11-20, to which it
-// adds day. Without a zone, as browsers send it, a time is in UTC.
+// ParseTime adds day to a day such as 2026-11-20. Without a zone, as browsers send it, a time is in
+// UTC.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -126,12 +122,10 @@ func (q AuditQuery) isOf(action string) bool {
 	return action == q.Action || strings.HasPrefix(action, q.Action+".")
 }
 
-// notAllListed matches the Detail of an event that names more vehicles than it lists; see
-// [Operations.named].
+// see [Operations.named]
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// matches reports whether the query selects the event or, if not, whether the event may concern the
-// vehicle all the same.
+// may: the event may concern the vehicle all the same.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {
@@ -148,8 +142,7 @@ func (q AuditQuery) all() bool {
 	return q == AuditQuery{}
 }
 
-// Audit reads at most about 50,000 events, for about two seconds. So with a filter a page may have
-// fewer events than Limit; the page at Older continues.
+// With a filter, Audit reads about 50,000 events, for two seconds; the page at Older continues.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

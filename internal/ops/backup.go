@@ -14,10 +14,10 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// backupFile is written after each backup; its modification time is that of the last one.
+// Its modification time is that of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
-// LastBackup returns the zero time if the node with this data directory has made none.
+// LastBackup is zero if this data directory has had none.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {
@@ -26,8 +26,8 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup returns the number of records. After a [Refusal] nothing was written; after another error,
-// the backup has no trailer, so that a reader detects that it is incomplete.
+// Backup writes nothing before a [Refusal]; after another error, the trailer is missing, so that a
+// reader notices.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -38,7 +38,7 @@ func (p *Operations) Backup(
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// So the time survives restarts. If it cannot be stored, the backup does not fail.
+	// Without this file, the backup is good all the same.
 	f, err := os.OpenFile(backupFile(p.cfg.KeyDir), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err == nil {
 		_, err = f.WriteString(e.Action + "\n")
@@ -63,8 +63,8 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore needs the admin key, because a backup may contain operators. It has no time limit, and a
-// client that disconnects does not cancel it.
+// Restore needs the admin key, because a backup may contain operators. No client that disconnects
+// cancels it.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, options access.RestoreOptions, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -97,8 +97,7 @@ func (p *Operations) Restore(
 
 const maxReceipts = 100_000
 
-// Bury forgets again the vehicles of old receipts, unless they were allowed since, and returns how
-// many were not forgotten before. It may be repeated after an error.
+// Bury forgets again the vehicles of receipts, unless they were allowed since. It may be repeated.
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {

@@ -19,15 +19,15 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Changes keeps the newest changes of vehicles' states in memory, for clients that follow them. It
-// begins with the first client, so that a node that nobody follows does no work for it.
+// Changes keeps the newest changes in memory for clients that follow them. Until the first client
+// it does no work.
 type Changes struct {
 	fleet  *fleet.Table
 	maxAge time.Duration
 	now    func() time.Time
-	run    string // random; ids of events begin with it, because each run numbers from 0
+	run    string // ids of events begin with it, because each run numbers from 0
 
-	// the last search for stale verdicts, in Unix milliseconds; 0: there was no client yet
+	// for stale verdicts, in Unix milliseconds; 0: no client yet
 	swept atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
@@ -36,7 +36,6 @@ type Changes struct {
 	clients int
 }
 
-// change has an empty vid if the vehicle was forgotten.
 type change struct {
 	fleet.Listed
 	at      vehicle.UnixMilli
@@ -47,7 +46,7 @@ const (
 	// in about 12 MB
 	keptChanges  = 1 << 16
 	maxFollowers = 32
-	// staleEvery is how often the fleet table is searched: 10 million vehicles take about 50 ms.
+	// 10 million vehicles take about 50 ms
 	staleEvery = 5 * time.Second
 
 	followEvery = 250 * time.Millisecond
@@ -55,7 +54,7 @@ const (
 	atOnce      = 500
 )
 
-// NewChanges uses time.Now if now is nil. A verdict whose reading is older than maxAge is stale.
+// NewChanges uses time.Now if now is nil.
 func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Changes {
 	if now == nil {
 		now = time.Now
@@ -63,15 +62,15 @@ func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Cha
 	return &Changes{fleet: f, maxAge: maxAge, now: now, run: rand.Text()[:8]}
 }
 
-// Put records a change of states. The former ones are those of the last search for stale verdicts,
-// so that each event of a vehicle continues the one before.
+// Put compares with the states at the last search for stale verdicts, so that each event of a
+// vehicle continues the one before.
 func (c *Changes) Put(id vehicle.ID, was, is fleet.Answer) {
 	if swept := vehicle.UnixMilli(c.swept.Load()); swept != 0 {
 		c.add(fleet.Listed{ID: id, Answer: is}, was, swept, vehicle.At(c.now()), func() bool { return true })
 	}
 }
 
-// add records a change if the states differ and holds returns true. It calls holds with mu locked.
+// add calls holds with mu locked; the change counts if it returns true.
 func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at vehicle.UnixMilli, holds func() bool) {
 	x := change{Listed: l, at: at}
 	x.was.Driving, x.was.Throttle = was.States(wasAt, c.maxAge)
@@ -92,7 +91,7 @@ func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at vehicle.UnixMi
 	c.next++
 }
 
-// Forget removes the vid. The forgetting itself is no event: its vid may not be told any more.
+// Forget removes the vid. It is no event: the vid may not be told any more.
 func (c *Changes) Forget(id vehicle.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +102,6 @@ func (c *Changes) Forget(id vehicle.ID) {
 	}
 }
 
-// Run records verdicts that become stale, until ctx ends.
 func (c *Changes) Run(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, staleEvery) {
 		c.sweep()
@@ -117,14 +115,14 @@ func (c *Changes) sweep() {
 	}
 	c.swept.Store(int64(to))
 	for _, l := range c.fleet.ReadBetween(from.Add(-c.maxAge)-1, to.Add(-c.maxAge)-1) {
-		// A vehicle that has reported or was forgotten in the meantime is not stale. Its own
-		// change, or its removal, waits for mu, and so follows.
+		// A vehicle that has reported or was forgotten is not stale; its change waits for mu, and
+		// so follows.
 		c.add(l, l.Answer, from, to, func() bool { return c.fleet.Get([]byte(l.ID)) == l.Answer })
 	}
 }
 
-// follow returns the number of the change after the event id. It is the next change if id is empty,
-// or if those in between are no longer known, which gap then says.
+// follow returns the number of the change after the event id, or the next one and why there is a
+// gap.
 func (c *Changes) follow(id string) (next int, gap string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +141,6 @@ func (c *Changes) follow(id string) (next int, gap string) {
 	return n, ""
 }
 
-// since returns at most atOnce changes from n on; ok is false if n is no longer kept.
 func (c *Changes) since(n int) (some []change, next int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +153,6 @@ func (c *Changes) since(n int) (some []change, next int, ok bool) {
 	return some, next, true
 }
 
-// join reports whether there is room for another client.
 func (c *Changes) join(by int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +177,6 @@ type ChangedStates struct {
 	Throttle string `json:"throttle"`
 }
 
-// changeFilter selects changes from or to these states; all changes if both lists are nil.
 type changeFilter struct{ driving, throttle []string }
 
 func askedChanges(v url.Values) (f changeFilter, err error) {
@@ -211,9 +206,8 @@ func (f changeFilter) selects(x *change) bool {
 		touches(f.driving, x.was.Driving, x.is.Driving) || touches(f.throttle, x.was.Throttle, x.is.Throttle))
 }
 
-// ServeChanges answers with server-sent events, from the one after Last-Event-ID on. It ends with
-// the connection, when the client reads too slowly, when valid returns false, and with Close. After
-// an error, nothing was sent.
+// ServeChanges sends events until the connection ends, the client reads too slowly, valid returns
+// false, or Close. After an error, nothing was sent.
 func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid func() bool) error {
 	c := p.cfg.Changes
 	if c == nil {
@@ -254,7 +248,7 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		}
 		some, after, ok := c.since(next)
 		if !ok {
-			return nil // the client reads too slowly; its next request gets the gap
+			return nil // its next request gets the gap
 		}
 		if text = p.events(some, next, c.run, filter); text == "" && time.Since(sent) >= stillHere {
 			text = id() + "\n" // with a filter, the client's id would otherwise fall behind

@@ -17,8 +17,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Create returns the record and the secret, which is shown once. After an error of the store, the
-// record may be stored, but its secret is lost.
+// After an error of the store, the record of Create may be stored, but its secret is lost.
 func (p *Operations) Create(
 	ctx context.Context, by access.Actor, r access.Request,
 ) (access.Credential, string, error) {
@@ -65,8 +64,7 @@ func (p *Operations) Create(
 	return c, secret, nil
 }
 
-// Rotate returns the new secret, which is shown once. If two callers rotate at the same time, both
-// succeed: the second replaces the secret that the first has just received, with its own overlap.
+// Of two callers at the same time, the second replaces the secret that the first has received.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -94,8 +92,7 @@ func (p *Operations) Rotate(
 	return c, secret, nil
 }
 
-// End revokes or removes a credential, and ends the sessions of an operator. Ending it again
-// changes nothing.
+// End also ends the sessions of an operator. Ending again changes nothing.
 func (p *Operations) End(
 	ctx context.Context, by access.Actor, kind access.Kind, name string,
 ) (access.Credential, error) {
@@ -191,7 +188,6 @@ func (p *Operations) ChangeCredential(
 	})
 }
 
-// update audits the kind's noun with the verb ("token.grant"), and changes the stored record.
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
 	change func(*access.Credential) error,
@@ -201,7 +197,7 @@ func (p *Operations) update(
 	}
 	known, found := p.cfg.Tables.Of(kind).Get(name)
 	if _, ok := p.Holder(kind, name); !ok || !found {
-		// It may be any text from a path, so it must not reach the audit.
+		// It may be any text, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
 	// A rotation always changes something, and would change the table's record here.
@@ -217,8 +213,6 @@ func (p *Operations) update(
 	return c, err
 }
 
-// Credentials returns all tokens, oldest first, or the sources or operators that were not removed,
-// by name.
 func (p *Operations) Credentials(kind access.Kind) []*access.Grant {
 	if kind.Policy().Listed {
 		return p.cfg.Tables.Of(kind).All()
@@ -226,8 +220,7 @@ func (p *Operations) Credentials(kind access.Kind) []*access.Grant {
 	return p.cfg.Tables.Of(kind).List()
 }
 
-// Credential also returns a revoked token, and a removed source or operator until its name is used
-// again.
+// Credential also returns ended ones, until the name is used again.
 func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, error) {
 	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok {
 		return g, nil
@@ -235,8 +228,6 @@ func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, e
 	return nil, noRecord(kind.Policy().Noun)
 }
 
-// Holder returns the developer of a token, even of a revoked one, or the name of a source or an
-// operator that was not removed.
 func (p *Operations) Holder(kind access.Kind, name string) (holder string, ok bool) {
 	known, ok := p.cfg.Tables.Of(kind).Get(name)
 	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
@@ -263,10 +254,10 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	return p.named(v.Len(), v.Sorted())
 }
 
-// maxNamed is how many vehicles an event lists; a grant may have 10,000.
+// a grant may have 10,000
 const maxNamed = 20
 
-// named adds the number of the others in the form that notAllListed matches.
+// in the form that notAllListed matches
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

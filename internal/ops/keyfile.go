@@ -17,26 +17,24 @@ import (
 
 const keyFile = "admin.key"
 
-// KeyFile returns the path of the admin key's file in a data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 
-// LoadOrCreateKey returns the admin key, and creates it, durably, if there is none. It never
-// replaces a file that cannot be used (see [CheckKey]).
+// LoadOrCreateKey never replaces a file that cannot be used (see [CheckKey]).
 func LoadOrCreateKey(dir string) (secret string, err error) {
 	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
 	secret, _ = access.NewSecret(access.AdminKind)
-	// os.Link fails with [fs.ErrExist], so a key is never overwritten here.
+	// os.Link fails with [fs.ErrExist].
 	if err := placeKey(dir, secret, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
-	// If another process has created the file first, its key is the valid one.
+	// Another process may have been first.
 	return readOwnKey(dir)
 }
 
-// LoadKey is for commands that call a running service.
+// LoadKey is for commands.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,8 +47,8 @@ func LoadKey(dir string) (secret string, err error) {
 	return secret, err
 }
 
-// CheckKey returns an error if there is a key file that cannot be used: a link, rights for other
-// users, another owner, or no admin key in it.
+// CheckKey refuses a link, rights for others, another owner, and a file without a key; no file is
+// fine.
 func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
@@ -59,8 +57,7 @@ func CheckKey(dir string) error {
 	return err
 }
 
-// readOwnKey also refuses a file of another user, who knows the key. A service that runs as root
-// could read it.
+// readOwnKey refuses a file of another user, who knows the key, even if the service runs as root.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
@@ -104,8 +101,7 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// placeKey writes a temporary file in the same directory, and lets place give it the name of the
-// key file.
+// place gives a new file the name of the key file.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
@@ -126,8 +122,8 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 	return errors.Join(d.Sync(), d.Close()) // makes the entry durable
 }
 
-// RotateAdminKey replaces the admin key at once. The new key is only in the file whose path it
-// returns. An error that is no [Refusal] leaves the key in the file valid.
+// RotateAdminKey puts the new key only into the file. After an error that is no [Refusal], the key
+// in the file is valid.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:
@@ -140,7 +136,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
-		// The key in the file is the valid one, even after an error.
+		// even after an error
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)

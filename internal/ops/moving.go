@@ -9,8 +9,8 @@ import (
 // stallTimeout is without any progress.
 const stallTimeout = time.Minute
 
-// Moving is for long transfers: each Read or Write first moves the connection's deadline, so only a
-// transfer without progress fails.
+// Moving moves the connection's deadline with each Read or Write, so only a transfer without
+// progress fails.
 type Moving struct {
 	W io.Writer
 	R io.Reader
@@ -31,7 +31,7 @@ func (m Moving) Write(p []byte) (int, error) {
 	return m.W.Write(p)
 }
 
-// extend is for a caller that makes progress but has nothing to write yet.
+// extend is for progress without anything to write.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }
 
 // EventStream is a response of server-sent events.
@@ -40,17 +40,14 @@ type EventStream struct {
 	c *http.ResponseController
 }
 
-// eventTimeout is how long a client may not read.
 const eventTimeout = 10 * time.Second
 
-// NewEventStream lets the response last longer than the server's timeouts.
 func NewEventStream(w http.ResponseWriter) (EventStream, error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	c := http.NewResponseController(w)
 	return EventStream{w, c}, c.SetReadDeadline(time.Time{})
 }
 
-// Send returns an error if the client has disconnected or does not read.
 func (s EventStream) Send(events string) error {
 	if err := s.c.SetWriteDeadline(time.Now().Add(eventTimeout)); err != nil {
 		return err

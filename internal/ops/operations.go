@@ -22,77 +22,72 @@ type Config struct {
 	Tables *access.Tables
 	Store  Store
 
-	// Forgotten has the tombstones, and computes the hashes that identify vehicles in the audit.
+	// Forgotten also hashes the vehicles in the audit.
 	Forgotten *access.Forgotten
 
-	// State reads the newest state of a vehicle, even if it is not stored yet.
+	// State is the newest, even if it is not stored yet.
 	State  func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
 	Append func(context.Context, []vehicle.Sample) error
-	// MaxAge is the maximum age of the reading of a verdict that is not stale.
+	// of a reading; an older verdict is stale
 	MaxAge time.Duration
 
-	// Fleet stores vids. Filled returns an error while Fleet is incomplete or lags behind. If Fleet
-	// is nil, this node cannot list vehicles.
+	// Without Fleet, this node lists no vehicles. Filled returns an error while it is incomplete or
+	// lags.
 	Fleet  *fleet.Table
 	Filled func() error
 
 	Changes *Changes
 
-	// RoadsDoubted counts, by reason, what the source with this number showed of roads and was not
-	// believed.
+	// RoadsDoubted counts what the source with this number showed and was not believed.
 	RoadsDoubted func(number uint32) NamedCounts
 
 	// AdminKey is a hash.
 	AdminKey access.Hash
-	// KeyDir has the admin key's file. If empty, the key cannot be rotated.
+	// of the admin key's file; "" if it cannot be rotated
 	KeyDir string
 
 	Now func() time.Time // if nil, time.Now
 	Log *slog.Logger     // may be nil
 }
 
-// Store keeps credentials, the audit and tombstones. Its methods write no audit events by
-// themselves. When one returns nil, the record is durable and in this node's tables. Its errors
-// wrap [access.ErrNotFound], [access.ErrExists], or the error of change in Update.
+// Store writes no audit events by itself. When a method returns nil, the record is durable and in
+// this node's tables. Errors wrap [access.ErrNotFound], [access.ErrExists], or that of change.
 type Store interface {
 	Create(ctx context.Context, c access.Credential) error
-	// Update applies change by compare-and-set, so it may call change several times. If change
-	// returns an error, nothing is stored. A revoked token can still be updated (see Listed in
-	// [access.Policy]); a removed source or operator cannot.
+	// Update may call change several times, and stores nothing if it fails. Only Listed credentials
+	// can be updated after their end.
 	Update(ctx context.Context, kind access.Kind, name string,
 		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
-	// AuditPage returns at most limit events with numbers smaller than before, newest first; 0 is
-	// the newest event. older is the before of the next page, or 0 if there is none.
+	// AuditPage returns events with numbers below before (0: all), newest first, and the before of
+	// the next page, or 0.
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
-	// Forget deletes everything about a vehicle and refuses its telemetry from then on. Allow
-	// accepts it again. Both return the receipt as it is after the call.
+	// Forget deletes everything about a vehicle and refuses its telemetry; Allow accepts it again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
-	// Bury forgets again the vehicles of receipts, and returns how many were not forgotten before.
+	// Bury returns how many were not forgotten before.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
 	BackupKey(ctx context.Context) (string, error)
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
-	// Restore checks the whole file and then calls audited, which writes an audit event and calls
-	// merge, the only step that changes the store. If audited does not call merge, it must return
-	// an error. With options.Compare, it only compares.
+	// Restore checks the whole file before it calls audited, which calls merge, the only step that
+	// changes the store, or returns an error.
 	Restore(
 		ctx context.Context, from io.Reader, options access.RestoreOptions,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
-	// BadBackup reports whether an error of Restore means that the file was refused.
+	// BadBackup: Restore refused the file.
 	BadBackup(err error) bool
 }
 
 // Operations is safe for concurrent use.
 type Operations struct {
 	cfg      Config
-	walks    chan struct{} // one element for each list in progress
+	walks    chan struct{} // for each list in progress
 	adminKey atomic.Pointer[access.Hash]
 	rotating sync.Mutex // while the key's file is replaced
-	budgets  sync.Map   // by name of the operator: [*access.Budget]
+	budgets  sync.Map   // [*access.Budget] by name of the operator
 
 	closing context.Context
 	close   context.CancelFunc
@@ -109,10 +104,9 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Close ends the responses with changes, which would not end by themselves.
+// Close ends the responses of ServeChanges.
 func (p *Operations) Close() { p.close() }
 
-// Identify returns the holder of a valid key, and the key's hash.
 func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {
 	hash = access.HashOf(key)
 	if p.isAdminKey(hash) {
@@ -125,7 +119,7 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	return access.Actor{Name: o.Name, ReadOnly: o.ReadOnly}, hash, true
 }
 
-// Valid reports whether the hash is still that of who's key: not after a rotation or a removal.
+// Valid reports whether who still has this key.
 func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	if who.Admin {
 		return p.isAdminKey(hash)

@@ -24,7 +24,7 @@ type TokenSummary struct {
 
 type TokenRecord struct {
 	TokenSummary
-	EarlierUntil      []time.Time `json:"earlier_until"`       // of the replaced secrets that are still valid
+	EarlierUntil      []time.Time `json:"earlier_until"`       // of replaced secrets
 	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // null: never
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
 	Usage             TokenUsage  `json:"usage"`
@@ -37,8 +37,8 @@ type TokenUsage struct {
 	Refusals int64 `json:"refusals"`
 }
 
-// TokensThatSee returns at most most valid tokens that cover a vehicle, oldest first, and how many
-// more there are. It leaves out sandbox tokens.
+// TokensThatSee returns at most most tokens, oldest first, without those of the sandbox, and how
+// many more there are.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -92,21 +92,21 @@ func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`      // of samples; empty or none: no limit
-	Strict       bool           `json:"strict"`    // refuses a sample with an unknown signal or an unused value
-	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
-	Format       string         `json:"format"`    // a preset or YAML; empty: the service's own
+	Rate         string         `json:"rate"` // empty or none: no limit
+	Strict       bool           `json:"strict"`
+	OnChange     string         `json:"on_change"` // empty: recognized
+	Format       string         `json:"format"`    // empty: the service's own
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"`    // null: never
 	RemovedAt    *time.Time     `json:"removed_at"`    // null: not
-	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
+	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads
 	Seen         SourceActivity `json:"seen"`
 }
 
 // OwnMapping: YAML, not the name of a preset.
 func (s SourceSummary) OwnMapping() bool { return strings.Contains(s.Format, ":") }
 
-// SourceActivity is what the node that answers has counted since it started.
+// SourceActivity is of the node that answers, since it started.
 type SourceActivity struct {
 	LastSeenAt        *time.Time  `json:"last_seen_at"`        // null: never
 	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // its key or a sample; null: never
@@ -118,17 +118,16 @@ type SourceActivity struct {
 	RefusedKeys       NamedCounts `json:"refused_keys"`        // uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	UnusedValues      int64       `json:"unused_values"` // of known signals
-	RoadsDoubted      NamedCounts `json:"roads_doubted"` // what it showed of roads and was not believed, by reason
+	RoadsDoubted      NamedCounts `json:"roads_doubted"` // by reason
 
-	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
+	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: none was found
 }
 
-// SpeedFactor says how wrong the speeds of a source are.
 type SpeedFactor struct {
-	Factor   float64 `json:"factor"`   // a speed as sent, multiplied by this, is in km/h
-	Unit     string  `json:"unit"`     // what it seems to send as km/h, such as m/s; empty: unknown
+	Factor   float64 `json:"factor"`   // speed as sent × Factor = km/h
+	Unit     string  `json:"unit"`     // such as m/s; empty: unknown
 	Vehicles int     `json:"vehicles"` // with this factor
-	Compared int     `json:"compared"` // whose speeds were compared with their positions
+	Compared int     `json:"compared"`
 }
 
 func (f SpeedFactor) String() string {
@@ -141,9 +140,9 @@ func (f SpeedFactor) String() string {
 
 type SourceRecord struct {
 	SourceSummary
-	EarlierUntil []time.Time    `json:"earlier_until"` // of the replaced keys that are still valid
+	EarlierUntil []time.Time    `json:"earlier_until"` // of replaced keys
 	Vehicles     VehicleList    `json:"vehicles"`
-	Refusals     []NotedRefusal `json:"refusals"` // of this node since it started: the newest 20, newest first
+	Refusals     []NotedRefusal `json:"refusals"` // of this node: the newest 20, newest first
 }
 
 type NotedRefusal struct {
@@ -220,7 +219,6 @@ func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 		ReadOnly: o.ReadOnly}
 }
 
-// EarlierUntil returns the ends of the replaced secrets that are still valid, earliest first.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if c.Usable(now) != nil {
@@ -234,7 +232,6 @@ func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	return until
 }
 
-// orNil lets JSON show the zero time as null.
 func orNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

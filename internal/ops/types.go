@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleList is "all" or a list of vids in JSON, in ascending order.
+// VehicleList is "all" or vids in ascending order.
 type VehicleList struct{ access.Vehicles }
 
 func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
@@ -40,7 +40,7 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// VIDs is a list of vids in JSON, each checked by [vehicle.ParseReportingID] as it is read.
+// VIDs are checked by [vehicle.ParseReportingID].
 type VIDs []vehicle.ID
 
 func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {

@@ -18,8 +18,7 @@ import (
 // ExportFormats has the media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
-// FormatAsked returns the key of [ExportFormats] in the parameter "format" or the Accept header, or
-// "" for one page as JSON.
+// FormatAsked reads the parameter "format" or the Accept header; "" is one page as JSON.
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -38,7 +37,7 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// exported is a complete list that is sent as a file, one row at a time.
+// exported is sent as a file, one row at a time.
 type exported[T any] struct {
 	name    string   // without the extension
 	header  []string // of CSV
@@ -46,9 +45,8 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// serve sends the file. If it returns an error, nothing was sent. After a failure in between, it
-// closes the connection by a panic with [http.ErrAbortHandler], so that the client notices that the
-// file is incomplete.
+// serve has sent nothing if it returns an error. A later failure is a panic with
+// [http.ErrAbortHandler], so that the client notices that the file is incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	kind, known := ExportFormats[format]
 	if !known {
@@ -88,8 +86,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	return nil
 }
 
-// ServeVehicles holds about a thousandth of all vids in memory. The query must not set Sort, Limit
-// or Cursor.
+// ServeVehicles holds about a thousandth of all vids in memory. q has no Sort, Limit or Cursor.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",
@@ -102,7 +99,7 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	}.serve(p, w, format)
 }
 
-// ServeAudit holds one page in memory, newest first. The query must not set Limit or Before.
+// ServeAudit holds one page in memory. q has no Limit or Before.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
@@ -130,7 +127,7 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 				if q.Before = page.Older; page.Older == 0 {
 					return nil
 				}
-				if err := reader.extend(); err != nil { // many pages without a matching event may follow
+				if err := reader.extend(); err != nil { // many empty pages may follow
 					return err
 				}
 			}
@@ -150,8 +147,7 @@ func (v ListedVehicle) columns() []string {
 	return columns
 }
 
-// spreadsheetSafe also puts an apostrophe before a text that a spreadsheet could take for a
-// formula.
+// spreadsheetSafe puts an apostrophe before what could be a formula.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)
 	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" &&

@@ -17,12 +17,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleQuery selects vehicles and a page of their list. A filter with its zero value matches
-// every vehicle.
+// VehicleQuery: a filter with its zero value matches every vehicle.
 type VehicleQuery struct {
 	Driving  string // one of DrivingFilters
 	Throttle string // one of ThrottleFilters
-	Reason   string // one of ReasonFilters: why there is no answer about driving
+	Reason   string // one of ReasonFilters
 	Prefix   string
 	Source   string // that may report it
 	Sort     string // one of VehicleSorts; empty: the first
@@ -35,8 +34,7 @@ const (
 	MaxVehicles     = 1000
 )
 
-// "trouble" is: throttle anomalies, jams, slow driving, stale, unknown, not driving, normal. Within
-// a group, and for "newest", the latest report is first.
+// "trouble": anomalies, jams, slow, stale, unknown, not driving, normal; the latest report first.
 var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
 var (
@@ -68,8 +66,7 @@ type VehiclePage struct {
 	Next     string          `json:"next"` // empty: the last page
 }
 
-// maxWalks limits the pages that are made at the same time: each reads the whole fleet table, on
-// all processors for a moment.
+// maxWalks pages are made at the same time: each reads the whole fleet table.
 const maxWalks = 2
 
 // texts has URL parameters as keys.
@@ -144,7 +141,6 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-// clock returns the time at which the age of a reading is checked.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
@@ -166,8 +162,7 @@ func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 	return func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) && vehicles.IncludeBytes(vid) }, nil
 }
 
-// rank is 0 for the worst vehicles to 6 for normal ones, 0 for all in a list sorted by time, and
-// negative if the vehicle does not match.
+// rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
 func (q VehicleQuery) rank(
 	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
 ) int8 {
@@ -198,8 +193,7 @@ func (q VehicleQuery) rank(
 	return 6
 }
 
-// Vehicles computes each page when it is requested, so a car that reports in between may be on two
-// pages or on none. It waits while maxWalks other calls are in progress.
+// Vehicles computes each page when it is requested, so a car may be on two pages or on none.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -237,8 +231,7 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	return page, nil
 }
 
-// EachVehicle calls do with every vehicle that matches, in no order, until do returns an error. The
-// query must not set Sort, Limit or Cursor.
+// EachVehicle lists in no order. q has no Sort, Limit or Cursor.
 func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
 	if err := p.mayList(q); err != nil {
 		return err
@@ -247,7 +240,7 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 		return Refuse(http.StatusBadRequest,
 			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
-	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may take minutes to read the list
+	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may read for minutes
 	question, err := p.question(q, clock)
 	if err != nil {
 		return err

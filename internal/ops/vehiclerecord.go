@@ -30,20 +30,18 @@ type VerdictRecord struct {
 	Facts   []FactRecord `json:"facts"`
 }
 
-// FactRecord is a value that a rule has used, and what it was compared to.
 type FactRecord struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"`
 	Unit      string     `json:"unit"`
 	Threshold *float64   `json:"threshold"` // null: it is not compared
-	Limit     string     `json:"limit"`     // meaning of the threshold, such as "anomaly from"
+	Limit     string     `json:"limit"`     // such as "anomaly from"
 	Time      *time.Time `json:"time"`
 }
 
 // InWords returns "12.5 km/h" or "OFF", for example.
 func (r FactRecord) InWords() string { return valueInWords(r.Name, r.Value, r.Unit) }
 
-// LimitInWords returns "anomaly from 100 %", for example, or "".
 func (r FactRecord) LimitInWords() string {
 	if r.Threshold == nil {
 		return ""
@@ -51,8 +49,7 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling leaves out what explains nothing: the scores of the rules, and measures of an anomaly
-// that are zero.
+// Telling leaves out the scores of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
@@ -92,8 +89,7 @@ func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State,
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle refuses a vehicle without a state with 404, and wraps a [Refusal] with 503 if the state
-// cannot be read.
+// Vehicle refuses with 404 if there is no state, with 503 if it cannot be read.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {

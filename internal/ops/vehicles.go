@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Forget deletes everything about a vehicle and refuses its telemetry. It may be repeated.
+// Forget may be repeated.
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
@@ -27,7 +27,7 @@ type Relearned struct {
 	At  time.Time `json:"relearned_at"`
 }
 
-// Relearn discards what was learned of a vehicle's throttle, and its anomaly, as after a repair.
+// Relearn discards what was learned of a throttle, as after a repair.
 func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID) (Relearned, error) {
 	_, s, err := p.Vehicle(ctx, id)
 	if err != nil {
