@@ -15,9 +15,6 @@ type salvageCommand struct {
 	JSON    bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run copies the intact records of a damaged data directory into a new one. For each kind of
-// record, it prints how many were intact and how many were damaged, and the period whose records
-// are lost.
 func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	syscall.Umask(0o077) // Pebble would make directories that others can read
 	found, err := local.Salvage(ctx, nil, c.Damaged, c.New)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"os/exec"
@@ -9,8 +9,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestSalvagedDirectoryServes checks that the service runs in a salvaged directory with its
-// previous tokens, keys and states, and that salvage refuses a directory in use.
+// Tokens, keys and states are there, and salvage refuses a directory in use.
 func TestSalvagedDirectoryServes(t *testing.T) {
 	dir, salvaged := t.TempDir(), filepath.Join(t.TempDir(), "salvaged")
 	p := start(t, dir)
@@ -18,9 +17,7 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 	if _, err := post(p, key, []string{"before"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }))
 	began := p.began
 	salvage := func() (string, error) {
 		out, err := exec.Command(binary, "salvage", dir, salvaged).CombinedOutput()
@@ -41,6 +38,6 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 	if _, err := post(p, key, []string{"after"}); err != nil {
 		t.Error(err)
 	}
-	p.carstate(t, "token", "list") // uses the admin key of the directory
+	p.carstate(t, "token", "list") // uses the admin key
 	p.stop(t)
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -70,7 +70,6 @@ func scriptServe(ts *testscript.TestScript, _ bool, args []string) {
 	*ts.Value(processKey).(**process) = p
 }
 
-// processKey is the key of a script's process in its values.
 const processKey = "process"
 
 func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {

@@ -20,7 +20,7 @@ func TestVehicles(t *testing.T) {
 		v    access.Vehicles
 		all  bool
 		len  int
-		a, c bool // includes A, includes C
+		a, c bool
 	}{
 		{"none", none, false, 0, false, false},
 		{"a set", set, false, 2, true, false},

@@ -1,14 +1,15 @@
-package cmdline
+package cmdline_test
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/testkit"
 )
 
-// TestUnknownVariables checks that a variable with a typing error in its name is found, and that
-// neither the variables of flags nor those of other programs are.
 func TestUnknownVariables(t *testing.T) {
 	for _, name := range []string{"CARSTATE_MAX_AGE", "CARSTATE_MAX_AEG", "OTHER_MAX_AEG"} {
 		t.Setenv(name, "1m")
@@ -17,10 +18,8 @@ func TestUnknownVariables(t *testing.T) {
 		Serve struct{ MaxAge string } `cmd:""`
 	}
 	parser, err := kong.New(&commands, kong.DefaultEnvars("CARSTATE"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := UnknownVariables(parser.Model.Node, "CARSTATE_")
+	testkit.NoError(t, err)
+	got := cmdline.UnknownVariables(parser.Model.Node, "CARSTATE_")
 	if want := []string{"CARSTATE_MAX_AEG"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -10,7 +10,7 @@ import (
 
 // Build builds a program into the file at the absolute path to. If tests is "",
 // the program is carstate, built as `make build` does. Otherwise, tests is the directory of a
-// package relative to root, such as "./internal/query", and Build builds the tests of that package.
+// package relative to root, such as "./cmd/carstate", and Build builds the tests of that package.
 // root is the root of the repository, and flags are further flags of the go command.
 // With the flags of `make build`, go uses the packages that it has compiled before.
 func Build(ctx context.Context, root, tests, to string, flags ...string) error {

@@ -15,8 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestSandboxCycle checks that the vehicle SandboxCycle has every value of both operations in turn,
-// each for one minute. The time of the verdict in each answer must be the time of the call.
+// The time of the verdict is the time of the call.
 func TestSandboxCycle(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -46,12 +45,9 @@ func TestSandboxCycle(t *testing.T) {
 	}
 }
 
-// TestSandboxTable checks that the sandbox answers as the table in docs/query-api.md says.
 func TestSandboxTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/query-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f := newFixture(t)
 	a := f.answerer()
 	rows := 0
@@ -91,8 +87,7 @@ func TestSandboxTable(t *testing.T) {
 	}
 }
 
-// TestSandboxIsCountedApart checks that the errors that the sandbox makes up are not counted like
-// real errors of the service.
+// The sandbox makes its errors up.
 func TestSandboxIsCountedApart(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -112,8 +107,6 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	}
 }
 
-// TestUsageIsCounted checks that the usage of each token, sandbox tokens included, counts its
-// calls and the refused ones.
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -124,7 +117,7 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("TOKEN", drivingPath, "CarParked")
 	ask("TOKEN", drivingPath, "not-a-vid")
 	ask("TWO_A_MINUTE", throttlePath, "not-a-vid")
-	ask("REVOKED", drivingPath, "not-a-vid") // the vid is wrong and the token invalid: counted for no token
+	ask("REVOKED", drivingPath, "not-a-vid") // counted for no token
 	ask("UNKNOWN", drivingPath, "not-a-vid")
 	ask("DRIVING", throttlePath, "CarJam")
 	for range 3 {
@@ -153,9 +146,8 @@ func TestUsageIsCounted(t *testing.T) {
 	}
 }
 
-// TestRefuseRequest_LimitAndUsage checks the answers of a node that cannot answer queries. For a
-// valid token, the answer has the token's rate limit, and the call is counted. An invalid token
-// gets the same answer without a limit.
+// A node that cannot answer shows the rate limit of a valid token all the same, and counts the
+// call.
 func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
 	var ready error

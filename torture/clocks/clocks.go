@@ -99,11 +99,12 @@ func (t *trial) jump(ctx context.Context, wall, mono time.Duration) {
 	must.Do(t.node.AwaitReady(ctx, time.Minute))
 }
 
-// ends are times around which seconds overflow 32 bits, signed and unsigned, and a far one.
+// ends are times around which seconds overflow 32 bits, signed and unsigned, and a far one;
+// from 2157 on, the times of Go have no monotonic reading.
 var ends = []time.Time{
 	time.Date(2038, 1, 19, 3, 14, 6, 0, time.UTC), time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC),
 	time.Date(2106, 2, 7, 6, 28, 14, 0, time.UTC), time.Date(2106, 2, 7, 6, 28, 17, 0, time.UTC),
-	time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
+	time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC),
 }
 
 func (t *trial) next() time.Duration {
@@ -201,8 +202,8 @@ func (t *trial) counted(ctx context.Context) {
 const (
 	maxAge = 10 * time.Minute
 	ahead  = 30 * time.Second // how far in the future a sample may be
-	window = time.Minute      // of a token's rate
-	burst  = 6                // calls per window
+	window = time.Second      // of a token's rate, by the monotonic clock
+	burst  = 20               // calls per window
 	slack  = time.Minute      // how far in the future a verdict may be before it is stale
 )
 
@@ -373,19 +374,19 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// limited uses up a rate. A 429 may demand a wait of a window at most; after it one call must be
-// answered, and after a further window as many as the rate permits.
+// limited uses up a rate. A 429 may demand a wait of a window at most, whatever the wall clock did
+// since the last call; one more call is allowed after a share of the window.
 func (s *scene) limited(ctx context.Context) {
-	served := 0
+	const each = window / burst
+	served, began := 0, time.Now()
 	var last answered
-	for ; served <= burst; served++ {
+	for ; served < 3*burst; served++ {
 		if last = must.Get(s.ask(ctx, s.vid, s.limitedBy)); last.HTTP != http.StatusOK {
 			break
 		}
 	}
-	// The rate permits one more call for each window/burst that has passed.
-	if served > burst && last.after.Sub(last.before) < window/burst {
-		s.wrong("%d calls were served at once, of %d", served, burst)
+	if most := burst + 1 + int(time.Since(began)/each); served > most {
+		s.wrong("%d calls were served at once, of %d", served, most)
 	}
 	switch {
 	case last.HTTP != http.StatusTooManyRequests:
@@ -394,17 +395,9 @@ func (s *scene) limited(ctx context.Context) {
 		s.wrong("a token over its rate must wait %s", last.retry)
 		return
 	}
-	s.jump(ctx, s.wall+last.retry+time.Second, s.mono)
+	time.Sleep(2 * each)
 	if a := must.Get(s.ask(ctx, s.vid, s.limitedBy)); a.HTTP != http.StatusOK {
 		s.wrong("a token that waited as long as required is answered %d", a.HTTP)
-		return
-	}
-	s.jump(ctx, s.wall+window+time.Second, s.mono)
-	for i := range burst {
-		if a := must.Get(s.ask(ctx, s.vid, s.limitedBy)); a.HTTP != http.StatusOK {
-			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.HTTP)
-			return
-		}
 	}
 }
 

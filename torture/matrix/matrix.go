@@ -50,14 +50,14 @@ func run(ctx context.Context, a *row.Attempt) {
 // wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
-// machine runs TestMatrix of internal/query, a randomized test, against the binary.
+// machine runs TestMatrix of cmd/carstate, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) {
-	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
-	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))
+	test, counts := filepath.Join(a.Dir, "matrix.test"), filepath.Join(a.Dir, "counts.json")
+	must.Do(nodeprocess.Build(ctx, "..", "./cmd/carstate", test))
 	cmd := exec.CommandContext(ctx, test, "-test.run=^TestMatrix$", "-test.timeout=0", "-rapid.nofailfile",
 		"-rapid.shrinktime=5s",
 		"-rapid.checks="+strconv.Itoa(max(1, a.Count/perCheck)), "-rapid.seed="+strconv.FormatUint(a.Seed, 10),
-		"-matrix.binary="+a.Binary, "-matrix.counts="+counts)
+		"-binary="+a.Binary, "-matrix.counts="+counts)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the node that it started
 	cmd.Env = append(os.Environ(), "TMPDIR="+a.Dir)

@@ -14,36 +14,33 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Store is an [ops.Store] that keeps its records in memory, in the tables from which an
-// [ops.Operations] reads. It records the order of the calls. Unless a method says otherwise, it
-// does nothing and returns an error if Fail has set one for it, or if its context has ended. Make a
-// Store with [New].
+// Store keeps its records in the tables from which an [ops.Operations] reads, and records the order
+// of the calls. Each method returns an error if Fail has set one for it, or if its context has
+// ended.
 type Store struct {
 	access.Tables
 	Forgotten access.Forgotten // its key is all zeros
 
-	BackupText   string                        // what Backup writes after the version
-	Restored     []byte                        // what Restore has read
-	Options      access.RestoreOptions         // the options that Restore was given
-	RestoreSteps int                           // number of steps that Restore reports
-	BadBackups   error                         // error that Restore returns before it changes anything; nil: none
+	BackupText   string // what Backup writes after the version
+	Restored     []byte // what Restore has read
+	Options      access.RestoreOptions
+	RestoreSteps int                           // that Restore reports
+	BadBackups   error                         // that Restore returns before it changes anything; nil: none
 	Before       func(context.Context, string) // called at the start of each method
 
 	mu     sync.Mutex // guards the fields below
 	events []access.Event
 	order  []string
-	fail   map[string]error // by method: the error that it returns instead of working
+	fail   map[string]error // by method
 }
 
-// New returns an empty store.
 func New() *Store {
 	m := &Store{fail: make(map[string]error)}
 	m.Forgotten.SetKeys(make([]byte, 32))
 	return m
 }
 
-// Config returns a configuration of [ops.Operations] with this store and its tables. The caller
-// sets those other fields that it needs.
+// The caller of Config sets further fields that it needs.
 func (m *Store) Config() ops.Config {
 	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
 }
@@ -59,17 +56,16 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method return err from now on. method is its name. For Audit, the outcome of the
-// event is added, as in "Audit intended"; for Create and Update, the kind of credential, as in
-// "Create token". If err is nil, the method works again.
+// Fail makes a method return err from now on: its name, for Audit with the outcome, as in "Audit
+// intended", and for Create and Update with the kind, as in "Create token".
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail[method] = err
 }
 
-// Did returns the methods that were called since the last call of Did, in order and with the names
-// that [Store.Fail] takes.
+// Did returns the methods that were called since the last call of Did, in order, as [Store.Fail]
+// names them.
 func (m *Store) Did() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,14 +74,12 @@ func (m *Store) Did() []string {
 	return order
 }
 
-// Events returns all audit events, oldest first.
 func (m *Store) Events() []access.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.events)
 }
 
-// Create adds a credential.
 func (m *Store) Create(ctx context.Context, c access.Credential) error {
 	if err := m.begin(ctx, "Create "+c.Kind.Policy().Noun); err != nil {
 		return err
@@ -97,8 +91,7 @@ func (m *Store) Create(ctx context.Context, c access.Credential) error {
 	return nil
 }
 
-// Update changes a credential. It calls change twice and discards the first result, as if another
-// writer had changed the record between the two calls.
+// Update calls change twice, as if another writer had changed the record in between.
 func (m *Store) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -109,7 +102,7 @@ func (m *Store) Update(
 	if !ok || !g.Ended.IsZero() && !kind.Policy().Listed {
 		return access.Credential{}, access.ErrNotFound
 	}
-	lost, c := g.Credential, g.Credential // the result of a lost race, which is discarded
+	lost, c := g.Credential, g.Credential // the result of a lost race
 	if err := errors.Join(change(&lost), change(&c)); err != nil {
 		return access.Credential{}, err
 	}
@@ -117,7 +110,6 @@ func (m *Store) Update(
 	return c, nil
 }
 
-// Audit stores an event.
 func (m *Store) Audit(ctx context.Context, e access.Event) error {
 	if err := m.begin(ctx, "Audit "+e.Outcome); err != nil {
 		return err
@@ -128,7 +120,7 @@ func (m *Store) Audit(ctx context.Context, e access.Event) error {
 	return nil
 }
 
-// AuditPage returns a page of the events, numbered from 1 in the order in which they were stored.
+// AuditPage numbers events from 1.
 func (m *Store) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {
@@ -148,7 +140,7 @@ func (m *Store) AuditPage(
 	return events, older, nil
 }
 
-// Forget stores a tombstone. The receipt says that one state was removed.
+// Forget says that one state was removed.
 func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if err := m.begin(ctx, "Forget"); err != nil {
 		return access.ForgetReceipt{}, err
@@ -164,7 +156,6 @@ func (m *Store) bury(hash access.VehicleHash) access.ForgetReceipt {
 
 var forgottenAt = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// Allow replaces the tombstone of a vehicle by one that permits telemetry of the vehicle again.
 func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if err := m.begin(ctx, "Allow"); err != nil {
 		return access.ForgetReceipt{}, err
@@ -175,7 +166,6 @@ func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt,
 	return r, nil
 }
 
-// Bury adds a tombstone for each receipt.
 func (m *Store) Bury(ctx context.Context, receipts []access.ForgetReceipt) (int, error) {
 	if err := m.begin(ctx, "Bury"); err != nil {
 		return 0, err
@@ -190,15 +180,12 @@ func (m *Store) Bury(ctx context.Context, receipts []access.ForgetReceipt) (int,
 	return len(receipts), nil
 }
 
-// BackupKey returns OwnBackupKey.
 func (m *Store) BackupKey(ctx context.Context) (string, error) {
 	return OwnBackupKey, m.begin(ctx, "BackupKey")
 }
 
-// OwnBackupKey is the backup key of every Store of this package.
 const OwnBackupKey = "csb_ownOfTheTestOwnOfTheTestOwnOf000000"
 
-// Backup writes the version and BackupText, and returns the error that was set with Fail, if any.
 func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, error) {
 	if _, err := io.WriteString(w, version+"\n"+m.BackupText); err != nil {
 		return 0, err
@@ -206,9 +193,7 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup and calls audited. The merge that it gives to audited reports RestoreSteps
-// steps of progress, and returns the error that was set with Fail, if any. If BadBackups is set,
-// Restore reads nothing and returns that error.
+// The merge of Restore reports RestoreSteps steps.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
@@ -230,8 +215,6 @@ func (m *Store) Restore(
 	})
 }
 
-// BadBackup reports whether err wraps the error in the field BadBackups, and neither [access.ErrBusy]
-// nor [access.ErrNotEmpty].
 func (m *Store) BadBackup(err error) bool {
 	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy) &&
 		!errors.Is(err, access.ErrNotEmpty)

@@ -1,4 +1,4 @@
-package query_test
+package main_test
 
 import (
 	"bufio"
@@ -23,35 +23,26 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/testkit"
 )
 
-// These flags are for the row "matrix" of the torture tests, which runs TestMatrix with a large
-// -rapid.checks against the binary under test.
-var (
-	matrixBinary = flag.String("matrix.binary", "", "the carstate that TestMatrix starts (default: it builds one)")
-	matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
-)
+// With -binary, TestMatrix is the row "matrix" of the torture, which also sets -rapid.checks.
+var matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 
-// TestMatrix checks a real node against a model of the contract. It queries vehicles of all kinds
-// with tokens of all kinds, with both operations. During this, grants change, tokens are revoked
-// and rotated, and vehicles report and are forgotten. The model is written from the text of the
-// contract and shares no code with the service. A change must be in effect once it is acknowledged.
-// While a change is in progress, the answer before the change and the answer after it are both
-// right. All bytes of an answer are compared, so that the answer about a vehicle that is not
-// granted cannot differ from the answer about one that does not exist.
+// TestMatrix compares a real node with a model that is written from the text of the contract and
+// shares no code with the service. A change must be in effect once it is acknowledged; during it,
+// both answers are right. All bytes are compared, so that a vehicle that is not granted cannot
+// differ from one that does not exist.
 func TestMatrix(t *testing.T) {
-	testkit.Slow(t, "it builds and starts a node")
-	if *matrixBinary == "" { // a few checks are enough beside all other tests
+	if *given == "" { // a few are enough beside all other tests
 		checks := flag.Lookup("rapid.checks").Value
 		before := checks.String()
 		t.Cleanup(func() { _ = checks.Set(before) })
-		if err := checks.Set("3"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, checks.Set("3"))
 	}
 	m := newMatrix(t)
 	t.Cleanup(func() {
@@ -75,55 +66,34 @@ func TestMatrix(t *testing.T) {
 	})
 }
 
-// matrix is the state machine of the test. It has a node, the model of the node, and the
-// connections to the node.
 type matrix struct {
 	model
-	node    *nodeprocess.Node
-	key     string // the key of the source that sends the cars' telemetry
-	token   string // a token for all vehicles
+	*process
+	key     string // of the source
+	all     string // for all vehicles
 	admin   *client.Client
-	lasting []car // the cars that no check forgets
-	made    int   // how many cars were made
-	wires   [2]wire
-	nobody  []string // queries with something else than an issued token
+	lasting []car // that no check forgets
+	made    int
+	wires   [2]rawConn
+	nobody  []string // without an issued token
 	used    map[string]int
 	did     struct{ Asked, Served, Granted, Revoked, Rotated, Forgotten, During int64 }
 }
 
 func newMatrix(t *testing.T) *matrix {
-	testkit.Slow(t, "it builds and starts carstate")
-	binary := *matrixBinary
-	if binary == "" {
-		binary = filepath.Join(t.TempDir(), "carstate")
-		if err := nodeprocess.Build(t.Context(), "../..", "", binary); err != nil {
-			t.Fatal(err)
-		}
-	}
 	m := &matrix{used: make(map[string]int)}
-	var err error
-	if m.node, err = nodeprocess.StartReady(t.Context(), nodeprocess.Options{
-		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"),
-		Flags: []string{"--max-age", matrixMaxAge.String()},
-	}, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.node.Kill)
+	m.process = start(t, filepath.Join(t.TempDir(), "data"), "--max-age", matrixMaxAge.String())
 	var err1, err2 error
-	m.admin, err1 = m.node.AdminClient()
-	m.key, err2 = m.node.AddSource(t.Context(), "gateway")
-	issued, err3 := m.node.IssueToken(t.Context(), "Ada")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
-	m.token = issued.AccessToken
+	m.admin, err1 = m.AdminClient()
+	m.key = m.addSource(t, "gateway")
+	issued, err2 := m.IssueToken(t.Context(), "Ada")
+	testkit.NoError(t, errors.Join(err1, err2))
+	m.all = issued.AccessToken
 	for i := range m.wires {
-		c, err := net.Dial("tcp", m.node.Address(nodeprocess.Query))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, err := net.Dial("tcp", m.Address(nodeprocess.Query))
+		testkit.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
-		m.wires[i] = wire{c, bufio.NewReader(c)}
+		m.wires[i] = rawConn{c, bufio.NewReader(c)}
 	}
 	for range 2 {
 		for kind := range carKinds {
@@ -137,14 +107,11 @@ func newMatrix(t *testing.T) *matrix {
 	return m
 }
 
-// addNobody adds queries that have, in place of a token, a text that somebody might send by
-// mistake.
+// addNobody has texts that somebody might send by mistake.
 func (m *matrix) addNobody(t *testing.T, id string) {
 	operator, err := m.admin.AddOperator(t.Context(), "grace", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	real := m.token
+	testkit.NoError(t, err)
+	real := m.all
 	never, _ := access.NewSecret(access.TokenKind)
 	sandbox, _ := access.NewSecret(access.SandboxKind)
 	for _, s := range []string{
@@ -155,13 +122,12 @@ func (m *matrix) addNobody(t *testing.T, id string) {
 		m.nobody = append(m.nobody, "access_token="+s)
 	}
 	m.nobody = append(m.nobody, "Access_Token="+real, "token="+real)
-	for at := 4; at < len(real); at++ { // change each letter in turn
+	for at := 4; at < len(real); at++ { // each letter in turn
 		m.nobody = append(m.nobody, "access_token="+real[:at]+string(rune('0'+(int(real[at])+1)%10))+real[at+1:])
 	}
 }
 
-// newCar sends a sample of a new car of the given kind, and waits until the node knows the car. For
-// a kind that never reports, it sends nothing.
+// newCar waits until the node knows the car, if it ever reports.
 func (m *matrix) newCar(t rapid.TB, kind int) car {
 	m.made++
 	k := carKinds[kind]
@@ -171,7 +137,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 	}
 	ctx := context.Background()
 	sample := fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{%s}}`, c.vid, c.made.UnixMilli(), k.signals)
-	status, text, err := m.node.Post(ctx, m.key, sample)
+	status, text, err := m.Post(ctx, m.key, sample)
 	if err != nil || status != http.StatusAccepted {
 		t.Fatalf("a sample was answered with %d %s %v", status, text, err)
 	}
@@ -180,7 +146,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 		op = 1
 	}
 	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		a, err := m.node.Ask(ctx, matrixOperations[op].path, m.token, c.vid)
+		a, err := m.Ask(ctx, matrixOperations[op].path, m.all, c.vid)
 		if err == nil && a.Reason == "unknown" {
 			err = errors.New("a car that reported is not known")
 		}
@@ -206,7 +172,7 @@ func (m *matrix) issue(t *rapid.T) {
 	case 2:
 		h.sandbox, r.Kind = true, access.SandboxKind
 	case 3:
-		h.limit = 5 // one call more comes back every twelve minutes
+		h.limit = 5 // one more comes back every twelve minutes
 		r.Rate = access.Rate{Calls: int64(h.limit), Window: time.Hour}
 	case 4:
 		lasts := time.Duration(rapid.IntRange(300, 800).Draw(t, "milliseconds")) * time.Millisecond
@@ -229,8 +195,6 @@ func (m *matrix) issue(t *rapid.T) {
 	m.holders = append(m.holders, h)
 }
 
-// pickToken draws a token that can be changed and for which may returns true. If there is none,
-// rapid draws another action.
 func (m *matrix) pickToken(t *rapid.T, may func(*holder) bool) *holder {
 	var which []int
 	for i := range m.holders {
@@ -253,7 +217,7 @@ func (m *matrix) grantable() (vids []string) {
 	return vids
 }
 
-// grant grants a vehicle to a token, or takes the grant away.
+// It grants a vehicle, or takes the grant away.
 func (m *matrix) grant(t *rapid.T) {
 	h := m.pickToken(t, func(h *holder) bool { return !h.all && !h.sandbox })
 	vid := rapid.SampledFrom(m.grantable()).Draw(t, "car")
@@ -280,7 +244,6 @@ func (m *matrix) revoke(t *rapid.T) {
 	}, func() { h.revoked = true })
 }
 
-// rotate replaces a token's secret. The old secret is valid until the end of the overlap.
 func (m *matrix) rotate(t *rapid.T) {
 	overlap := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 24 * time.Hour}).Draw(t, "overlap")
 	h := m.pickToken(t, func(h *holder) bool { return len(h.secrets) < 8 })
@@ -294,7 +257,7 @@ func (m *matrix) rotate(t *rapid.T) {
 		return err
 	}, func() {
 		h.secrets = slices.Clone(h.secrets)
-		for i := range h.secrets { // all older secrets end with the one that was replaced last, or before
+		for i := range h.secrets { // all older ones end with the one that was replaced last, or before
 			if s := &h.secrets[i]; s.end.IsZero() || until.Before(s.end) {
 				s.end = cmp.Or(until, time.Unix(1, 0))
 			}
@@ -303,12 +266,10 @@ func (m *matrix) rotate(t *rapid.T) {
 	})
 }
 
-// report adds a car that has reported one sample.
 func (m *matrix) report(t *rapid.T) {
 	m.cars = append(slices.Clone(m.cars), m.newCar(t, rapid.IntRange(0, len(carKinds)-1).Draw(t, "kind")))
 }
 
-// forget forgets a car that this check of rapid added.
 func (m *matrix) forget(t *rapid.T) {
 	added := m.grantable()[len(m.lasting):]
 	if len(added) == 0 {
@@ -322,9 +283,7 @@ func (m *matrix) forget(t *rapid.T) {
 	}, func() { m.cars[i].verdicts, m.cars[i].gone = [2]verdict{unknownVerdict, unknownVerdict}, true })
 }
 
-// change makes a change to the node, asks questions while the change is in progress, and then
-// applies it to the model. The answer to such a question is right if the model expects it before or
-// after the change.
+// Questions are asked while the change is in progress; their answers are right before or after it.
 func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func()) {
 	before := model{slices.Clone(m.cars), slices.Clone(m.holders)}
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions during the change"), 0))
@@ -357,7 +316,6 @@ func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func())
 	}
 }
 
-// ask asks some questions while nothing changes.
 func (m *matrix) ask(t *rapid.T) {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions"), 0))
 	for range 64 {
@@ -370,13 +328,13 @@ func (m *matrix) ask(t *rapid.T) {
 	}
 }
 
-// question draws a question. If unlimited is set, the question uses no token with a rate limit.
+// If unlimited, the token has no rate limit.
 func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0,
 		holder: rng.IntN(len(m.holders))}
 	h := &m.holders[q.holder]
 	switch pick := rng.IntN(20); {
-	case pick == 0: // a token of the right form that was never issued
+	case pick == 0: // never issued
 		never, _ := access.NewSecret(access.TokenKind)
 		q.holder, q.query = -1, "access_token="+never
 	case pick == 1 || unlimited && h.limit > 0:
@@ -384,7 +342,7 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	default:
 		q.secret, q.left = rng.IntN(len(h.secrets)), h.limit-m.used[h.id]
 		q.query = "access_token=" + h.secrets[q.secret].text
-		if h.sandbox && pick < 16 { // otherwise most cars would be unknown to the token
+		if h.sandbox && pick < 16 { // most cars are unknown to it
 			first := slices.IndexFunc(m.cars, func(c car) bool { return strings.HasPrefix(c.vid, "Sandbox") })
 			q.car = first + rng.IntN(len(m.lasting)-first)
 		}
@@ -392,7 +350,6 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	return q
 }
 
-// send sends a question and returns the answer in the form that plain returns.
 func (m *matrix) send(t *rapid.T, q *question) string {
 	m.did.Asked++
 	vid, method, query := m.cars[q.car].vid, "GET", []string{q.query, "vid=" + m.cars[q.car].vid}
@@ -416,17 +373,15 @@ func (m *matrix) send(t *rapid.T, q *question) string {
 	if date := dateHeader.FindStringSubmatch(text); date != nil {
 		q.date = date[1]
 	}
-	return plain(text, vid)
+	return plainly(text, vid)
 }
 
-// check fails the test run unless one of the models expects the answer, either at the time at which
-// the question was sent or at the time at which the answer arrived.
+// A model may expect the answer when the question was sent, or when the answer arrived.
 func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	var want string
 	for _, m := range models {
 		for _, at := range []time.Time{q.sent, q.received} {
-			// In expected answers, the letter D means the Date of the answer. In the sandbox,
-			// Last-Modified has the same time.
+			// D is the Date of the answer, which Last-Modified of the sandbox equals.
 			if want = strings.ReplaceAll(m.expected(q, at), "D\r\n", q.date+"\r\n"); q.head {
 				want = want[:strings.Index(want, "\r\n\r\n")+4]
 			}
@@ -443,7 +398,7 @@ func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
 }
 
-// describe returns the kind of the token and the operation, without the name of a token or vehicle.
+// Without the name of a token or vehicle.
 func (m *matrix) describe(q *question) string {
 	who := "no token"
 	if q.holder >= 0 {
@@ -454,7 +409,6 @@ func (m *matrix) describe(q *question) string {
 	return who + ", " + matrixOperations[q.operation].name
 }
 
-// known returns whether the vehicle is granted to the token, and whether it has a verdict.
 func (m *matrix) known(q *question) string {
 	to := "not granted"
 	if q.holder < 0 {
@@ -466,16 +420,14 @@ func (m *matrix) known(q *question) string {
 	return to + " and " + cmp.Or(v.reason, "known")
 }
 
-// wire is a connection for many requests. It returns answers byte for byte, which no client library
-// does.
-type wire struct {
+// rawConn returns answers byte for byte, which no client library does.
+type rawConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// ask sends a request and returns the whole answer, with the letter L in place of the number in
-// Content-Length. It reads a body of that number of bytes, or no body if head is set.
-func (w *wire) ask(request string, head bool) (string, error) {
+// ask puts L in place of the number in Content-Length.
+func (w *rawConn) ask(request string, head bool) (string, error) {
 	if err := w.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err
 	}

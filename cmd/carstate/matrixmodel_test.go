@@ -1,4 +1,4 @@
-package query_test
+package main_test
 
 import (
 	"fmt"
@@ -6,33 +6,28 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"example.org/carstate/internal/nodeprocess"
 )
 
-// matrixMaxAge is the node's --max-age.
 const matrixMaxAge = time.Hour
 
 var matrixOperations = [...]struct{ path, name, field, nothing string }{
-	{nodeprocess.DrivingPath, "car_driving_state", "vehicle_runing_state", "0"},
-	{nodeprocess.ThrottlePath, "throttle_system", "throttle_system", ""},
+	{drivingPath, "car_driving_state", "vehicle_runing_state", "0"},
+	{throttlePath, "throttle_system", "throttle_system", ""},
 }
 
-// verdict is the expected answer about a car for one operation. It is a value, or the reason why
-// there is no value.
+// verdict is a value, or the reason why there is none.
 type verdict struct{ value, reason string }
 
 var unknownVerdict = verdict{reason: "unknown"}
 
-// car is a vehicle and the time of its sample.
 type car struct {
 	vid      string
 	verdicts [2]verdict
 	made     time.Time
-	gone     bool // forgotten, so that no token can be granted it
+	gone     bool // no token can be granted it
 }
 
-// carKinds lists, for each kind of car, its last sample and the verdicts that follow from it.
+// Each kind has its last sample and the verdicts that follow from it.
 var carKinds = []struct {
 	signals  string // "": it never reported
 	age      time.Duration
@@ -48,46 +43,40 @@ var carKinds = []struct {
 	{"", 0, [2]verdict{unknownVerdict, unknownVerdict}},
 }
 
-// holder is a token and its state at one time.
 type holder struct {
 	id         string
 	operations [2]bool
 	all        bool
-	vids       map[string]bool // this map is replaced, never changed
+	vids       map[string]bool // replaced, never changed
 	sandbox    bool
 	revoked    bool
 	expires    time.Time // zero: never
 	limit      int       // calls an hour; 0: any number
-	secrets    []secret  // all that were handed out, the current one last
+	secrets    []secret  // the current one last
 }
 
-// secret is a secret of a token, and the time at which its validity ends. If end is zero, the
-// secret is valid as long as the token.
+// If end is zero, it is valid as long as the token.
 type secret struct {
 	text string
 	end  time.Time
 }
 
-// model is the state from which the expected answers are computed.
 type model struct {
 	cars    []car
 	holders []holder
 }
 
-// question is a request, and the times at which it was sent and answered.
 type question struct {
-	holder         int    // index of the token; -1 if the request has none that was issued
-	query          string // the part of the query with the secret: "access_token=…"
-	secret         int    // index of the holder's secret
+	holder         int    // -1 if none was issued
+	query          string // "access_token=…"
+	secret         int    // of the holder's secrets
 	operation, car int
 	head           bool
-	left           int // calls left of the token's limit, before the request was sent
+	left           int // calls, before the request
 	sent, received time.Time
-	date           string // the answer's Date
+	date           string
 }
 
-// expected returns the answer that the model expects at the time at, in the form that plain
-// returns.
 func (m *model) expected(q *question, at time.Time) string {
 	op, c := matrixOperations[q.operation], m.cars[q.car]
 	if q.holder < 0 {
@@ -102,7 +91,7 @@ func (m *model) expected(q *question, at time.Time) string {
 	s := h.secrets[q.secret]
 	left, limits := max(q.left-1, 0), ""
 	if !h.operations[q.operation] {
-		left = q.left // the call is not counted
+		left = q.left // not counted
 	}
 	if h.limit > 0 {
 		limits = fmt.Sprintf("RateLimit-Policy: \"token\";q=%d;w=3600\r\nRateLimit: \"token\";r=%d;t=T\r\n",
@@ -129,7 +118,7 @@ func (m *model) expected(q *question, at time.Time) string {
 	}
 }
 
-// inSandbox returns the answer that docs/query-api.md promises for a vehicle of the sandbox.
+// As docs/query-api.md promises.
 func (m *model) inSandbox(q *question, at time.Time) string {
 	op := matrixOperations[q.operation]
 	minute := at.Unix() / 60
@@ -156,8 +145,7 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 	return answered(op.field, op.nothing, 0, "Carstate-Reason: unknown\r\n")
 }
 
-// head is a format for the head of every answer. The first verb is for the status, the second for
-// the headers that not all answers have.
+// With the status, and the headers that not all answers have.
 const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\n" +
 	"Cache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
 
@@ -170,9 +158,9 @@ func failed(status, kind, headers string) string {
 	return fmt.Sprintf(head+`{"code":%s,"msg":"%s: …","data":null}`, status, headers, status[:3], kind)
 }
 
-// plainly lists the parts that differ from answer to answer, and their replacements. These parts
-// are the time to wait, the ID of the request, and the text of a failure.
-var plainly = []struct {
+// varying is what differs from answer to answer: the time to wait, the request ID, the text of a
+// failure.
+var varying = []struct {
 	part *regexp.Regexp
 	as   string
 }{
@@ -183,10 +171,9 @@ var plainly = []struct {
 
 var dateHeader = regexp.MustCompile(`\r\nDate: ([^\r]+)`)
 
-// plain returns an answer in the form that the model uses, with a letter in place of each
-// part in plainly.
-func plain(text, vid string) string {
-	for _, p := range plainly {
+// plainly returns an answer as the model has it.
+func plainly(text, vid string) string {
+	for _, p := range varying {
 		text = p.part.ReplaceAllString(text, p.as)
 	}
 	return strings.Replace(text, `"vid":"`+vid+`"`, `"vid":"VID"`, 1)

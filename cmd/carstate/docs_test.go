@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
@@ -20,17 +20,14 @@ import (
 
 const acceptedOne = `{"accepted":1,"rejected":[]}` + "\n"
 
-// recipes runs documents that say how to send telemetry.
 type recipes struct {
 	*process
 	dir         string
 	source, key string // of the present recipe
-	broker      string // the address of mosquitto, once it is a bridge
+	broker      string // of mosquitto, once it is a bridge
 	ran         map[string]int
 }
 
-// TestConnectExamples runs the commands of docs/connect.md, sends its messages as their senders do,
-// and reads its mapping.
 func TestConnectExamples(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/connect.md")
@@ -55,7 +52,6 @@ func TestConnectExamples(t *testing.T) {
 	}
 }
 
-// add adds the source of a recipe.
 func (r *recipes) add(t *testing.T, name string, format []string) {
 	args := []string{"source", "add", name, "--vehicles", "all"}
 	if format != nil {
@@ -90,7 +86,6 @@ func (r *recipes) run(t *testing.T, kind, text string) {
 	}
 }
 
-// shell runs a command that sends to the ingest listener.
 func (r *recipes) shell(t *testing.T, want, command string) {
 	c := r.command("sh", "-e", "-c", strings.ReplaceAll(command, "http://127.0.0.1:8081", r.URL(nodeprocess.Ingest)))
 	if out, err := c.Output(); err != nil || string(out) != want {
@@ -117,8 +112,8 @@ func (r *recipes) try(t *testing.T, args []string, message, want string) {
 	}
 }
 
-// send sends a message, with the present time, by MQTT if the command names a topic, as a form in the
-// address if it is one, and otherwise as the body of a request.
+// send uses MQTT if the command names a topic, the address if the message is a form, and otherwise
+// the body.
 func (r *recipes) send(t *testing.T, command, message string) {
 	now := time.Now().UTC()
 	message = strings.NewReplacer("1795860001", fmt.Sprint(now.Unix()), "2026-11-28T10:00:01",
@@ -139,7 +134,7 @@ func (r *recipes) post(t *testing.T, body string) {
 		body+"'")
 }
 
-// publish publishes with MQTT 5, in which a refusal makes mosquitto_pub print its reason.
+// With MQTT 5, a refusal makes mosquitto_pub print its reason.
 func (r *recipes) publish(t *testing.T, addr, topic, message string, flags ...string) {
 	host, port, _ := net.SplitHostPort(addr)
 	args := append([]string{"-h", host, "-p", port, "-V", "mqttv5", "-q", "1", "-t", topic, "-m", message}, flags...)
@@ -148,7 +143,7 @@ func (r *recipes) publish(t *testing.T, addr, topic, message string, flags ...st
 	}
 }
 
-// starts runs c until a sample of the source is accepted. It calls send before each look.
+// starts runs c until a sample of the source is accepted; it calls send before each look.
 func (r *recipes) starts(t *testing.T, c *exec.Cmd, send func()) {
 	testkit.NoError(t, c.Start())
 	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
@@ -186,7 +181,6 @@ func (r *recipes) nodeRED(t *testing.T, flow string) {
 		func() {})
 }
 
-// pull runs the command for MQTT with the broker of the bridge, and checks the flags of the others.
 func (r *recipes) pull(t *testing.T, line string) {
 	args := strings.Fields(strings.NewReplacer("'", "", "mqtt://broker", "mqtt://"+r.broker).Replace(line))
 	args = append(args[1:], "--ingest-url", r.URL(nodeprocess.Ingest))
@@ -205,7 +199,6 @@ func (r *recipes) pull(t *testing.T, line string) {
 	})
 }
 
-// TestIngestPage_Example runs the command of the page at the ingest listener.
 func TestIngestPage_Example(t *testing.T) {
 	t.Parallel()
 	r := &recipes{process: start(t, t.TempDir()), dir: t.TempDir()}
@@ -218,4 +211,36 @@ func TestIngestPage_Example(t *testing.T) {
 		t.Fatalf("the page has no command:\n%s", page)
 	}
 	r.shell(t, acceptedOne, html.UnescapeString(example))
+}
+
+// All but one, whose library the test machine cannot install.
+func TestTelemetryExamples(t *testing.T) {
+	t.Parallel()
+	p := start(t, t.TempDir())
+	key := p.addSource(t, "gateway-1")
+	text, err := os.ReadFile("../../docs/telemetry.md")
+	testkit.NoError(t, err)
+	host, port, _ := strings.Cut(p.Address(nodeprocess.MQTT), ":")
+	here := strings.NewReplacer("http://127.0.0.1:8081", p.URL(nodeprocess.Ingest), "-h 127.0.0.1 -p 1883",
+		"-h "+host+" -p "+port, "export CARSTATE_KEY=css_…", "")
+	ran := 0
+	for _, m := range regexp.MustCompile("(?s)```(sh|python|go)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(m[2], "paho") {
+			continue
+		}
+		ran++
+		file := filepath.Join(t.TempDir(), "example."+m[1])
+		testkit.NoError(t, os.WriteFile(file, []byte(here.Replace(m[2])), 0o600))
+		args := map[string][]string{"sh": {"sh", "-e"}, "python": {"python3"}, "go": {"go", "run"}}[m[1]]
+		c := exec.CommandContext(t.Context(), args[0], append(args[1:], file)...)
+		c.Env = append(os.Environ(), "CARSTATE_KEY="+key)
+		out, err := c.CombinedOutput()
+		accepted := regexp.MustCompile(`.accepted.: ?1,`).Match(out)
+		if quiet := strings.Contains(m[2], "mosquitto_pub"); err != nil || accepted == quiet || quiet && len(out) > 0 {
+			t.Errorf("%v\n%s\n%s", err, m[2], out)
+		}
+	}
+	if ran != 4 {
+		t.Errorf("%d examples ran", ran)
+	}
 }

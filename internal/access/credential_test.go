@@ -3,6 +3,8 @@ package access_test
 import (
 	"errors"
 	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,12 +44,12 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(second, noon.Add(time.Hour+time.Minute-1), nil)
 	is(second, noon.Add(time.Hour+time.Minute), access.ErrReplaced)
 
-	fourth := rotate(0, noon.Add(2*time.Minute)) // after a leak: all end at once
+	fourth := rotate(0, noon.Add(2*time.Minute)) // all end at once
 	for _, secret := range []string{first, second, third} {
 		is(secret, noon.Add(2*time.Minute), access.ErrReplaced)
 	}
 	is(fourth, noon.Add(2*time.Minute), nil)
-	// A rotation whose response was lost is retried, possibly after a later rotation.
+	// A rotation whose response was lost is retried, possibly after a later one.
 	if before := tok; tok.Rotate(tok.Hash, 0, noon.Add(3*time.Minute)) != nil || !reflect.DeepEqual(tok, before) {
 		t.Errorf("rotated to its own secret: %+v, before %+v", tok, before)
 	}
@@ -67,8 +69,7 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(fourth, noon, access.ErrRevoked)
 }
 
-// TestRotateRemembersTheLast checks that the last eight ended secrets are refused with ErrReplaced.
-// Secrets that ended earlier are dropped, so that a record does not grow without limit.
+// Older ones are dropped, so that a record does not grow without limit.
 func TestRotateRemembersTheLast(t *testing.T) {
 	var table access.Tokens
 	tok, secret := issue(t, "d", noon)
@@ -87,7 +88,7 @@ func TestRotateRemembersTheLast(t *testing.T) {
 		want := access.ErrNotKnown
 		switch {
 		case i == 20:
-			want = nil // replaced just now, with an overlap
+			want = nil // just now, with an overlap
 		case i >= 20-8:
 			want = access.ErrReplaced
 		}
@@ -139,9 +140,7 @@ func many(n int) (all []access.Earlier) {
 	return all
 }
 
-// TestRotationKeepsItsWord checks random sequences of rotations. After each rotation the newest
-// secret must be valid. Every other secret must be valid for the overlap with which it was
-// replaced, but not longer than any secret that was created after it.
+// Each secret is valid for its overlap, but not longer than any that was created after it.
 func TestRotationKeepsItsWord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var table access.Tokens
@@ -158,7 +157,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 			overlap := time.Duration(rapid.IntRange(0, 100).Draw(rt, "overlap")) * time.Minute
 			next, hash := access.NewSecret(access.TokenKind)
 			if err := tok.Rotate(hash, overlap, now); err != nil {
-				continue // too many at once
+				continue
 			}
 			if err := tok.Check(); err != nil {
 				rt.Fatalf("a start would refuse the rotated token: %v", err)
@@ -183,8 +182,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 	})
 }
 
-// TestRotateOperator_EndsTheOldKeyOnEveryClock checks that the rotation of an operator's key ends
-// the old key at once, even on a node whose clock is far behind.
+// Even if the node's clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
 	o, old := addOperator(t, "ada")
@@ -198,8 +196,7 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	}
 }
 
-// TestCheck_LongestOverlap checks that Check accepts a record with the longest overlap, even if the
-// rotation was not at a whole millisecond.
+// The rotation was not at a whole millisecond.
 func TestCheck_LongestOverlap(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	_, hash := access.NewSecret(access.TokenKind)
@@ -207,4 +204,86 @@ func TestCheck_LongestOverlap(t *testing.T) {
 	if err := tok.Check(); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestIssue_MakesTheRequestedToken(t *testing.T) {
+	at := noon.Add(123456789 * time.Nanosecond).In(time.FixedZone("", 3600))
+	req := access.Request{
+		Kind:       access.TokenKind,
+		Developer:  "Müller & Söhne 車",
+		Operations: access.ThrottleSystem,
+		Vehicles:   access.VehicleSet("A"),
+		Rate:       access.Rate{Calls: 10, Window: time.Second},
+		Expires:    at.Add(access.DefaultTokenLife),
+	}
+	tok, secret := created(t, req, at)
+	if access.Check(access.TokenKind, []byte(secret)) != nil || tok.Hash != access.HashOf(secret) {
+		t.Error("the secret is not the token's")
+	}
+	if !regexp.MustCompile(`^cstid[0-9A-Za-z]{12}$`).MatchString(tok.Name) {
+		t.Errorf("ID %q", tok.Name)
+	}
+	if tok.Developer != req.Developer || tok.Operations != req.Operations || tok.Rate != req.Rate ||
+		!tok.Vehicles.Include("A") {
+		t.Errorf("the record is not what was asked for: %+v", tok)
+	}
+	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) ||
+		!tok.Ended.IsZero() {
+		t.Errorf("times: %v, %v, %v", tok.Created, tok.Expires, tok.Ended)
+	}
+
+	req.Expires = time.Time{}
+	if tok, _ = created(t, req, at); !tok.Expires.IsZero() {
+		t.Errorf("one that never expires: %v", tok.Expires)
+	}
+}
+
+func TestIssueRefuses(t *testing.T) {
+	good := access.Request{
+		Kind: access.TokenKind, Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+	}
+	for name, spoil := range map[string]func(*access.Request){
+		"no developer":      func(r *access.Request) { r.Developer = "" },
+		"a long one":        func(r *access.Request) { r.Developer = strings.Repeat("d", 201) },
+		"a line break":      func(r *access.Request) { r.Developer = "a\nb" },
+		"an escape":         func(r *access.Request) { r.Developer = "a\x1b[31m" },
+		"invalid UTF-8":     func(r *access.Request) { r.Developer = "\xff" },
+		"no operation":      func(r *access.Request) { r.Operations = 0 },
+		"unknown operation": func(r *access.Request) { r.Operations = 8 | access.AllOperations },
+		"expired":           func(r *access.Request) { r.Expires = noon },
+		"calls a day":       func(r *access.Request) { r.Rate = access.Rate{Calls: 5, Window: 24 * time.Hour} },
+		"calls at no time":  func(r *access.Request) { r.Rate = access.Rate{Calls: 5} },
+	} {
+		r := good
+		spoil(&r)
+		if _, secret, err := access.New(r, noon); err == nil || secret != "" {
+			t.Errorf("%s: issued", name)
+		}
+	}
+}
+
+func TestAddSource(t *testing.T) {
+	good := access.Request{Kind: access.SourceKind, Name: "gateway-7_b", Vehicles: access.VehicleSet("A"),
+		Expires: noon.Add(time.Hour), Strict: true}
+	src, key := created(t, good, noon)
+	if access.Check(access.SourceKind, []byte(key)) != nil || src.Hash != access.HashOf(key) {
+		t.Error("the key is not the source's")
+	}
+	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon ||
+		src.Expires != noon.Add(time.Hour) || !src.Strict {
+		t.Errorf("got %+v, want the source that was asked for", src)
+	}
+	refused := func(why string, spoil func(*access.Request)) {
+		t.Helper()
+		r := good
+		spoil(&r)
+		if _, key, err := access.New(r, noon); err == nil || key != "" {
+			t.Errorf("%s was accepted", why)
+		}
+	}
+	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
+		refused("the name "+name, func(r *access.Request) { r.Name = name })
+	}
+	refused("a source without vehicles", func(r *access.Request) { r.Vehicles = access.Vehicles{} })
+	refused("a source that is over before it begins", func(r *access.Request) { r.Expires = noon })
 }
