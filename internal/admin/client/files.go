@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// ReadKey returns the operator's key or the admin key in a file. Any other content is an error.
+// ReadKey reads an operator's key or the admin key from a file.
 func ReadKey(file string) (string, error) {
 	f, err := openKey(file)
 	if err != nil {
@@ -32,7 +32,7 @@ func ReadKey(file string) (string, error) {
 	return string(text), nil
 }
 
-// openKey opens a file with a key, unless others may read or change the file.
+// openKey refuses a file that others may read or change.
 func openKey(file string) (*os.File, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -48,8 +48,7 @@ func openKey(file string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadBackupKey reads from a file, or from standard input if file is "-", the key that
-// authenticates the backups of a service. Any other content is an error.
+// ReadBackupKey reads the key of backups from a file, or from standard input if file is "-".
 func ReadBackupKey(file string) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {
@@ -70,9 +69,7 @@ func ReadBackupKey(file string) (key string, err error) {
 	return string(text), nil
 }
 
-// ReadReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
-// written. A file may hold several receipts, one JSON value after the other. A file that cannot be
-// read, a file without a receipt and a value that is not a receipt are errors.
+// ReadReceipts reads what `carstate forget --json` has written: one JSON value after the other.
 func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -85,8 +82,7 @@ func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
-				// A file without a receipt is an error, because FILE is empty if `carstate forget
-				// --json > FILE` has failed.
+				// FILE is empty if `carstate forget --json > FILE` has failed.
 				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
 			}
 			if err == io.EOF {
