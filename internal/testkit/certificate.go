@@ -15,17 +15,14 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for 127.0.0.1 that expires in a month, and its key,
-// to files that are removed when the test ends. roots is a pool that contains the
-// certificate.
+// Certificate is CertificateUntil a month from now.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().AddDate(0, 1, 0))
 }
 
-// CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files that are removed when the test ends. roots is a pool that contains
-// the certificate.
+// CertificateUntil writes a self-signed certificate for 127.0.0.1, and its key, until the test
+// ends.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)
@@ -35,9 +32,8 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 	return certFile, keyFile, roots
 }
 
-// WriteCertificate writes a self-signed certificate for 127.0.0.1 that is valid for the two months
-// before the time end, and its key, to files in dir. roots is a pool that contains the
-// certificate.
+// WriteCertificate writes a self-signed certificate for 127.0.0.1, valid for the two months before
+// end, and its key.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
