@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// done is the last run of one row.
 type done struct {
 	Row      string        `json:"row"`
 	Machine  string        `json:"machine"`
@@ -25,7 +24,6 @@ type done struct {
 	Controls []control     `json:"controls,omitempty"`
 }
 
-// control says whether a row caught a build that was broken on purpose.
 type control struct {
 	Defect string        `json:"defect"`
 	Caught bool          `json:"caught"`
@@ -33,7 +31,6 @@ type control struct {
 	Took   time.Duration `json:"took_ns"`
 }
 
-// results are the last runs of all rows, as the file reliability.json keeps them.
 type results struct {
 	Rows []done `json:"rows"`
 	file string
@@ -45,7 +42,6 @@ func load(docs string) (r results, err error) {
 	return r, err
 }
 
-// save replaces the run of a row, and writes the file.
 func (r *results) save(d done) error {
 	r.Rows = append(slices.DeleteFunc(r.Rows, func(o done) bool { return o.Row == d.Row }), d)
 	return report.WriteResults(r.file, r)
@@ -60,7 +56,6 @@ func (d *done) caught() (n int) {
 	return n
 }
 
-// print writes the outcome as a plain table.
 func (d *done) print(w io.Writer, unit string) error {
 	o := &d.Outcome
 	fmt.Fprintf(w, "%s, seed %d: %d %s in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %d of %d\n",

@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// job is one attempt at one row, the task of a child process.
+// A child process does one job.
 type job struct {
 	Row    string
 	Seed   uint64
@@ -60,14 +60,12 @@ type job struct {
 }
 
 type session struct {
-	program string // the torture itself, which runs each attempt as a child process
+	program string
 	scratch string
 	seed    uint64
 	stderr  io.Writer
 }
 
-// run returns an error that names the rows that had findings, could not be completed, or did not
-// catch a control.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer must.Catch(&err)
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
@@ -147,7 +145,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control runs a row of size n against a build with a defect.
 func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) control {
 	root, dir := must.Get(filepath.Abs("..")), filepath.Join(s.scratch, c.Defect)
 	must.Do(os.Mkdir(dir, 0o700))
@@ -173,13 +170,12 @@ func verdict(c defects.Control, o row.Outcome, took time.Duration) control {
 	return v
 }
 
-// limitOf returns a time limit that only an attempt that hangs exceeds.
+// Only an attempt that hangs exceeds it.
 func limitOf(r row.Row, n int) time.Duration {
 	return 15 * time.Minute * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }
 
-// do runs one attempt in a new process, so that the memory or a defect of one attempt does not
-// affect the next.
+// In a new process, the memory or a defect of one attempt does not affect the next.
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -210,7 +206,6 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 	return o
 }
 
-// attempt is the child process. It prints the outcome.
 func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	var j job
@@ -239,8 +234,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// makeScratch creates a directory below dir, which must be on a disk: on a file system in memory, a
-// missing sync would not be noticed.
+// On a file system in memory, a missing sync would not be noticed.
 func makeScratch(dir string) (string, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

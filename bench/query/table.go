@@ -25,7 +25,7 @@ const (
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs a program of the bench that needs a process of its own.
+// Self runs a program of the bench in a process of its own.
 func Self(args []string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	switch args[0] {
@@ -39,8 +39,7 @@ func Self(args []string, stdout io.Writer) (err error) {
 	return nil
 }
 
-// tableMain runs only carstate's query server, over a table that is filled without telemetry,
-// because ten million vehicles would take hours to report.
+// Ten million vehicles would take hours to report, so the table is filled without telemetry.
 func tableMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
@@ -74,15 +73,14 @@ func tableMain(args []string, stdout io.Writer) {
 	must.Do(carstate.New(c).Serve(l)) // until a signal ends the process
 }
 
-// spread is the number of different requests, over all vehicles, so that the data of many vehicles
-// does not fit into the processor's caches.
+// So many different requests that the data of many vehicles does not fit into the caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) {
 	var b bytes.Buffer
 	for i := range spread {
-		// The factor is coprime to the number of vehicles, so each is chosen once before
-		// any is again.
+		// The factor is coprime to the number of vehicles, so each is chosen once before any is
+		// again.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
 		fmt.Fprintf(&b, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}

@@ -118,7 +118,7 @@ func (b *run) mqtt(ctx context.Context) {
 		fleets = []int{20, 100}
 	}
 	for _, cars := range fleets {
-		// If the limit of open descriptors is low, nearly all descriptors are for the cars.
+		// If few descriptors may be open, nearly all are for the cars.
 		flags := []string{"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2)}
 		var acks *latencies
 		var rate, cpu, memory float64
@@ -145,14 +145,14 @@ func (b *run) mqtt(ctx context.Context) {
 type run struct {
 	*report.Part
 	rounds  int
-	lasting time.Duration // duration of one measurement
-	cars    int           // number of cars of a flood
+	lasting time.Duration // of one measurement
+	cars    int           // of a flood
 }
 
 type node struct {
 	*nodeprocess.Node
-	key   string // of a source that may send samples of all vehicles
-	token string // of a developer who may query all vehicles
+	key   string // of a source, for all vehicles
+	token string // for all vehicles
 }
 
 func (b *run) onNode(ctx context.Context, name string, flags []string, f func(*node)) {
@@ -168,7 +168,7 @@ func since(before, after nodeprocess.Metrics, name string) float64 {
 	return after[name] - before[name]
 }
 
-// latencies collects durations in milliseconds. It is safe for concurrent use.
+// In milliseconds.
 type latencies struct {
 	mu   sync.Mutex // guards took
 	took []float64
@@ -186,7 +186,6 @@ func (l *latencies) quantile(part float64) float64 {
 	return report.Quantile(l.took, part)
 }
 
-// openLoop makes perSecond calls a second, for a minute longer than lasting at most.
 func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration, f func(int, time.Time)) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
 	defer cancel()

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	crowdSize   = 10_000 // clients that connect to MQTT at the same time
-	holders     = 6000   // connections held open at the HTTP listener for telemetry
-	hostileCars = 4      // hostile connections at a time, by MQTT and by HTTP each
+	crowdSize   = 10_000 // at the same time
+	holders     = 6000   // open at the HTTP listener
+	hostileCars = 4      // at a time, by MQTT and by HTTP each
 )
 
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// telemetry attacks the listeners for telemetry while honest cars report. Afterwards their samples
-// must be acknowledged again within patience, and all acknowledged ones must be folded.
+// Afterwards, the samples of honest cars must be acknowledged again within patience, and all
+// acknowledged ones must be folded.
 func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
@@ -90,8 +90,6 @@ func telemetry(ctx context.Context, w *world) {
 	w.settle(ctx, filesAtRest)
 }
 
-// checkFolded checks that the newest sample of each honest car is folded, and that none of a
-// victim, for which no source may send, was accepted.
 func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
@@ -157,7 +155,6 @@ func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally, byMQT
 	w.attempt.Acknowledged(1)
 }
 
-// upload returns one HTTP request, in most cases with one part that is wrong.
 func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 	own := ownCar(h.IntN(10))
 	part := map[string]string{"method": "POST", "target": "/v1/telemetry", "key": h.key, "type": "application/x-ndjson",
@@ -188,12 +185,11 @@ func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true,
 	415: true, 417: true, 431: true, 501: true, 505: true}
 
-// checkUpload returns what is wrong with the answers to an upload, or "".
 func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
 	for in := bufio.NewReader(bytes.NewReader(got)); ; {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
-			return "" // the answer may be cut off if the upload was refused
+			return "" // it may be cut off if the upload was refused
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		switch {
@@ -208,8 +204,6 @@ func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
 	}
 }
 
-// crowd opens many MQTT connections at once, which send nothing, a part of a packet, or a wrong
-// key. The listener must close all of them.
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
@@ -259,7 +253,6 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.None("of them were accepted with a wrong key", int(letIn.Load()))
 }
 
-// hold keeps up to n connections open at the listener for telemetry until ctx ends.
 func (w *world) hold(ctx context.Context, n int) {
 	must.Together(ctx, n, func(ctx context.Context, i int) {
 		for ctx.Err() == nil {
@@ -271,7 +264,7 @@ func (w *world) hold(ctx context.Context, n int) {
 			if i%2 == 0 {
 				_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
 			}
-			_, _ = io.Copy(io.Discard, c) // until it is closed by the node
+			_, _ = io.Copy(io.Discard, c)
 			stop()
 			_ = c.Close()
 			row.Pause(ctx, time.Second) // a busy loop would use a whole processor
@@ -279,7 +272,7 @@ func (w *world) hold(ctx context.Context, n int) {
 	})
 }
 
-// First bytes of packets that a server may send. The answers in others need no check.
+// First bytes of packets of a server. Others need no check.
 const (
 	connack, puback, suback, pingresp = 0x20, 0x40, 0x90, 0xd0
 	others                            = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
@@ -292,27 +285,25 @@ func reading(vid string) string {
 
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
-// The hostile source may send for ownCar. No source may send for victim, so it must stay unknown.
+// The hostile source may send for ownCar, and none for victim, so it must stay unknown.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
-// sent is one connection of a hostile car, and what the server may answer.
 type sent struct {
 	version byte
 	stream  []byte
 	known   bool            // the credentials are right
-	good    map[uint16]bool // by packet ID: the messages that may be acknowledged
+	good    map[uint16]bool // by packet ID: messages that may be acknowledged
 	any     bool            // bytes were changed, so any message may be good
 	met     *row.Tally
 }
 
-// hostileCar sends packets that no real car would send, with the key of a known source.
 type hostileCar struct {
 	*writer
 	source, key string
 }
 
-// text returns a random text of a list, in which fill replaces words such as OWN and KEY.
+// fill replaces words such as OWN and KEY.
 func (h *hostileCar) text(name string) string { return h.fill(h.from(name)) }
 
 func (h *hostileCar) fill(text string) string {
@@ -384,7 +375,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 		return mqtt.Subscribe(s.version, id, h.text("filters"), "#")
 	case 6:
 		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(h.writer, 0, 400))...)
-	case 7: // packets that no car sends, invalid lengths, and a second login
+	case 7: // and a second login
 		second := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: h.source, Key: h.key}
 		return pick(h.writer, []byte(h.text("packets")), []byte(h.text("packets")), second.Packet())
 	case 8:
@@ -400,7 +391,6 @@ func (h *hostileCar) packet(s *sent) []byte {
 	}
 }
 
-// check returns what is wrong with the server's packets, or "".
 func (s *sent) check(got []byte) string {
 	for in, first := bytes.NewReader(got), true; ; first = false {
 		kind, err := in.ReadByte()

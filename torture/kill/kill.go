@@ -30,11 +30,11 @@ type torture struct {
 	prepared bool
 	usual    time.Duration // the last duration from start to ready
 	slowest  time.Duration
-	kills    [3]int // number of kills, by moment
+	kills    [3]int
 }
 
-// The moments of a kill: under load after a start, during a start, and under load from the
-// beginning of a start, while the node recovers.
+// Under load after a start, during a start, and under load from its beginning, while the node
+// recovers.
 const (
 	loaded = iota
 	starting
@@ -98,7 +98,6 @@ func (t *torture) live(ctx context.Context, moment int) {
 	}
 }
 
-// loadAndKill kills the node at a random moment within the given time.
 func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within time.Duration) {
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })

@@ -1,6 +1,5 @@
 // Package matrix is the row on the authorisation of queries: a token must not obtain an answer
-// about anything that it does not cover, and the time of an answer must not show whether a vehicle
-// exists.
+// about what it does not cover, and the time of an answer must not show whether a vehicle exists.
 package matrix
 
 import (
@@ -30,12 +29,11 @@ import (
 )
 
 const (
-	inCI     = 100_000 // triples (of a token, an operation and a vehicle) in `make torture`
-	perCheck = 4_000   // triples, about, in one random sequence of the test
-	cars     = 128     // vehicles of each sort
+	inCI     = 100_000 // of a token, an operation and a vehicle
+	perCheck = 4_000   // about, in one random sequence of the test
+	cars     = 128     // of each sort
 )
 
-// Row: the authorisation matrix.
 var Row = row.Row{
 	Name: "matrix", Counts: "triples", CI: inCI, Long: 3_000_000,
 	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
@@ -47,10 +45,8 @@ func run(ctx context.Context, a *row.Attempt) {
 	timing(ctx, a)
 }
 
-// wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
-// machine runs TestMatrix of internal/query, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
 	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))
@@ -90,8 +86,8 @@ const (
 	batch  = 16
 	// aim is the maximum difference between the median answer times, in percent.
 	aim = 3.0
-	// detectable is the difference of the medians, in percent, that catches a defect. Noise
-	// increases the bound of the confidence interval, but not this.
+	// detectable is the difference, in percent, that catches a defect. Noise increases the bound of
+	// the confidence interval, but not this.
 	detectable = 10.0
 )
 
@@ -103,8 +99,6 @@ const (
 	sorts
 )
 
-// timing compares the times of answers about vehicles that the token does not cover with those
-// about a granted one that does not exist.
 func timing(ctx context.Context, a *row.Attempt) {
 	node := must.Get(a.Start(ctx))
 	defer node.Kill()
@@ -128,7 +122,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 	var out []byte
 	buf := make([]byte, 64<<10)
 	rng := a.Rand(2000)
-	var times [sorts][]float64 // microseconds per query, one value per round
+	var times [sorts][]float64 // µs per query, one value per round
 	for round := range rounds {
 		if ctx.Err() != nil {
 			return
@@ -141,7 +135,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 					vids[sort][rng.IntN(cars)])
 			}
 			took := exchange(c, out, buf)
-			if round >= rounds/10 { // the first rounds warm up
+			if round >= rounds/10 {
 				times[sort] = append(times[sort], took)
 			}
 		}
@@ -164,7 +158,6 @@ func timing(ctx context.Context, a *row.Attempt) {
 	must.Do(node.Stop())
 }
 
-// exchange sends a batch of queries and returns the time per answer in microseconds.
 func exchange(c net.Conn, questions, buf []byte) float64 {
 	must.Do(c.SetDeadline(time.Now().Add(time.Minute)))
 	began := time.Now()
@@ -178,9 +171,8 @@ func exchange(c net.Conn, questions, buf []byte) float64 {
 	return float64(time.Since(began).Nanoseconds()) / 1000 / batch
 }
 
-// paired compares two series that were measured alternately: the median of the differences
-// a[i]-b[i], and its greatest distance from zero with 99 % confidence. That follows from their
-// order, so no distribution is assumed.
+// paired returns the median of a[i]-b[i], and its greatest distance from zero with 99 % confidence.
+// That follows from their order, so no distribution is assumed.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {

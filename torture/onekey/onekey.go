@@ -35,12 +35,11 @@ var Row = row.Row{
 }
 
 const (
-	windows = 8 // seconds measured before and during each flood
+	windows = 8 // seconds before and during each flood
 	// The best round counts, because other load can only lengthen the delays.
 	rounds = 3
 )
 
-// target is the node, and the key that is stolen from the source thief.
 type target struct {
 	*nodeprocess.Node
 	key string
@@ -52,7 +51,6 @@ const (
 )
 
 func run(ctx context.Context, a *row.Attempt) {
-	// This process ends with the row.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
 	// On a machine with few descriptors, the node would choose lower limits.
@@ -63,7 +61,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Request{Name: thief,
 		Vehicles: access.VehicleSet("Stolen"), Rate: access.NoRate})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
-	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
+	p.measure(ctx, 2, "nothing") // to warm up both sides
 	for _, f := range []*flood{
 		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
 		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
@@ -79,7 +77,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.None("samples of the other source that failed", p.failed)
 }
 
-// compare compares the delays of the other source before a flood with those during it.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -103,7 +100,7 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		if ratios == nil || slices.Max(times) < slices.Max(ratios) {
 			ratios, during, atOnce = times, now, held
 		}
-		// Wait until the node has released the memory that the flood held.
+		// The node must release the memory that the flood held.
 		must.Get(t.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
 			return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
 		}))
@@ -122,29 +119,27 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// flood is concurrent requests with the stolen key. Only their beginning is sent, and one that the
-// service ends is replaced.
+// Only the beginning of requests is sent, and one that the service ends is replaced.
 type flood struct {
 	name   string
 	count  int
-	within time.Duration // time until all of them have begun
+	within time.Duration // until all of them have begun
 	stall  stall
-	busy   bool         // the requests take the processor, so a delay of busyMillis is no finding
-	held   atomic.Int64 // number of those in progress
+	busy   bool         // the requests take the processor, so busyMillis is no finding
+	held   atomic.Int64 // in progress
 }
 
 const busyMillis = 250
 
-// stall sends the beginning of request i, calls begun, and waits until the request or ctx ends.
+// stall calls begun, and waits until the request or ctx ends.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin equals the time for which the service waits for a request that stalls.
+	// comeWithin is for how long the service waits for a request that stalls.
 	comeWithin   = 5 * time.Second
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. stop returns the median number of requests in progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -174,7 +169,6 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	}
 }
 
-// await waits until three quarters of a flood are in progress.
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
 		if n := f.held.Load(); int(n) < f.count*3/4 {
@@ -194,7 +188,6 @@ func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
 }
 
-// sendFast sends bodies of 8,000 samples as fast as the service answers.
 func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	begun()
 	newest := time.Now().Add(-100*24*time.Hour).UnixMilli() + int64(i)*1000
@@ -246,7 +239,6 @@ func head(key, kind string, length int) string {
 		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
 }
 
-// overMQTT sends the header of a large message.
 func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
 		Key: t.key}
@@ -278,7 +270,6 @@ const (
 
 var protocols = []string{"HTTP", "MQTT", "HTTP to the answer"}
 
-// probe sends as the source whose key is not stolen.
 type probe struct {
 	a       *row.Attempt
 	senders [][]row.Send // by protocol; each with its own connection
@@ -334,7 +325,6 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 	return p
 }
 
-// measure returns the median of the 99th percentiles of each second, by protocol.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
 	must.Together(ctx, len(p.senders), func(ctx context.Context, i int) {
@@ -366,7 +356,7 @@ type lie struct {
 
 const (
 	flowKmh, streetMetres = 45, 1500
-	invented              = 30 // cars of the lying source
+	invented              = 30
 )
 
 var lies = []lie{
@@ -376,8 +366,6 @@ var lies = []lie{
 	{"4 km/h now", 4, 5 * time.Minute, 1},
 }
 
-// tellLies tells each lie about a street of its own, and counts the gateway's cars that are then
-// not called normal.
 func (t *target) tellLies(ctx context.Context, a *row.Attempt) {
 	c := must.Get(t.AdminClient())
 	gateway, token := must.Get(t.AddSource(ctx, "gateway")), must.Get(t.IssueToken(ctx, "Ada")).AccessToken

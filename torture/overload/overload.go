@@ -25,7 +25,7 @@ var Row = row.Row{
 	Run:      run,
 }
 
-// Quotas of the node under test, in thousandths of a core.
+// In thousandths of a core.
 const (
 	queryQuota  = 80
 	ingestQuota = 400
@@ -33,7 +33,6 @@ const (
 
 func run(ctx context.Context, a *row.Attempt) {
 	p := row.Split(os.Getpid())
-	// The process ends with the row.
 	row.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
 	// Telemetry suffers more without load shedding, so the control of that defect ends earlier.
@@ -55,7 +54,7 @@ func run(ctx context.Context, a *row.Attempt) {
 
 type node struct {
 	what        string
-	thousandths int // of a core, as the quota
+	thousandths int // of a core
 	prepare     func(context.Context, *nodeprocess.Node) *users
 	do          func(context.Context, *node)
 
@@ -83,7 +82,7 @@ func (n *node) confine() {
 	row.Confine(n.process.PID(), n.processor)
 }
 
-// From the p99 tooBusy of a light load on, the machine is too busy to measure anything.
+// From this p99 of a light load on, the machine is too busy to measure anything.
 const (
 	calmRate = 100
 	tooBusy  = 250 * time.Millisecond
@@ -94,16 +93,16 @@ const (
 	closedTime   = 2 * time.Second
 	calmTime     = 3 * time.Second
 	warmTime     = 1500 * time.Millisecond // of an open loop, before its results count
-	overloadTime = 2500 * time.Millisecond // warmTime in an overload, in which thousands of users connect at first
-	growTime     = 5 * time.Second         // of a loop without results, which lets the node's memory grow
-	watched      = 4 * time.Second         // observation after an overload
+	overloadTime = 2500 * time.Millisecond // warmTime in an overload, in which thousands connect at first
+	growTime     = 5 * time.Second         // lets the node's memory grow
+	watched      = 4 * time.Second         // after an overload
 )
 
-// rounds of all rates in turn, because other load changes within seconds. The median counts.
+// Other load changes within seconds. The median counts.
 const rounds = 3
 
-// rates are relative to the measured capacity. Those with least 0 do not overload the node, and
-// their best answer rate is the peak; least is the minimum answer rate in percent of it.
+// Relative to the measured capacity. With least 0, the best rate of answers is the peak; least is
+// in percent of it.
 var rates = []struct{ factor, least float64 }{{0.7, 0}, {0.85, 0}, {1, 0}, {1.2, 0}, {2, 90}, {10, 80}}
 
 const (
@@ -140,7 +139,6 @@ func (n *node) measure(ctx context.Context) {
 
 var closedUsers = []int{1000, 128}
 
-// closed returns the good answers per second to users who wait for each.
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
@@ -150,7 +148,7 @@ func (n *node) closed(ctx context.Context, users int) float64 {
 type measured struct {
 	result
 	during time.Duration
-	cpu    time.Duration // CPU time of the node
+	cpu    time.Duration
 }
 
 func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
@@ -161,7 +159,6 @@ func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Sec
 
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// offer sends requests at a rate, and returns the results and the node's CPU after the time warm.
 func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
 	var spent [2]time.Duration
 	var errs [2]error
@@ -178,10 +175,9 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 	return m
 }
 
-// point holds the measurements at one of the rates.
 type point struct {
 	rounds    []measured
-	recovered time.Duration // time until the recovery after the last round
+	recovered time.Duration // after the last round
 }
 
 func (p *point) median(of func(measured) float64) float64 {
@@ -192,7 +188,7 @@ func (p *point) median(of func(measured) float64) float64 {
 	return row.Percentile(all, 0.5)
 }
 
-// curve measures all rates, and the recovery from an overload. Longer than normal is slow.
+// Longer than normal is slow.
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
@@ -271,9 +267,8 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovered returns the time until the end of the last bad request: one that failed, or that was
-// slow if others were, too: at least two, and a hundredth of those of the second that begins with
-// it.
+// A bad request failed, or was slow if others were, too: at least two, and a hundredth of those of
+// the second that begins with it.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {
@@ -296,14 +291,13 @@ func recovered(all []outcome, began time.Time, normal time.Duration) (after time
 
 type quota struct {
 	dir   string
-	cores float64 // part of one core
+	cores float64
 }
 
 // The kernel notices up to 4 ms late that the time is used up, and deducts the excess from the next
 // period (in µs), which must be much longer.
 const period = 100_000
 
-// newQuota creates a control group that may use the given thousandths of a core.
 func newQuota(name string, thousandths int) (*quota, error) {
 	allowed, every := strconv.Itoa(period*thousandths/1000), strconv.Itoa(period)
 	root, limits := "/sys/fs/cgroup", map[string]string{"cpu.max": allowed + " " + every}

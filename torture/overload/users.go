@@ -31,37 +31,37 @@ const (
 )
 
 type users struct {
-	addr    string // an IPv4 address and a port
+	addr    string
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
 	all     sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
-	idle      []*user    // free and connected; the most recently used is last
+	idle      []*user    // connected; the most recently used is last
 	absent    []*user    // free and not connected
 	users     []*user
-	newcomers chan<- time.Time // due times of requests for newcomers; nil: there are none
+	newcomers chan<- time.Time // due times; nil: there are none
 	sent      int
 	now       result
 
-	schedule schedule // of an open loop
+	schedule schedule
 
-	from, until time.Time // requests that are due between these times are counted
-	// counting is called when the counted time begins and ends.
+	from, until time.Time // requests due between these times are counted
+	// Called when the counted time begins and ends.
 	counting func()
 
-	// acknowledged is called with the number of each request with a good answer. May be nil.
+	// Called with the number of each request with a good answer. May be nil.
 	acknowledged func(i int)
 }
 
 type result struct {
 	due       int
 	unsent    int // no sender was free in time
-	dropped   int // requests of newcomers that the kernel did not let connect
+	dropped   int // the kernel did not let it connect
 	connected int // sent over a new connection
-	good      int // answered within patience
+	good      int
 	refused   int // 503 with Retry-After
-	behind    int // telemetry: 429 with Retry-After, because folding is behind
+	behind    int // 429 with Retry-After, because folding is behind
 	failed    int // not connected, not answered, or too late
 	wrong     error
 	all       []outcome
@@ -70,7 +70,6 @@ type result struct {
 
 func (r *result) sent() int { return r.due - r.unsent }
 
-// p returns the quantile q of the time of good answers, from when each was due.
 func (r *result) p(q float64) time.Duration {
 	var took []time.Duration
 	for _, o := range r.all {
@@ -91,13 +90,12 @@ type user struct {
 	group *users
 	due   chan time.Time
 	conn  net.Conn
-	fresh bool // conn is new and has not been used
+	fresh bool // not used yet
 	in    *bufio.Reader
 	out   []byte
 }
 
-// openLoop sends requests at a constant rate, regardless of the answers, and returns the outcomes
-// of those due after the time before.
+// The rate is constant, regardless of the answers. Requests due after the time before count.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))
@@ -130,7 +128,7 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	close(due)
 	dialing.Wait()
 	c.counting()
-	for _, u := range c.users { // none is added any more
+	for _, u := range c.users {
 		close(u.due)
 	}
 	c.all.Wait() // requests in progress may still be answered
@@ -139,7 +137,6 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	return c.now
 }
 
-// closedLoop lets users send one request after the other.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +168,7 @@ func (c *users) begin(from, until time.Time) {
 	}
 }
 
-// counts reports whether a request is counted. c.mu is held.
+// c.mu is held.
 func (c *users) counts(due time.Time) bool { return !due.Before(c.from) && due.Before(c.until) }
 
 type schedule struct {
@@ -180,7 +177,7 @@ type schedule struct {
 	sent  int
 }
 
-// arrive gives what is due now to free users. c.mu is held.
+// c.mu is held.
 func (c *users) arrive(now time.Time) {
 	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
 		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
@@ -191,7 +188,7 @@ func (c *users) arrive(now time.Time) {
 	}
 }
 
-// give passes on one due request. c.mu is held.
+// c.mu is held.
 func (c *users) give(due time.Time) {
 	if c.counts(due) {
 		c.now.due++
@@ -216,7 +213,7 @@ func (c *users) give(due time.Time) {
 	}
 }
 
-// assign starts a new user with a first request. c.mu is held.
+// c.mu is held.
 func (c *users) assign(u *user, due time.Time) {
 	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
@@ -230,7 +227,7 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release first passes on what has become due, which would otherwise be sent in bursts.
+// What has become due would otherwise be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +254,6 @@ func (u *user) disconnect() {
 	}
 }
 
-// serve counts the outcome of a request. A user who waits too long disconnects.
 func (u *user) serve(due time.Time) {
 	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
@@ -291,8 +287,8 @@ func (u *user) serve(due time.Time) {
 	}
 }
 
-// ask waits until patience after due. The status is 200 if the answer is correct, 503 or 429 if it
-// is a refusal with Retry-After, and else that of the answer with a minus sign.
+// The status is 200 if the answer is correct, 503 or 429 if it is a refusal with Retry-After, and
+// else that of the answer with a minus sign.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -331,20 +327,18 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers try once to connect. The kernel would try again only after a second, when the
-// newcomer's patience has ended.
+// Newcomers try once to connect. The kernel would try again only after a second, when patience has
+// ended.
 
 const maxConnected = 3 * maxUsers
 
-// If more newcomers than behind wait, the machine cannot send at the required rate, and their
-// requests count as unsent.
+// If more wait, this machine cannot send at the rate, and their requests count as unsent.
 const (
 	dialers = 2
 	behind  = 1024
 )
 
-// newcomerDone makes a newcomer with a connection a user. Without one, the kernel has dropped the
-// request, or (err) this machine has not sent it.
+// Without a connection, the kernel has dropped the request, or (err) this machine has not sent it.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,7 +358,7 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// tryOnce returns nil if the connection is not established at once.
+// The connection is nil if it is not established at once.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -387,11 +381,11 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// fleet determines the samples of a request by its number. After drives samples, one a second of
-// its own time, a car is replaced, so that later samples cannot hide a lost one for long.
+// After drives samples, one a second of its own time, a car is replaced, so that later samples
+// cannot hide a lost one for long.
 type fleet struct {
-	load  *load.Load // keeps the journal and compares a node with it
-	begin int64      // when each car's time begins, Unix s
+	load  *load.Load
+	begin int64 // of each car's time, Unix s
 	taken atomic.Int64
 }
 
@@ -433,7 +427,6 @@ const kills = 10
 
 const amid = time.Second
 
-// cut kills a node under as much telemetry as it can handle, several times.
 func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {

@@ -23,10 +23,9 @@ type Send func(context.Context) error
 
 const window = time.Second
 
-// Measure sends rate requests a second in total, for a number of windows, and returns the 99th
-// percentile of the delays in each. A delay counts from when the request was due, so a stall delays
-// all that are due during it. A failed request has its delay until the failure. done receives each
-// error, one at a time.
+// Measure sends rate requests a second, for a number of windows, and returns the 99th percentile of
+// the delays in each. A delay counts from when the request was due, so a stall delays all that are
+// due during it. done receives each error, one at a time.
 func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
 	began := time.Now()
 	end := began.Add(time.Duration(windows) * window)
@@ -55,19 +54,17 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 	return p99
 }
 
-// Conn is the HTTP/1.1 connection of a client, opened when there is a request to send.
+// Conn connects when there is a request to send, and closes after an error.
 type Conn struct {
-	To    string        // the address of the listener
-	Limit time.Duration // for each request and its answer
+	To    string
+	Limit time.Duration
 
-	conn net.Conn // nil: not connected
+	conn net.Conn
 	in   *bufio.Reader
 }
 
-// Ask returns the answer to a request, which must come within Limit. After an error, or an answer
-// that ends the connection, it is closed.
 func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
-	closes := true // until an answer was received
+	closes := true
 	defer func() {
 		if closes {
 			c.Close()
@@ -104,7 +101,6 @@ func (c *Conn) Close() {
 
 type Processors = unix.CPUSet
 
-// Parts divides the processors that a process may use into one processor and the others.
 type Parts struct {
 	All, One, Others Processors
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
@@ -127,8 +123,7 @@ func Split(pid int) (p Parts) {
 	return p
 }
 
-// Confine restricts all threads of a process, unless it has ended. The Go runtime adapts within a
-// second.
+// The Go runtime adapts within a second.
 func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

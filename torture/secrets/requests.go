@@ -39,7 +39,7 @@ func (r *round) feed(ctx context.Context) {
 				must.Fail("good telemetry was not accepted: %.100s", answer)
 			}
 		}
-		for _, body := range bodies { // with the key of a source that may send
+		for _, body := range bodies { // of a source that may send
 			upload(r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), r.fill(card, body))
 		}
 	}
@@ -50,7 +50,6 @@ func (r *round) fill(card card, text string) string {
 		fmt.Sprint(time.Now().UnixMilli())).Replace(text)
 }
 
-// connect is the login of an MQTT client, and then its message or its subscription.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
 func connects() (all []connect) {
@@ -93,20 +92,19 @@ func (c connect) packets(version byte, fill func(string) string) string {
 	if c.filter != "" {
 		all = append(all, mqtt.Subscribe(version, 2, fill(c.filter))...)
 	}
-	return string(append(all, 0xc0, 0)) // a ping; its answer shows that no further answer will follow
+	return string(append(all, 0xc0, 0)) // a ping; no further answer follows its answer
 }
 
 const patience = 30 * time.Second
 
-// send searches the answer to text for secrets. The answer ends when the connection closes, or when
-// enough returns true for it.
+// The answer ends when the connection closes, or when enough returns true.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
 	defer c.Close()
 	r.a.Offered(1)
 	must.Do(c.SetDeadline(time.Now().Add(patience)))
-	_, _ = io.WriteString(c, text) // the listener may have refused it before its end
+	_, _ = io.WriteString(c, text) // it may have been refused before its end
 	if !strings.Contains(text, "Connection: close") && enough == nil {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
@@ -124,7 +122,7 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 		r.a.Acknowledged(1)
 	}
 	r.look(place, got, r.secrets)
-	return got // an aborted connection is as good as a closed one here
+	return got // an aborted connection is as good as a closed one
 }
 
 func (r *round) ask(ctx context.Context) {
@@ -180,9 +178,8 @@ var (
 	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
-// browse tries wrong keys at the console, logs in with right ones, and submits forms.
 func (r *round) browse(ctx context.Context) {
-	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
+	for _, card := range r.cards[:given] { // the console adds new secrets
 		for _, form := range logins {
 			b := browser{round: r}
 			b.do(ctx, "POST /login?key="+card.text, r.fill(card, form))
@@ -206,15 +203,13 @@ func (r *round) browse(ctx context.Context) {
 	}
 }
 
-// browser keeps the cookie of a session, and the path with which its pages begin.
 type browser struct {
 	*round
 	cookie string
 	root   string
 }
 
-// do sends a request, such as "GET /tokens", to the console. With status 201, the page has a new
-// secret.
+// With status 201, the page has a new secret.
 func (b *browser) do(ctx context.Context, what, form string) string {
 	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")
@@ -267,8 +262,8 @@ var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
 const typedOthers = 10
 
-// typeCommands runs every command line with each secret of typedWhole and a random further one, and
-// typedOthers of them with each of the others.
+// Each secret of typedWhole and a random further one are in every command line, and each other one
+// in typedOthers.
 func (r *round) typeCommands(ctx context.Context) {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
@@ -322,8 +317,7 @@ func writeFiles(dir, secret string) {
 	}
 }
 
-// typed runs one command line in dir, for 4 seconds at most. as is the template of the line. A
-// command that fails is no error.
+// as is the template of the line. A command that fails is no error.
 func (r *round) typed(ctx context.Context, dir, as, line string) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
@@ -355,7 +349,6 @@ func (r *round) typed(ctx context.Context, dir, as, line string) {
 	}
 }
 
-// forget forgets vehicles, and searches the receipts.
 func (r *round) forget(ctx context.Context) {
 	for _, vid := range []string{"NEVERSEEN1", r.vid} {
 		receipt := must.Get(r.admin.Forget(ctx, vehicle.ID(vid)))

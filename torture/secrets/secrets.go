@@ -34,13 +34,13 @@ var files embed.FS
 // TOKEN and {token} are replaced by a secret, VID and {vid} by the vehicle, and GOOD by the key of
 // a source that may send.
 var (
-	queries = row.Lines(files, "queries.txt") // to the query listener; /D and /T are the two operations
-	calls   = row.Lines(files, "calls.txt")   // to the admin listener: method, path, body
+	queries = row.Lines(files, "queries.txt") // /D and /T are the two operations
+	calls   = row.Lines(files, "calls.txt")   // of the admin API: method, path, body
 	bodies  = append(row.Lines(files, "bodies.txt"), "")
-	heads   = row.Lines(files, "heads.txt")  // headers of requests to ingest
-	logins  = row.Lines(files, "logins.txt") // forms that log in to the console
-	pages   = row.Lines(files, "pages.txt")  // of the console: method, path, form
-	// commands are command lines of carstate. NAME=VALUE is an environment variable.
+	heads   = row.Lines(files, "heads.txt") // of requests to ingest
+	logins  = row.Lines(files, "logins.txt")
+	pages   = row.Lines(files, "pages.txt") // of the console: method, path, form
+	// NAME=VALUE is an environment variable.
 	commands = row.Lines(files, "commands.txt")
 )
 
@@ -60,7 +60,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	}
 	a.Figure("searched", float64(all.bytes)/1e6, "MB")
 	a.Figure("answers, files and other texts that were searched", float64(all.texts), "")
-	a.Figure("sorts of places", float64(len(all.places)+1), "") // one more for the data directory
+	a.Figure("sorts of places", float64(len(all.places)+1), "") // the data directory
 }
 
 func (r *round) run(ctx context.Context) {
@@ -92,12 +92,12 @@ type round struct {
 
 	secrets *canaries // keys and tokens
 	names   *canaries // vids, and hashes that anybody could calculate
-	cards   []card    // all secrets, to be sent to places where they do not belong
+	cards   []card    // to be sent to places where they do not belong
 	vid     string
 
 	mu sync.Mutex // guards the fields below
 	*searched
-	done []string // what succeeded: commands, and the paths of console forms
+	done []string // what succeeded
 }
 
 type searched struct {
@@ -118,7 +118,6 @@ func (r *round) newSecret(what, text string) string {
 	return text
 }
 
-// look searches what the service wrote at a place for the canaries in sets.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
