@@ -28,7 +28,6 @@ func TestRun_RefusesBadArguments(t *testing.T) {
 	}
 }
 
-// TestRows_Complete checks that each control has patterns that no other defect causes.
 func TestRows_Complete(t *testing.T) {
 	for _, r := range rows {
 		if r.Counts == "" || r.CI < 1 || r.Long < r.CI || r.Run == nil || len(r.Controls) == 0 {
@@ -49,7 +48,7 @@ func TestRows_Complete(t *testing.T) {
 }
 
 func TestDefects_MatchControls(t *testing.T) {
-	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
+	controls, patched := make(map[string]string), make(map[string]string)
 	for _, r := range rows {
 		for _, c := range r.Controls {
 			controls[c.Defect] = strings.TrimPrefix(controls[c.Defect]+", "+r.Name, ", ")
@@ -134,7 +133,7 @@ func TestDo_BadProcesses(t *testing.T) {
 		limit  time.Duration
 		lost   int64
 		undone string
-		by     string // what caught the control, or what was found instead
+		by     string
 	}{
 		"done":    {`echo '{"lost":1,"findings":["lost: x"]}'`, time.Minute, 1, "", "lost: x"},
 		"nothing": {`echo '{}'`, time.Minute, 0, "", ""},
@@ -162,7 +161,6 @@ func TestDo_BadProcesses(t *testing.T) {
 	}
 }
 
-// TestPage_HasResults checks that the table of results in the page is that of the stored results.
 func TestPage_HasResults(t *testing.T) {
 	r, err := load("../docs")
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// changes returns calls that change something, by the actions that the audit must have for them. A
-// test makes one of them, because a call may prevent another from succeeding.
+// A call may prevent another from succeeding.
 func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
 	if _, err := s.Forget(t.Context(), "F"); err != nil {
@@ -131,8 +130,7 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	}
 }
 
-// TestAudit_Damaged checks the answer of a call that fails because a part of the store is damaged.
-// The answer must say that. The call must log nothing, because the store logs the damage once.
+// The store logs damage once, so the call must not.
 func TestAudit_Damaged(t *testing.T) {
 	s := start(t)
 	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", access.ErrDamaged))
@@ -142,8 +140,6 @@ func TestAudit_Damaged(t *testing.T) {
 	}
 }
 
-// TestOperation_CompletesAfterTheClientDisconnects checks that an operation that has begun is
-// completed even if its client disconnects.
 func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
@@ -165,9 +161,6 @@ func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	}
 }
 
-// TestAuditNamesVehicles checks the vehicles in the audit of a new token and of a changed grant.
-// The audit must name up to 20 vehicles by their hashes, and give the number of all further
-// vehicles.
 func TestAuditNamesVehicles(t *testing.T) {
 	s := start(t)
 	cars := func(n int) (all []vehicle.ID) {
@@ -221,8 +214,6 @@ func TestAuditNamesVehicles(t *testing.T) {
 	}
 }
 
-// TestAuditOfAVehicle_CountsWhatItDoesNotList checks that a search for a vehicle counts the events
-// that name more vehicles than they list, among the events that the other filters select.
 func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 	s := start(t)
 	many := make([]vehicle.ID, 21)
@@ -232,7 +223,7 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 	for _, v := range [][]vehicle.ID{many, many[:20], {"A"}} {
 		s.issueAs(t, access.Request{Developer: "Ada, and 7 more", Vehicles: access.VehicleSet(v...)})
 	}
-	for query, want := range map[string][2]int{ // numbers of events: found, may concern the vehicle
+	for query, want := range map[string][2]int{ // found, may concern the vehicle
 		"vid=Car000": {2, 0}, "vid=Car020": {0, 1}, "vid=A": {1, 1}, "vid=A&limit=1": {1, 0}, "": {3, 0},
 		"vid=Car020&action=source": {0, 0}, "vid=Car020&until=2026-11-19": {0, 0},
 		"vehicle=" + s.store.Forgotten.Hash("Car020").Short(): {0, 1},
@@ -246,8 +237,6 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 	}
 }
 
-// TestAuditQuotesNames checks that a developer's name is quoted in the audit, so that it cannot be
-// mistaken for other parts of an event's detail. It also checks the expiry and the rate there.
 func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
@@ -270,8 +259,6 @@ func TestAuditQuotesNames(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearchedThrough checks that a search reads all stored events, even if few of them
-// match, and returns the matches page by page.
 func TestAuditIsSearchedThrough(t *testing.T) {
 	s := start(t)
 	for i := range 2500 {
@@ -318,8 +305,6 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 	}
 }
 
-// TestAuditExport checks that an export contains every matching event of all pages, and that no
-// cell of its CSV is a formula.
 func TestAuditExport(t *testing.T) {
 	s := start(t)
 	for i := range 2*ops.MaxEvents + 7 {
@@ -364,8 +349,6 @@ func TestAuditExport(t *testing.T) {
 	s.want(t, "GET", "/v1/audit?format=csv", "", 503, "").lacks(t, "disk")
 }
 
-// TestAuditExportBreaksOff checks that the client gets an error if the store fails in the middle of
-// an export.
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {

@@ -8,7 +8,6 @@ import (
 	"example.org/carstate/internal/admin"
 )
 
-// endless is a console whose response lasts until it is closed.
 type endless struct{ closed chan struct{} }
 
 func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -21,8 +20,6 @@ func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e endless) Close() { close(e.closed) }
 
-// TestConsole checks that the console serves the paths outside the API. The server must close the
-// console when it shuts down, so that the shutdown need not wait for the console's responses.
 func TestConsole(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Console = endless{make(chan struct{})} })
 	req, err := http.NewRequestWithContext(context.Background(), "GET", s.URL+"/", nil)

@@ -14,9 +14,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestDeadlines checks that the server closes a connection on which the client sends nothing, stops
-// within a head or a body, is idle, or does not read. The timeouts are a hundredth of the real
-// ones, to keep the test short.
+// The timeouts are a hundredth of the real ones.
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
 	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash}),

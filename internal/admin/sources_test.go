@@ -33,8 +33,6 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	}
 }
 
-// TestSourceSeen checks that the API shows what the node has counted of a source's samples, also in
-// the list of sources.
 func TestSourceSeen(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.RoadsDoubted = func(uint32) ops.NamedCounts { return ops.NamedCounts{"old": 3} }
@@ -110,8 +108,6 @@ func TestSourceLife(t *testing.T) {
 	s.do(t, "GET", "/v1/sources", "").lacks(t, "hash")
 }
 
-// TestChangeSource checks that the rate, strictness, vehicles and expiry of a source can be
-// changed, and that its key stays the same.
 func TestChangeSource(t *testing.T) {
 	s := start(t)
 	src := s.add(t, "car-7")

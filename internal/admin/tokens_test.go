@@ -148,8 +148,6 @@ func TestGrantRefuses(t *testing.T) {
 	}
 }
 
-// TestChangeToken checks that the members in the request are changed and audited, and that all
-// other members, and the secret, stay the same.
 func TestChangeToken(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
@@ -212,8 +210,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 	}
 }
 
-// TestTooManyVehicles checks the limit on the vehicles that a token or a source names, and that a
-// token of an earlier version, which names more, can be changed but not extended.
+// A token of an earlier version may name more.
 func TestTooManyVehicles(t *testing.T) {
 	s := start(t)
 	ids := func(n int) string {

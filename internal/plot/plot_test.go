@@ -32,8 +32,6 @@ func TestNewScale_Linear(t *testing.T) {
 	}
 }
 
-// TestCurve_GapsAndColumns checks that a gap begins a new line, and that the lowest and the highest
-// point of each column are drawn in their order.
 func TestCurve_GapsAndColumns(t *testing.T) {
 	points := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2},
 		{X: 1.5, Y: 2, Gap: true}, {X: 2, Y: 7}}
@@ -48,7 +46,6 @@ func TestCurve_GapsAndColumns(t *testing.T) {
 	}
 }
 
-// TestBetween_EndsAtGaps checks that the area follows both curves, and that a gap divides it.
 func TestBetween_EndsAtGaps(t *testing.T) {
 	over := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 1}, {X: 0.4, Y: 4}, {X: 3, Y: 6, Gap: true}, {X: 4, Y: 7}}
 	under := []Point{{X: 0, Y: 9}, {X: 0.2, Y: 9}, {X: 0.4, Y: 9}, {X: 3, Y: 8, Gap: true}, {X: 4, Y: 8}}
@@ -75,8 +72,6 @@ func TestExtend_MergesEqualValues(t *testing.T) {
 	}
 }
 
-// TestTimeTicksAreRound checks that ticks lie between the given times, and that they are multiples
-// of a round step, such as 10 seconds, 15 minutes or 6 hours.
 func TestTimeTicksAreRound(t *testing.T) {
 	from := time.Date(2026, 1, 5, 8, 37, 12, 0, time.UTC)
 	for _, c := range []struct {

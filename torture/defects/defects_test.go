@@ -17,7 +17,6 @@ import (
 
 var update = flag.Bool("update", false, "write into the patches to which files their lines have moved")
 
-// TestPatches_FitAndCompile checks that every patch fits, and compiles to something else.
 func TestPatches_FitAndCompile(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -27,7 +26,7 @@ func TestPatches_FitAndCompile(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("there are no patches: %v", err)
 	}
-	// Patches that change different files are compiled together, in one round.
+	// Patches of different files are compiled in one round.
 	var rounds []*round
 	var all []string
 	for _, name := range names {
@@ -86,7 +85,6 @@ type round struct {
 	patches, packages []string
 }
 
-// compiled returns a hash of each compiled package by import path.
 func compiled(t *testing.T, root, overlay string, packages []string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go",
@@ -105,7 +103,6 @@ func compiled(t *testing.T, root, overlay string, packages []string) map[string]
 	return ids
 }
 
-// follow updates the file names in a patch whose lines have moved to other files.
 func follow(t *testing.T, root, name string) {
 	t.Helper()
 	text := read(t, name)

@@ -21,7 +21,6 @@ func agreed() *contract {
 	}
 }
 
-// answered returns a complete HTTP answer with the headers that the contract requires.
 func answered(status, body, more string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, "+
 		"no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",

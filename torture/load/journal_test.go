@@ -17,7 +17,7 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// The patches of the rows' controls have the same patterns.
+// As in the patches of the rows' controls.
 const (
 	lostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	lostCar    = "lost: * was acknowledged with a sample of * and is unknown"

@@ -13,13 +13,10 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// fullDisk is a writer without free space.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// TestBackup_WhoFailed checks that the error of a backup says whether its target cannot be written
-// or the service's response was cut off.
 func TestBackup_WhoFailed(t *testing.T) {
 	cut := false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

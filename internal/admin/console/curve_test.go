@@ -10,8 +10,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestCurve_ShowsFoldedSamples checks that a vehicle's page draws its retained samples, with the
-// verdicts of folding them again.
 func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {
@@ -62,8 +60,6 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	}
 }
 
-// TestHowFarTheCurveGot checks that a vehicle's page says which part of the last hour was read:
-// nothing in time, a part, or all; or that other pages are being read.
 func TestHowFarTheCurveGot(t *testing.T) {
 	since, all := noon, false
 	f := newFixture(t, func(c *Config) {
@@ -89,8 +85,6 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
 }
 
-// TestCurveGapsAndBounds checks that a line is interrupted where readings are missing, that a long
-// drive is thinned without losing its extremes, and that memory is bounded.
 func TestCurveGapsAndBounds(t *testing.T) {
 	point := func(second int, kmh float32) speedPoint {
 		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
@@ -131,9 +125,6 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 }
 
-// FuzzForms checks that a text of vids is either parsed into a list with at least one vehicle, or
-// refused in one line. It also checks that localPath returns only paths on this server, without
-// characters that end a path or separate its parts, except slashes.
 func FuzzForms(f *testing.F) {
 	f.Add("A, B\nC", "/tokens")
 	f.Add("a-b\x00", "//evil")

@@ -42,19 +42,18 @@ type fixture struct {
 	console *Console
 	monitor *Monitor
 	fleet   *fleet.Table
-	key     string // the admin key
+	key     string
 	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
-	roots   map[*http.Client]string // root of each browser's latest session
+	roots   map[*http.Client]string // of each browser's latest session
 	known   atomic.Int64            // requests with a session
 
 	mu     sync.Mutex // guards states
 	states map[vehicle.ID]vehicle.State
-	seen   int // number of the store's events that did has returned
+	seen   int // events that did has returned
 }
 
-// did returns the actors and actions of the audit events since the last call of did.
 func (f *fixture) did() string {
 	var did []string
 	all := f.store.Events()
@@ -70,7 +69,6 @@ func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	return newFixtureOn(t, func(*ops.Config) {}, changes...)
 }
 
-// loggedIn is like newFixture, and logs the browser in with the admin key.
 func loggedIn(t *testing.T, changes ...func(*Config)) *fixture {
 	t.Helper()
 	f := newFixture(t, changes...)
@@ -78,7 +76,6 @@ func loggedIn(t *testing.T, changes ...func(*Config)) *fixture {
 	return f
 }
 
-// newFixtureOn is like newFixture; change may modify the configuration of the operations.
 func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
@@ -140,7 +137,6 @@ func (f *fixture) anotherBrowser() *http.Client {
 	return &client
 }
 
-// answer is a response.
 type answer struct {
 	status int
 	header http.Header
@@ -160,7 +156,6 @@ func (f *fixture) read(resp *http.Response, err error) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
-// at returns the URL of a page in the browser's session.
 func (f *fixture) at(path string) string {
 	if path == "/login" || strings.HasPrefix(path, "/assets/") {
 		return f.server.URL + path
@@ -177,7 +172,7 @@ func (f *fixture) get(path string) answer {
 	return f.read(f.browser.Get(f.at(path)))
 }
 
-// post submits a form. fields holds names and values in turn.
+// fields has names and values in turn.
 func (f *fixture) post(path string, fields ...string) answer {
 	f.t.Helper()
 	form := url.Values{}
@@ -187,7 +182,6 @@ func (f *fixture) post(path string, fields ...string) answer {
 	return f.read(f.browser.PostForm(f.at(path), form))
 }
 
-// logIn starts a session in the browser.
 func (f *fixture) logIn(key string) {
 	f.t.Helper()
 	a := f.post("/login", "key", key, "next", "/")
@@ -198,13 +192,11 @@ func (f *fixture) logIn(key string) {
 	f.roots[f.browser] = root
 }
 
-// leadsTo returns the page of a session to which a response redirects.
 func (a answer) leadsTo() string {
 	_, page, _ := strings.Cut(strings.TrimPrefix(a.header.Get("Location"), "/s/"), "/")
 	return "/" + page
 }
 
-// want fails the test unless the response has the status and contains all texts.
 func (f *fixture) want(a answer, status int, texts ...string) {
 	f.t.Helper()
 	if a.status != status {
@@ -217,7 +209,6 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
-// lacks fails the test if the response contains one of the texts. wrong says what is wrong then.
 func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	f.t.Helper()
 	for _, text := range texts {
@@ -227,8 +218,7 @@ func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	}
 }
 
-// report sets a vehicle's state in every place from which the console reads it. The zero state means
-// that the vehicle was forgotten.
+// The zero state means that the vehicle was forgotten.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.mu.Lock()
 	f.states[id] = s
@@ -241,8 +231,6 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.monitor.Put(id, s.Driving(), s.Throttle(), &s)
 }
 
-// create creates a credential as the actor x. Without a kind, it is a token; without a developer's
-// name, a token is Ada's; without operations, a token has all.
 func (f *fixture) create(r access.Request) (access.Credential, string) {
 	f.t.Helper()
 	if r.Kind = cmp.Or(r.Kind, access.TokenKind); r.Kind == access.TokenKind || r.Kind == access.SandboxKind {
@@ -255,7 +243,7 @@ func (f *fixture) create(r access.Request) (access.Credential, string) {
 	return c, secret
 }
 
-// jammed returns the state of a car that, at noon, has been in a jam for the given time.
+// At noon.
 func jammed(since time.Duration) vehicle.State {
 	at := vehicle.At(noon)
 	s := vehicle.State{Time: at, Pace: vehicle.TrafficJam}

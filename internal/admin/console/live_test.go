@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// stream opens a page's event stream.
 func (f *fixture) stream(path string) *http.Response {
 	f.t.Helper()
 	resp, err := f.browser.Get(f.at(path))
@@ -28,7 +27,6 @@ func (f *fixture) stream(path string) *http.Response {
 	return resp
 }
 
-// next reads events until one contains the named part of the page, and returns that part.
 func next(t *testing.T, lines *bufio.Scanner, part string) string {
 	t.Helper()
 	for lines.Scan() {
@@ -52,8 +50,6 @@ func scanner(resp *http.Response) *bufio.Scanner {
 	return lines
 }
 
-// TestLiveFleet checks that the first event contains all parts of the page, and that the following
-// events contain only the changed parts.
 func TestLiveFleet(t *testing.T) {
 	f := loggedIn(t)
 	resp := f.stream("/live/fleet")
@@ -71,15 +67,13 @@ func TestLiveFleet(t *testing.T) {
 	}
 }
 
-// TestLiveVehicle checks that a new reading changes the open page and is appended to the curve. The
-// retained telemetry must be read only once.
 func TestLiveVehicle(t *testing.T) {
 	var reads atomic.Int64
 	speeds := make(chan float64, 1)
 	speeds <- 10
 	latest, at := 0.0, vehicle.At(noon)
 	f := newFixtureOn(t, func(c *ops.Config) {
-		// only one page calls this, one call at a time
+		// Only one page calls this.
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			select {
 			case latest = <-speeds:
@@ -117,8 +111,6 @@ func TestLiveVehicle(t *testing.T) {
 	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
 }
 
-// TestLive_EndsWithSessionAndConsole checks that the stream ends when the session ends, and when
-// the console is closed.
 func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 	f := loggedIn(t)
 	lines := scanner(f.stream("/live/fleet"))
@@ -142,8 +134,6 @@ func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 	}
 }
 
-// TestLiveOfAVehicleThatAppears checks that the browser must reload the page when a vehicle appears
-// or is forgotten, because another page is then shown at the URL.
 func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	f := loggedIn(t)
 	from := func(page answer) string {
@@ -177,8 +167,6 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	ended(lines)
 }
 
-// TestLive_HeadHoldsNoStream checks that a HEAD request gets only the header, and does not count as
-// an open stream.
 func TestLive_HeadHoldsNoStream(t *testing.T) {
 	f := loggedIn(t)
 	for range maxOwnStreams + 1 {
@@ -197,8 +185,6 @@ func TestLive_HeadHoldsNoStream(t *testing.T) {
 	}
 }
 
-// TestLiveDoesNotKeepASessionAlive checks that an open page does not restart the session's idle
-// timeout.
 func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f := loggedIn(t)
 	f.clock.Advance(sessionIdle - time.Second)
@@ -207,8 +193,6 @@ func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
 }
 
-// TestLiveIsBounded checks that the number of streams is limited per session and in total, and that
-// a stream that ends makes place for another one.
 func TestLiveIsBounded(t *testing.T) {
 	f := loggedIn(t)
 	var open []*http.Response

@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestCountFleet checks that every kind of vehicle is counted in its class.
 func TestCountFleet(t *testing.T) {
 	table, now := fleet.New(), vehicle.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
@@ -45,11 +44,8 @@ func TestCountFleet(t *testing.T) {
 	}
 }
 
-// putState updates the lists with the verdicts of a state and the state itself.
 func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.Put(id, s.Driving(), s.Throttle(), &s) }
 
-// TestWatchlistIsBounded checks that a list has a maximum length. A full list must accept another
-// vehicle only after one has left it, and drop vehicles without new readings.
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()
 	put := func(i int, s vehicle.State) { putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s) }
@@ -78,8 +74,6 @@ func TestWatchlistIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnomalySince checks that the monitor keeps the time at which it first saw a trouble code,
-// because the state does not contain that time.
 func TestAnomalySince(t *testing.T) {
 	w := newWatchlist()
 	var s vehicle.State
@@ -102,7 +96,6 @@ func TestAnomalySince(t *testing.T) {
 	}
 }
 
-// TestMonitor_KeepsADay checks that the monitor keeps the counts of one day, oldest first.
 func TestMonitor_KeepsADay(t *testing.T) {
 	var m Monitor
 	if points := m.since(noon); len(points) != 0 {
@@ -121,8 +114,6 @@ func TestMonitor_KeepsADay(t *testing.T) {
 	}
 }
 
-// TestFleetPage_RefusedKeys checks that the page does not say that nothing was refused after a key
-// was.
 func TestFleetPage_RefusedKeys(t *testing.T) {
 	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_ingest_keys_refused_total", Help: "x"},
 		[]string{"reason"})
@@ -136,7 +127,6 @@ func TestFleetPage_RefusedKeys(t *testing.T) {
 	f.lacks("the page says that nothing was refused", a, "was refused since")
 }
 
-// TestMonitorRuns checks that the monitor reads at once when it starts, and ends with its context.
 func TestMonitorRuns(t *testing.T) {
 	table := fleet.New()
 	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving,
@@ -153,8 +143,6 @@ func TestMonitorRuns(t *testing.T) {
 	}
 }
 
-// TestFleetChart checks that the areas of the chart are stacked, are interrupted where minutes are
-// missing, and fit the box.
 func TestFleetChart(t *testing.T) {
 	at := func(minute int, normal, slow, jam int) FleetCounts {
 		return FleetCounts{At: noon.Add(time.Duration(minute-60) * time.Minute), Vehicles: normal + slow + jam,
@@ -179,8 +167,7 @@ func TestFleetChart(t *testing.T) {
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")
 	}
-	// The chart of a new process begins at its first data, and the page says that the chart covers
-	// a shorter time.
+	// The chart of a new process begins at its first data.
 	young := append([]FleetCounts{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
@@ -192,8 +179,6 @@ func TestFleetChart(t *testing.T) {
 	}
 }
 
-// TestEngine_HidesWhatIsNotMeasured checks that the fleet page has no row for a metric that the
-// engine does not have, and none for a stream whose size is not known.
 func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
 	f := loggedIn(t)
 	of := func(name string) *prometheus.GaugeVec {

@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// drove returns a car's speeds, one every ten seconds, up to noon.
+// One every ten seconds, up to noon.
 func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	t.Helper()
 	for i, v := range kmh {
@@ -26,8 +26,6 @@ func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	return samples
 }
 
-// TestStripSaysTheLastHour checks the strip of a vehicle in a list, which shows the last hour in
-// colors and in words. It must say how much of that hour was read. A forgotten car has no strip.
 func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error
@@ -59,7 +57,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	samples = nil
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "no reading</span>")
 
-	// Here only a part of the hour was read, or nothing.
+	// Only a part of the hour was read, or nothing.
 	since, samples = noon.Add(-5*time.Minute), drove(t, 60, 60)
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "<svg", "from <time", "11:55 UTC</time> on")
 	fails = errors.New("disk at 10.0.0.7")
@@ -73,7 +71,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 		t.Errorf("got the log %s, want no line about damage, which the store logs", f.log)
 	}
 
-	// While another strip is being made, a request waits. It ends when its client disconnects.
+	// While another strip is being made, a request waits until its client disconnects.
 	f.console.strips <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -10,9 +10,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestThrottleCurveOfAnAnomaly checks the page of a car whose throttle plate does not follow its
-// command. The page must draw both sensors, the normal range, and the start of the anomaly. The
-// page of a healthy car must draw none of these.
 func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	var samples []vehicle.Sample
 	var healthy, s vehicle.State

@@ -22,7 +22,6 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// served returns the response to a request whose URL has the given query.
 func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	t.Helper()
 	q, err := url.ParseQuery(query)
@@ -41,9 +40,8 @@ func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	return c
 }
 
-// jammedStreet returns a map with a street to the east. Its free-flow speed is 50 km/h, and its
-// traffic now moves at 10 km/h. A second street begins about 2 km north of it, goes north, and has
-// no jam.
+// To the east, free flow is 50 km/h, and traffic now moves at 10 km/h. A second street 2 km north
+// of it has no jam.
 func jammedStreet() *road.Map {
 	m := new(road.Map)
 	east := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -56,8 +54,6 @@ func jammedStreet() *road.Map {
 	return m
 }
 
-// TestJammedStreet checks that the jam is first, that each direction is drawn at its own place, and
-// that the figures are consistent.
 func TestJammedStreet(t *testing.T) {
 	m := jammedStreet()
 	r := NewReader(m)
@@ -108,8 +104,6 @@ func TestJammedStreet(t *testing.T) {
 		t.Errorf("%v of %v", s.ByState, states)
 	}
 
-	// With a box around a part of the map, only the stretches of that part are sent. With a limit,
-	// only the worst are sent.
 	part := served(t, r, "bbox=11.3,44.515,11.4,44.6", []string{"a-n", "b-n"})
 	if len(part.Features) < 8 || len(part.Features) >= len(c.Features) || part.Truncated || len(part.Way) != 2 {
 		t.Errorf("the part has %d of %d, truncated %t", len(part.Features), len(c.Features), part.Truncated)
@@ -129,8 +123,6 @@ func TestJammedStreet(t *testing.T) {
 	}
 }
 
-// TestJams checks that a jam that follows a bend is one jam, and that the jam of the opposite
-// direction is another.
 func TestJams(t *testing.T) {
 	m := new(road.Map)
 	const end = 11.34 + 1000./111_195/0.71325 // of the first street; the divisor is cos(44.5°)
@@ -162,8 +154,6 @@ func TestJams(t *testing.T) {
 	}
 }
 
-// TestReader_HidesStretchesWithFewCars checks that a stretch with fewer than three cars is not
-// shown.
 func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	m := new(road.Map)
 	s := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -176,13 +166,11 @@ func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	}
 }
 
-// TestManyStretches checks that the worst stretches are shown if there are more than the limit, and
-// that the selection of all stretches is cached for keepFor.
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
 	testkit.Unraced(t)
 	m := new(road.Map)
-	for i := range 260 { // parallel streets, one cell apart
+	for i := range 260 { // parallel, one cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}
 		roadtest.Feed(m, s.Drive("car", 8, 144, noon.Add(-20*time.Minute), 2*time.Second))
 	}
@@ -196,7 +184,6 @@ func TestManyStretches(t *testing.T) {
 	if c := served(t, r, "", nil); !c.Truncated || len(c.Features) != MaxStretches {
 		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
 	}
-	// A selection that is older than keepFor is not used again.
 	roadtest.Feed(m, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
 	if again := r.All(noon.Add(time.Second)); again.At != s.At {
 		t.Error("read again after a second")
@@ -204,15 +191,13 @@ func TestManyStretches(t *testing.T) {
 	if again := r.All(noon.Add(keepFor)); again.At == s.At {
 		t.Error("not read again")
 	}
-	if again := r.All(noon.Add(-time.Hour)); again.At == s.At { // the clock was set back
+	if again := r.All(noon.Add(-time.Hour)); again.At == s.At {
 		t.Error("not read again")
 	}
 }
 
-// TestLines_EndAtTheEdgesOfTheMap checks that lines end at the edges of the map.
 func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	m := new(road.Map)
-	// to 180°
 	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon))
 	roadtest.Feed(m, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
 	c := served(t, NewReader(m), "", nil)
@@ -232,7 +217,6 @@ func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	}
 }
 
-// TestServe_Compresses checks that a client that accepts gzip gets the same response, compressed.
 func TestServe_Compresses(t *testing.T) {
 	r := NewReader(jammedStreet())
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
@@ -248,8 +232,6 @@ func TestServe_Compresses(t *testing.T) {
 	}
 }
 
-// FuzzAsked checks that every query is either accepted, or refused in one line that repeats nothing
-// of the query.
 func FuzzAsked(f *testing.F) {
 	for _, q := range []string{
 		"", "bbox=11,44,12,45&limit=100", "bbox=179,-18,-179,-16", "bbox=-180,-90,180,90", "bbox=11,45,12,44",

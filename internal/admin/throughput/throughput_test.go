@@ -13,8 +13,6 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// TestBetween reads the metrics of a node twice, and checks the rates between the two readings, and
-// the sizes and ages in the second reading.
 func TestBetween(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	registry := prometheus.NewPedanticRegistry()
@@ -45,7 +43,7 @@ func TestBetween(t *testing.T) {
 	refused.WithLabelValues("mqtt", "time").Add(10)
 	keys.WithLabelValues("http", "unknown").Add(20)
 	connections.WithLabelValues("mqtt", "credentials").Add(3) // their keys are counted already
-	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // a probe of a load balancer, for example
+	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // such as a probe of a load balancer
 	connections.WithLabelValues("mqtt", "share").Add(10)
 	queries.WithLabelValues("throttle_system", "answered").Add(50)
 	queries.WithLabelValues("none", "not_found").Add(5)
