@@ -435,7 +435,7 @@ type probe struct {
 }
 
 func (p *probe) measure(ctx context.Context, windows int) time.Duration {
-	request := question(drivingPath, p.open[0], "CarNormal")
+	request := row.Question(drivingPath, p.open[0].secret, "CarNormal")
 	clients := make([]row.Send, probers)
 	for i := range clients {
 		c := &row.Conn{To: p.Address(nodeprocess.Query), Limit: patience}

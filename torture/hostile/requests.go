@@ -203,7 +203,7 @@ func (w *world) behind(ctx context.Context, program, args string) {
 			defer c.Close()
 			for attacking.Err() == nil {
 				vid := h.nobody()
-				status, got, err := c.Ask(ctx, question(drivingPath, w.open[0], vid))
+				status, got, err := c.Ask(ctx, row.Question(drivingPath, w.open[0].secret, vid))
 				asked.Add(1)
 				switch {
 				case err != nil:
@@ -307,15 +307,6 @@ var attacks = func() (all []list) {
 	return all
 }()
 
-func lists(kind string) (some []list) {
-	for _, l := range attacks {
-		if name, ok := strings.CutPrefix(l.name, kind); ok {
-			some = append(some, list{name, l.texts})
-		}
-	}
-	return some
-}
-
 type writer struct {
 	*rand.Rand
 	tokens  []*token
@@ -383,8 +374,10 @@ func (w *writer) encoded(s string) string {
 	return b.String()
 }
 
-// spoilers replace what matches the pattern in their names, which is @@ in their texts.
-var spoilers = lists("spoil ")
+// Lists named "spoil" replace what matches the pattern in their names, which is @@ in their texts.
+var spoilers = slices.DeleteFunc(slices.Clone(attacks), func(l list) bool { return !strings.HasPrefix(l.name, spoil) })
+
+const spoil = "spoil "
 
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
@@ -395,7 +388,7 @@ func (w *writer) spoil(request string) string {
 		return strings.TrimSuffix(request, "\r\n") + "X: " + long(max(0, n-len(request)-len("X: \r\n"))) + "\r\n\r\n"
 	}
 	s := pick(w, spoilers...)
-	at := regexp.MustCompile(s.name).FindStringIndex(request)
+	at := regexp.MustCompile(s.name[len(spoil):]).FindStringIndex(request)
 	if at == nil {
 		return request
 	}
@@ -435,7 +428,7 @@ func (w *writer) mutate(b []byte) []byte {
 // smuggle hides a request: some bytes are the body of the first request to one parser, and the
 // second request to another.
 func (w *writer) smuggle() string {
-	hidden := question(drivingPath, w.tokens[0], "S"+w.nobody())
+	hidden := row.Question(drivingPath, w.tokens[0].secret, "S"+w.nobody())
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
 	chunks := "0\r\n\r\n"
 	if w.chance(3) {
@@ -494,12 +487,8 @@ func (w *writer) conversation() *conversation {
 		}
 	}
 	v.sound[len(v.stream)] = true
-	v.stream = append(v.stream, question(throttlePath, w.tokens[0], "Z"+w.nobody())...)
+	v.stream = append(v.stream, row.Question(throttlePath, w.tokens[0].secret, "Z"+w.nobody())...)
 	return v
-}
-
-func question(path string, t *token, vid string) string {
-	return "GET " + path + "?access_token=" + t.secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
 func long(n int) string { return strings.Repeat("x", n) }

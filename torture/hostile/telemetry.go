@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -26,8 +25,7 @@ import (
 
 const (
 	crowdSize   = 10_000 // at the same time
-	holders     = 6000   // open at the HTTP listener
-	hostileCars = 4      // at a time, by MQTT and by HTTP each
+	hostileCars = 4      // at a time
 )
 
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
@@ -56,18 +54,17 @@ func telemetry(ctx context.Context, w *world) {
 	defer stopAttack()
 	var attackers sync.WaitGroup
 	met := new(row.Tally)
-	for i := range 2 * hostileCars {
+	for i := range hostileCars {
 		attackers.Go(func() {
-			h := &hostileCar{writer: w.writer(i%talkers, a.Rand(1000+i)), source: "hostile", key: hostile.Key}
+			h := &hostileCar{writer: w.writer(i, a.Rand(1000+i)), source: "hostile", key: hostile.Key}
 			for attacking.Err() == nil {
-				h.attack(attacking, w, met, i%2 == 0)
+				h.attack(attacking, w, met)
 			}
 		})
 	}
-	// The crowds come last, because few other clients get a connection then.
+	// The crowd comes last, because few other clients get a connection then.
 	attackers.Go(func() {
 		row.Pause(ctx, during/2)
-		attackers.Go(func() { w.hold(attacking, share(a, holders, 100)) })
 		w.crowd(ctx, share(a, crowdSize, 300))
 	})
 	attackers.Wait()
@@ -112,96 +109,32 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-var hostility = []string{connected, accepted, stored, denied, uploads, taken, refusedUploads}
+var hostility = []string{connected, accepted, stored, denied}
 
 const (
-	connected      = "hostile MQTT connections"
-	accepted       = "of them accepted, with a right key"
-	stored         = "good messages that hostile cars had acknowledged"
-	denied         = "subscriptions refused"
-	uploads        = "hostile uploads"
-	taken          = "good ones among them, accepted"
-	refusedUploads = "hostile uploads refused"
+	connected = "hostile MQTT connections"
+	accepted  = "of them accepted, with a right key"
+	stored    = "good messages that hostile cars had acknowledged"
+	denied    = "subscriptions refused"
 )
 
-func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally, byMQTT bool) {
-	var stream []byte
-	var check func(got []byte) string
-	network, listener := 30, nodeprocess.MQTT
-	if byMQTT {
-		met.Add(connected, 1)
-		s := h.connection(met)
-		stream, check = s.stream, s.check
-	} else {
-		met.Add(uploads, 1)
-		network, listener = 31, nodeprocess.Ingest
-		mayAccept := false
-		stream, mayAccept = h.upload()
-		check = func(got []byte) string { return checkUpload(got, mayAccept, met) }
-	}
-	x := talk(ctx, addressOf(network, h.IntN(1000)), w.Address(listener), stream, h.Rand)
+func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally) {
+	met.Add(connected, 1)
+	s := h.connection(met)
+	x := talk(ctx, addressOf(30, h.IntN(1000)), w.Address(nodeprocess.MQTT), s.stream, h.Rand)
 	if ctx.Err() != nil || x.alone { // during a crowd, some cannot connect
 		return
 	}
 	w.attempt.Offered(1)
 	wrong := fmt.Sprint(x.err)
 	if x.err == nil {
-		wrong = check(x.got)
+		wrong = s.check(x.got)
 	}
 	if wrong != "" {
-		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(stream))
+		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(s.stream))
 		return
 	}
 	w.attempt.Acknowledged(1)
-}
-
-func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
-	own := ownCar(h.IntN(10))
-	part := map[string]string{"method": "POST", "target": "/v1/telemetry", "key": h.key, "type": "application/x-ndjson",
-		"body": reading(own) + "\n"}
-	spoiled := pick(h.writer, lists("upload ")...)
-	part[spoiled.name] = h.fill(pick(h.writer, spoiled.texts...))
-	switch {
-	case part["chunks"] != "":
-		part["length"], part["body"] = "Transfer-Encoding: chunked", part["chunks"]
-	case spoiled.name == "body" && h.chance(100):
-		part["body"] = pick(h.writer, strings.Repeat(reading(own)+"\n", 10_001), strings.Repeat(" ", 9<<20))
-	}
-	if part["length"] == "" {
-		part["length"] = fmt.Sprintf("Content-Length: %d", len(part["body"]))
-	}
-	stream = fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
-		"Connection: close\r\n%s\r\n", part["method"], part["target"], part["key"], part["type"], part["length"])
-	if more := part["more"] + part["fine"]; more != "" {
-		stream = append(stream, more+"\r\n"...)
-	}
-	stream = append(stream, "\r\n"+part["body"]...)
-	if h.chance(4) {
-		return h.mutate(stream), true
-	}
-	return stream, spoiled.name == "fine"
-}
-
-var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true,
-	415: true, 417: true, 431: true, 501: true, 505: true}
-
-func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
-	for in := bufio.NewReader(bytes.NewReader(got)); ; {
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			return "" // it may be cut off if the upload was refused
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		switch {
-		case resp.StatusCode == 202 && mayAccept:
-			met.Add(taken, 1)
-		case refusals[resp.StatusCode]:
-			met.Add(refusedUploads, 1)
-		case resp.StatusCode == 100, resp.StatusCode == 503 && resp.Header.Get("Retry-After") != "":
-		default:
-			return fmt.Sprintf("an upload gets %d", resp.StatusCode)
-		}
-	}
 }
 
 func (w *world) crowd(ctx context.Context, n int) {
@@ -253,29 +186,10 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.None("of them were accepted with a wrong key", int(letIn.Load()))
 }
 
-func (w *world) hold(ctx context.Context, n int) {
-	must.Together(ctx, n, func(ctx context.Context, i int) {
-		for ctx.Err() == nil {
-			c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
-			if err != nil {
-				return
-			}
-			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-			if i%2 == 0 {
-				_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
-			}
-			_, _ = io.Copy(io.Discard, c)
-			stop()
-			_ = c.Close()
-			row.Pause(ctx, time.Second) // a busy loop would use a whole processor
-		}
-	})
-}
-
 // First bytes of packets of a server. Others need no check.
 const (
-	connack, puback, suback, pingresp = 0x20, 0x40, 0x90, 0xd0
-	others                            = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
+	connack, puback, suback = 0x20, 0x40, 0x90
+	others                  = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
 )
 
 func reading(vid string) string {
@@ -303,12 +217,9 @@ type hostileCar struct {
 	source, key string
 }
 
-// fill replaces words such as OWN and KEY.
-func (h *hostileCar) text(name string) string { return h.fill(h.from(name)) }
-
-func (h *hostileCar) fill(text string) string {
+func (h *hostileCar) text(name string) string {
 	return strings.NewReplacer("OWN", ownCar(h.IntN(10)), "VICTIM", victim(uint16(h.IntN(10))), "KEY", h.key,
-		"TOKEN", h.tokens[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(text)
+		"TOKEN", h.tokens[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(h.from(name))
 }
 
 func (h *hostileCar) connection(met *row.Tally) *sent {

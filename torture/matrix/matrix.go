@@ -131,8 +131,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 		for _, sort := range rng.Perm(sorts) {
 			out = out[:0]
 			for range batch {
-				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken,
-					vids[sort][rng.IntN(cars)])
+				out = append(out, row.Question(path, t.AccessToken, string(vids[sort][rng.IntN(cars)]))...)
 			}
 			took := exchange(c, out, buf)
 			if round >= rounds/10 {

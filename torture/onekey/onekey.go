@@ -21,7 +21,6 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/mqtt"
@@ -45,10 +44,7 @@ type target struct {
 	key string
 }
 
-const (
-	thief         = "thief"
-	telemetryPath = "/v1/telemetry"
-)
+const thief = "thief"
 
 func run(ctx context.Context, a *row.Attempt) {
 	parts := row.Split(os.Getpid())
@@ -71,7 +67,6 @@ func run(ctx context.Context, a *row.Attempt) {
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
-	t.tellLies(ctx, a)
 	a.Offered(p.sent)
 	a.Acknowledged(p.sent - p.failed)
 	a.None("samples of the other source that failed", p.failed)
@@ -178,32 +173,41 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-const (
-	bodyBegins = "{"
-	bodyLength = 8_000_000
-)
-
 func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
-	begin := head(t.key, "application/x-ndjson", bodyLength) + bodyBegins
-	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
+	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(row.Upload(t.key, row.NDJSON, 8_000_000)+"{"), begun)
 }
 
 func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	begun()
 	newest := time.Now().Add(-100*24*time.Hour).UnixMilli() + int64(i)*1000
-	return repeat(ctx, t, "", func() []byte {
+	for {
 		var body []byte
 		for range 8000 {
 			newest += 4000
 			body = fmt.Appendf(body, `{"vid":"Stolen","time":%d,"signals":{"Vehicle.Speed":%d}}`+"\n", newest, newest/4000%100)
 		}
-		return body
-	})
+		if _, _, err := t.Post(ctx, t.key, string(body)); err != nil {
+			return err
+		}
+	}
 }
 
 func sendCheap(ctx context.Context, t *target, _ int, begun func()) error {
 	begun()
-	return repeat(ctx, t, "gzip", func() []byte { return blanks })
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL(nodeprocess.Ingest)+"/v1/telemetry",
+			bytes.NewReader(blanks))
+		if err != nil {
+			return err
+		}
+		req.Header = http.Header{"Authorization": {"Bearer " + t.key}, "Content-Type": {row.NDJSON}, "Content-Encoding": {"gzip"}}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
 }
 
 var blanks = func() []byte {
@@ -213,31 +217,6 @@ var blanks = func() []byte {
 	must.Do(z.Close())
 	return b.Bytes()
 }()
-
-func repeat(ctx context.Context, t *target, encoding string, next func() []byte) error {
-	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.Address(nodeprocess.Ingest)+telemetryPath,
-			bytes.NewReader(next()))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+t.key)
-		req.Header.Set("Content-Type", "application/x-ndjson")
-		req.Header.Set("Content-Encoding", encoding)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-	}
-	return nil
-}
-
-func head(key, kind string, length int) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
-		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
-}
 
 func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
@@ -290,7 +269,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
 		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
 			body := sample("")
-			status, text, err := h.Ask(ctx, head(key, "application/json", len(body))+body)
+			status, text, err := h.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
 			if err == nil && status != http.StatusAccepted {
 				err = fmt.Errorf("HTTP %d %.200s", status, text)
 			}
@@ -307,14 +286,13 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
 			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano()) // unknown until its first sample is folded
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())
-			status, text, err := post.Ask(ctx, head(key, "application/json", len(body))+body)
+			status, text, err := post.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
 			for deadline := time.Now().Add(patient); err == nil; row.Pause(ctx, 2*time.Millisecond) {
 				if status != http.StatusAccepted && status != http.StatusOK || time.Now().After(deadline) {
 					return fmt.Errorf("HTTP %d %.200s", status, text)
 				}
-				status, text, err = query.Ask(ctx, "GET /api/ic/if_dt_tflow_car_driving_state?access_token="+token+"&vid="+vid+
-					" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-				if strings.Contains(string(text), `"status":1`) {
+				status, text, err = query.Ask(ctx, row.Question(nodeprocess.DrivingPath, token, vid))
+				if strings.Contains(text, `"status":1`) {
 					return nil
 				}
 			}
@@ -344,75 +322,4 @@ func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []
 		closeOne()
 	}
 	return p99
-}
-
-// lie is what the cars of one source claim about a street where traffic flows at flowKmh.
-type lie struct {
-	name     string
-	kmh      float64
-	ago      time.Duration // of the newest quarter hour
-	quarters int
-}
-
-const (
-	flowKmh, streetMetres = 45, 1500
-	invented              = 30
-)
-
-var lies = []lie{
-	{"290 km/h two days ago", 290, 48 * time.Hour, 6},
-	{"130 km/h since yesterday", 130, 16 * time.Hour, 12},
-	{"290 km/h now", 290, 5 * time.Minute, 1},
-	{"4 km/h now", 4, 5 * time.Minute, 1},
-}
-
-func (t *target) tellLies(ctx context.Context, a *row.Attempt) {
-	c := must.Get(t.AdminClient())
-	gateway, token := must.Get(t.AddSource(ctx, "gateway")), must.Get(t.IssueToken(ctx, "Ada")).AccessToken
-	drive := func(street int, key, name string, cars int, kmh float64, last time.Time, gap time.Duration) {
-		var lines strings.Builder
-		steps := int(min(streetMetres/(kmh/3.6*5), 24))
-		for i := range steps + 1 {
-			for k := range cars {
-				at := last.Add(time.Duration(k-cars)*gap - time.Duration(steps-i)*5*time.Second)
-				fmt.Fprintf(&lines, `{"vid":"%s%dx%d","time":%d,"signals":{"Vehicle.Speed":%g,`+
-					`"Vehicle.CurrentLocation.Latitude":%.7f,"Vehicle.CurrentLocation.Longitude":11.34,`+
-					`"Vehicle.CurrentLocation.Heading":0}}`+"\n", name, street, k, at.UnixMilli(), kmh,
-					44.5+float64(street)/10+min(float64(i)*kmh/3.6*5, streetMetres)/111_195)
-			}
-		}
-		row.Feed(ctx, t.Node, key, lines.String())
-	}
-	for i, l := range lies {
-		var vids []vehicle.ID
-		for k := range invented {
-			vids = append(vids, vehicle.ID(fmt.Sprintf("Liar%dx%d", i, k)))
-		}
-		key := must.Get(c.AddSource(ctx, access.Request{Name: fmt.Sprint("liar", i), Vehicles: access.VehicleSet(vids...)})).Key
-		now := time.Now()
-		for q := range 6 {
-			drive(i, gateway, fmt.Sprintf("Free%dx", q), 6, flowKmh, now.Add(time.Duration(q-8)*15*time.Minute), 20*time.Second)
-		}
-		for q := range l.quarters {
-			drive(i, key, "Liar", invented, l.kmh, now.Add(-l.ago+time.Duration(q-l.quarters+1)*15*time.Minute), 2*time.Second)
-		}
-		const cars = 12
-		drive(i, gateway, "Car", cars, flowKmh, now, 20*time.Second)
-		wrong := 0
-		for k := range cars {
-			vid := fmt.Sprintf("Car%dx%d", i, k)
-			end := now.Add(time.Duration(k-cars) * 20 * time.Second).Truncate(time.Second)
-			must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-				answer, err := t.Ask(ctx, nodeprocess.DrivingPath, token, vid)
-				switch {
-				case err == nil && answer.Modified.Before(end):
-					return fmt.Errorf("%s is folded until %s", vid, answer.Modified)
-				case err == nil && answer.Driving == "3":
-					wrong++
-				}
-				return err
-			}))
-		}
-		a.None("cars of another source in a false jam: "+l.name, wrong)
-	}
 }

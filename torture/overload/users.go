@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -469,10 +468,7 @@ func queries(ctx context.Context, n *nodeprocess.Node) *users {
 	return &users{
 		addr: n.Address(nodeprocess.Query),
 		request: func(b []byte, i int) []byte {
-			b = append(b, "GET "+nodeprocess.DrivingPath+"?access_token="...)
-			b = append(b, token.AccessToken...)
-			b = strconv.AppendInt(append(b, "&vid=Car"...), int64(i%cars), 10)
-			return append(b, " HTTP/1.1\r\nHost: localhost\r\n\r\n"...)
+			return append(b, row.Question(nodeprocess.DrivingPath, token.AccessToken, "Car"+strconv.Itoa(i%cars))...)
 		},
 		good: func(status int, body []byte) bool {
 			return status == http.StatusOK && bytes.HasSuffix(body, []byte(`"status":1,"vehicle_runing_state":"1"}}`))
@@ -484,14 +480,11 @@ const batch = 5
 
 func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) *users {
 	key := must.Get(n.AddSource(ctx, "gateway"))
-	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson",
-		"Authorization: Bearer " + key, "Content-Length: "}, "\r\n")
 	return &users{
 		addr: n.Address(nodeprocess.Ingest),
 		request: func(b []byte, i int) []byte {
 			body := f.body(i)
-			b = strconv.AppendInt(append(b, head...), int64(len(body)), 10)
-			return append(append(b, "\r\n\r\n"...), body...)
+			return append(append(b, row.Upload(key, row.NDJSON, len(body))...), body...)
 		},
 		good: func(status int, body []byte) bool {
 			return status == http.StatusAccepted && bytes.HasPrefix(body, []byte(`{"accepted":`+strconv.Itoa(batch)+`,`))

@@ -129,8 +129,7 @@ func (k *known) askIngest(i int, r *rand.Rand) string {
 		key, _ = access.NewSecret(access.SourceKind)
 	}
 	body := fmt.Sprintf(`{"vid":"X%s","time":%d,"signals":{"Vehicle.Speed":50}}`, text(20, r), time.Now().UnixMilli())
-	return fmt.Sprintf("POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
-		"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
+	return row.Upload(key, "application/json", len(body)) + body
 }
 
 func checkIngest(i int, a *http.Response, _ []byte) error {
