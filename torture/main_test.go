@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -136,6 +137,24 @@ func TestDo_BadProcesses(t *testing.T) {
 		v := verdict(defects.Control{Defect: "x"}, o, 0)
 		if v.Caught != (name == "a control seen") || !strings.HasPrefix(v.By, c.by) || (v.By == "") != (c.by == "") {
 			t.Errorf("%s: got %+v, want it caught by %q", name, v, c.by)
+		}
+	}
+}
+
+func TestPage_HasResults(t *testing.T) {
+	r, err := load("../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Rows {
+		cells := fmt.Sprintf("| %d | %d | %d | %d | %d of %d |", d.Outcome.Offered, d.Outcome.Acknowledged, d.Outcome.Lost,
+			d.Outcome.Wrong, d.caught(), len(d.Controls))
+		if !strings.Contains(strings.ReplaceAll(string(page), ",", ""), cells) {
+			t.Errorf("docs/reliability.md lacks the results of the row %s: %s", d.Row, cells)
 		}
 	}
 }
