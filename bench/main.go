@@ -1,5 +1,5 @@
-// Command bench measures carstate side by side with what an expert would use instead, in one run on
-// one machine. Run it with `make bench`.
+// Command bench measures carstate side by side with what an expert would use instead, on one
+// machine. Run it with `make bench`.
 package main
 
 import (
@@ -27,7 +27,6 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// Each part is alone on the machine.
 var parts = []struct {
 	name string
 	run  func(context.Context, *report.Part) error
@@ -103,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		if err := must.Caught(func() { must.Do(p.run(ctx, measured), ctx.Err()) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		// After each part, so that a failure of the next loses nothing.
+		// The next part may fail.
 		must.Do(document.Save(report.Run{
 			Part: p.name, Machine: machine, Version: version,
 			At: begin, Took: time.Since(begin), Rounds: rounds, Quick: *quick,

@@ -17,7 +17,7 @@ type done struct {
 	Machine  string        `json:"machine"`
 	Version  string        `json:"version"` // of carstate
 	At       time.Time     `json:"at"`
-	Took     time.Duration `json:"took_ns"` // without the controls
+	Took     time.Duration `json:"took_ns"`
 	Seed     uint64        `json:"seed"`
 	Count    int           `json:"count"`
 	Outcome  row.Outcome   `json:"outcome"`
@@ -27,7 +27,7 @@ type done struct {
 type control struct {
 	Defect string        `json:"defect"`
 	Caught bool          `json:"caught"`
-	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first finding
+	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first one
 	Took   time.Duration `json:"took_ns"`
 }
 

@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/torture/strangers"
 )
 
-// In the order in which they run.
 var rows = []row.Row{
 	kill.Row,
 	engine.Power,

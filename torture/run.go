@@ -1,5 +1,4 @@
-// Command torture breaks carstate on purpose and checks that it keeps its promises: nothing
-// acknowledged is lost, and no answer is wrong. Run it with `make torture`.
+// Command torture breaks carstate on purpose and checks that it keeps its promises.
 package main
 
 import (
@@ -82,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	given := must.Get(counts(*count))
 	results := must.Get(load(*docs))
 	for *seed == 0 {
-		*seed = rand.Uint64() >> 12 // few enough bits for a number in JavaScript
+		*seed = rand.Uint64() >> 12 // few enough bits for JavaScript
 	}
 	scratch := must.Get(makeScratch(*dir))
 	defer os.RemoveAll(scratch)
@@ -124,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		if !d.Outcome.Passed() {
 			failed = append(failed, r.Name)
-			must.Do(results.save(d)) // the rest of the run may fail
+			must.Do(results.save(d))
 		}
 		must.Do(ctx.Err())
 		if *controls && (d.Outcome.Undone == "" || d.Outcome.Found()) {
@@ -150,7 +149,7 @@ func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n i
 	must.Do(os.Mkdir(dir, 0o700))
 	defer os.RemoveAll(dir)
 	overlay, broken := must.Get(defects.Overlay(root, c.Defect, dir)), filepath.Join(dir, "carstate")
-	// The version names the defect, so that nobody mistakes the binary for a usable build.
+	// The version names the defect, so that nobody takes the binary for a usable build.
 	must.Do(nodeprocess.Build(ctx, root, r.Tests, broken, "-overlay", overlay, "-ldflags",
 		"-s -w -X main.version=broken-"+c.Defect))
 	if c.Count > 0 {
@@ -185,8 +184,8 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 		defer os.RemoveAll(j.Dir)
 		cmd := exec.CommandContext(limited, s.program, "attempt", string(must.Get(json.Marshal(j))))
 		cmd.Stderr = s.stderr
-		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the child then stops its processes
-		cmd.WaitDelay = 2 * time.Minute                                          // longer than a node has for an orderly stop
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 2 * time.Minute // longer than a node has for an orderly stop
 		var err error
 		out, err = cmd.Output()
 		must.Do(err)
@@ -227,14 +226,14 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	}
 	err = errors.Join(must.Caught(func() { r.Run(running, a) }), ctx.Err())
 	o := a.Outcome()
-	if err != nil && o.CaughtBy == "" { // a control that was caught ends early by design
+	if err != nil && o.CaughtBy == "" { // a control that was caught ends early
 		a.Logf("ended early: %v", err)
 		o.NotDone(err)
 	}
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// On a file system in memory, a missing sync would not be noticed.
+// On a file system in memory, a missing sync would go unnoticed.
 func makeScratch(dir string) (string, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

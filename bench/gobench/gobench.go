@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// Results are the values of all rounds, by benchmark (without "Benchmark" and the number of
-// processors) and unit.
+// Results are the values of all rounds, by benchmark and unit.
 type Results map[string]map[string][]float64
 
 // Run runs the benchmarks of a package that match pattern. The current directory must be bench.
@@ -31,7 +30,6 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 	return results, nil
 }
 
-// Version is "unknown" if git fails.
 func Version(ctx context.Context) string {
 	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
 	if err != nil {
@@ -40,7 +38,6 @@ func Version(ctx context.Context) string {
 	return strings.TrimSpace(string(described))
 }
 
-// parse ignores lines that are no results.
 func parse(out string) Results {
 	results := make(Results)
 	for line := range strings.Lines(out) {

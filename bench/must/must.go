@@ -2,7 +2,7 @@
 // any depth of calls, as [testing.T.Fatal] ends a test.
 //
 // [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred
-// [Catch], or in [Caught]. Functions that retry, or whose errors are expected, return their errors.
+// [Catch], or in [Caught].
 package must
 
 import (
@@ -27,13 +27,11 @@ func Do(errs ...error) {
 // Fail ends the measurement. It takes the arguments of [fmt.Errorf].
 func Fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// Get returns v, or ends the measurement.
 func Get[T any](v T, err error) T {
 	Do(err)
 	return v
 }
 
-// Get2 returns v and w, or ends the measurement.
 func Get2[T, U any](v T, w U, err error) (T, U) {
 	Do(err)
 	return v, w

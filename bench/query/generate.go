@@ -18,8 +18,7 @@ import (
 	"example.org/carstate/bench/must"
 )
 
-// A latency counts from when the request was due, so a server that stalls cannot hide the delay of
-// those that become due during the stall.
+// A latency counts from when the request was due, so a stall delays all that become due during it.
 type generated struct {
 	Sent                int
 	Took, P50, P99, Max time.Duration
@@ -27,7 +26,7 @@ type generated struct {
 
 const connections = 64
 
-// The generator polls without a pause, so that neither timers nor a scheduler delay a request.
+// The generator polls, so that neither timers nor a scheduler delay a request.
 func generateMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
@@ -90,7 +89,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			return r, fmt.Errorf("%d of %d requests were not answered", sent-len(took), sent)
 		}
 		if rate == 0 && now > during {
-			total = sent // then wait for the requests in progress
+			total = sent
 		}
 		for sent < total && len(free) > 0 {
 			due := now
@@ -103,7 +102,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			w := wires[free[len(free)-1]]
 			free = free[:len(free)-1]
 			w.busy, w.due, w.in = true, due, w.buf[:0]
-			// A request is smaller than the buffer of a socket, so one write sends all of it.
+			// One write sends all of it.
 			request := requests[sent%len(requests)]
 			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
 				return r, fmt.Errorf("cannot send a request: %w", err)

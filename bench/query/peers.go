@@ -41,7 +41,7 @@ var nginxText string
 
 var nginxConfig = template.Must(template.New("").Parse(nginxText))
 
-// The directive `return`, or look-ups of token and vehicle in lua, in shared dicts.
+// kind is the directive `return`, or a script that looks up token and vehicle.
 func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {
@@ -62,7 +62,7 @@ func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 	}
 }
 
-// The released binary with all its features on; the vehicles report through ingest.
+// The released binary; the vehicles report through ingest.
 func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		dir := filepath.Join(f.Dir, "carstate")
@@ -116,7 +116,7 @@ func reportAll(ctx context.Context, n *nodeprocess.Node, key, token string, ids 
 
 type field struct {
 	*report.Part
-	self                      string // this program
+	self                      string
 	core, generator           int    // cores
 	tokens, vehicles, targets string // files
 	started                   []*peer
@@ -139,7 +139,7 @@ type peer struct {
 	pid                 int
 	out                 *bufio.Reader
 	stop                func()
-	before              func(context.Context) // each run; may be nil
+	before              func(context.Context) // may be nil
 }
 
 func (f *field) launch(ctx context.Context, name string, core int, argv ...string) *peer {
@@ -151,7 +151,7 @@ func (f *field) launch(ctx context.Context, name string, core int, argv ...strin
 	cmd := exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
 	cmd.Dir, cmd.Stderr = f.Dir, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 6 * time.Second // after that it is killed
+	cmd.WaitDelay = 6 * time.Second
 	out := must.Get(cmd.StdoutPipe())
 	if err := begin(cmd); err != nil {
 		end()
@@ -159,7 +159,7 @@ func (f *field) launch(ctx context.Context, name string, core int, argv ...strin
 	}
 	return &peer{name: name, targets: f.targets, pid: cmd.Process.Pid, out: bufio.NewReader(out), stop: func() {
 		end()
-		_ = cmd.Wait() // it was ended on purpose
+		_ = cmd.Wait()
 	}}
 }
 
@@ -178,7 +178,6 @@ func begin(c *exec.Cmd) error {
 	return c.Start()
 }
 
-// If it is taken until then, the peer reports that.
 func freePort() int {
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()

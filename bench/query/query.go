@@ -30,7 +30,6 @@ const (
 	aimGrowth = 1.15
 )
 
-// Run measures all peers side by side, and then the query server with growing tables.
 func Run(ctx context.Context, p *report.Part) error {
 	f := newField(p)
 	defer f.stopAll()
@@ -68,7 +67,7 @@ func (f *field) measure(ctx context.Context, p *peer, all report.Rounds) {
 	all.Add("rate", float64(g.Sent)/g.Took.Seconds())
 }
 
-// Peers take turns, so that other load on the machine affects all equally.
+// Peers take turns, so that other load affects all equally.
 func (f *field) rounds(ctx context.Context) []report.Rounds {
 	all := make([]report.Rounds, len(f.started))
 	for round := range f.Rounds {
@@ -118,7 +117,7 @@ func (f *field) latencies(ctx context.Context, p *peer, capacity float64) {
 	}
 	var l generated
 	var err error
-	for range 3 { // a peer may drop a connection now and then
+	for range 3 {
 		err = must.Caught(func() { l = f.runGenerator(ctx, p, capacity/2) })
 		must.Do(ctx.Err())
 		if err == nil {
@@ -169,7 +168,7 @@ func (p *peer) check(ctx context.Context) error {
 }
 
 func (f *field) compareSizes(ctx context.Context) {
-	const many = 100_000 // with growing numbers of tokens
+	const many = 100_000 // of tokens
 	sizes := []struct{ vehicles, tokens int }{{1000, 1}, {many, 1}, {1_000_000, 1}, {10_000_000, 1}, {many, 1000},
 		{many, 100_000}}
 	last := 3

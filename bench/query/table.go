@@ -25,7 +25,6 @@ const (
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs a program of the bench in a process of its own.
 func Self(args []string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	switch args[0] {
@@ -70,10 +69,10 @@ func tableMain(args []string, stdout io.Writer) {
 	writeTargets(*targets, secrets, *vehicles)
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	must.Get(fmt.Fprintln(stdout, l.Addr()))
-	must.Do(carstate.New(c).Serve(l)) // until a signal ends the process
+	must.Do(carstate.New(c).Serve(l))
 }
 
-// So many different requests that the data of many vehicles does not fit into the caches.
+// So many that the data of their vehicles does not fit into the caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) {

@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// Run says when and where a part was measured.
 type Run struct {
 	Part    string        `json:"part"`
 	Machine string        `json:"machine"`
@@ -32,7 +31,6 @@ type Document struct {
 	file string
 }
 
-// Load returns empty results if there is no file.
 func Load(docs string) (d Document, err error) {
 	d.file = filepath.Join(docs, "performance", "results.json")
 	err = ReadResults(d.file, &d)
@@ -54,7 +52,6 @@ func ReadResults(file string, stored any) error {
 	return nil
 }
 
-// WriteResults writes JSON.
 func WriteResults(file string, results any) error {
 	text, err := json.MarshalIndent(results, "", " ")
 	if err != nil {
@@ -63,14 +60,13 @@ func WriteResults(file string, results any) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, append(text, '\n'), 0o644))
 }
 
-// Save replaces the results of a part, and writes the file.
+// Save replaces the results of a part.
 func (d *Document) Save(run Run, p *Part) error {
 	d.Runs = append(slices.DeleteFunc(d.Runs, func(o Run) bool { return o.Part == run.Part }), run)
 	d.Figures = append(slices.DeleteFunc(d.Figures, func(f Figure) bool { return f.Part == run.Part }), p.Figures...)
 	return WriteResults(d.file, d)
 }
 
-// Print writes a plain table.
 func (p *Part) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range p.Figures {

@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// Figure is one measured number.
 type Figure struct {
-	Part    string  `json:"part"`          // such as "query"
-	Subject string  `json:"subject"`       // the system: "carstate", "nginx return"
-	Name    string  `json:"name"`          // "server CPU a request"
+	Part    string  `json:"part"`    // such as "query"
+	Subject string  `json:"subject"` // the system: "carstate", "nginx return"
+	Name    string  `json:"name"`
 	Value   float64 `json:"value"`         // the median of the rounds
 	Low     float64 `json:"low,omitempty"` // of the rounds; 0, like High, after one
 	High    float64 `json:"high,omitempty"`
@@ -29,19 +28,17 @@ type Figure struct {
 	Remark  string  `json:"remark,omitempty"`
 }
 
-// Part is one part of the bench.
 type Part struct {
 	Name   string
-	Quick  bool   // short and rough
+	Quick  bool
 	Rounds int    // interleaved; the result is the median
-	Dir    string // of the part's own, on the disk to be measured
+	Dir    string // on the disk to be measured
 	Binary string
 	Logf   func(format string, args ...any)
 
 	Figures []Figure
 }
 
-// Add adds the median of rounds, and returns it.
 func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float64 {
 	return p.add("", nil, subject, name, unit, remark, rounds)
 }
@@ -78,12 +75,10 @@ func (p *Part) add(aim string, met func(float64) bool, subject, name, unit, rema
 	return f.Value
 }
 
-// Rounds are values by name.
 type Rounds map[string][]float64
 
 func (r Rounds) Add(name string, v float64) { r[name] = append(r[name], v) }
 
-// Median of no values is 0.
 func Median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	if len(s) == 0 {
@@ -92,7 +87,6 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// Quantile of no values is 0.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -109,7 +103,6 @@ func (f *Figure) Text() string {
 	return strings.TrimSpace(fmt.Sprintf("%s (%s–%s) %s", number(f.Value), number(f.Low), number(f.High), f.Unit))
 }
 
-// Verdict is "" without an aim.
 func (f *Figure) Verdict() string {
 	if f.Met == nil {
 		return ""

@@ -24,7 +24,6 @@ const (
 	connections = 4
 )
 
-// Cars report to a node in turn, one sample each.
 type Cars struct {
 	Node    *nodeprocess.Node
 	Key     string // of all cars
@@ -33,9 +32,8 @@ type Cars struct {
 	next    atomic.Int64
 }
 
-// Drive sends samples of the cars 0 to cars-1 in turn and returns when all are acknowledged. The
-// rate does not depend on the answers, as long as fewer than atOnce wait; a sample has the time at
-// which it was due. If perSecond is 0, a few connections send as fast as they are answered.
+// Drive sends samples of the cars 0 to cars-1 in turn and returns when all are acknowledged. A
+// sample has the time at which it was due. The rate is that of OpenLoop.
 func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
 	body, workers := min(c.PerBody, max(1, int(perSecond/10))), atOnce
 	if perSecond == 0 {
@@ -84,7 +82,6 @@ func appendSample(b []byte, i int, at time.Time) []byte {
 // VID is as long as that in the query interface's example.
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
-// Those of an ordinary car by OBD.
 var signals = []vehicle.Signal{
 	vehicle.Speed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 	vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.MILOn,
@@ -161,7 +158,7 @@ func (s *filled) flush(ctx context.Context, p int) {
 	clear(s.waiting[p])
 }
 
-// Fill adds the vehicles 0 to n-1, and closes the engine.
+// Fill adds n vehicles, and closes the engine.
 func Fill(ctx context.Context, e store.Engine, n int) {
 	fill(ctx, e, func(s *filled) {
 		for i := range n {
@@ -170,8 +167,7 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 	})
 }
 
-// Half of the states are of only about √n of the n vehicles. overwrite returns the largest size of
-// the store.
+// Half of the states are of only about √n of the n vehicles.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fill(ctx, openLocal(ctx, dir), func(s *filled) {

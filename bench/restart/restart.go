@@ -1,5 +1,5 @@
-// Package restart measures the start of a node whose store holds a fleet of full-size states, after
-// an orderly end and after kill -9.
+// Package restart measures the start of a node whose store holds a fleet, after an orderly end and
+// after kill -9.
 package restart
 
 import (
@@ -17,11 +17,11 @@ import (
 )
 
 type plan struct {
-	sizes     []int // vehicles
-	overwrite int   // the size that is overwritten
+	sizes     []int
+	overwrite int
 	updates   int
 	reported  int
-	steady    int // samples at steadyRate
+	steady    int
 	rounds    int
 }
 
@@ -147,7 +147,7 @@ func (m *measurement) cached(ctx context.Context, p *process, n int) {
 	} {
 		cars := m.cars(ctx, p)
 		if c.n == n {
-			cars.next.Store(int64(hot)) // after the cars that have just reported
+			cars.next.Store(int64(hot))
 		}
 		m.folded(ctx, p, cars, c.n, c.warm)
 		before := must.Get(p.Metrics(ctx))
@@ -176,8 +176,7 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) }))
 }
 
-// The backlog of an earlier process must be empty for longer than the interval at which it is
-// measured.
+// The backlog must be empty for longer than the interval at which it is measured.
 func drained(ctx context.Context, p *process) {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
@@ -201,11 +200,10 @@ func settled(ctx context.Context, p *process) {
 
 type process struct {
 	*nodeprocess.Node
-	ready time.Duration // from the start of the program
+	ready time.Duration
 	cpu   time.Duration // until then
 }
 
-// Far above the minute of a start with 10 million vehicles.
 const startLimit = 10 * time.Minute
 
 func (m *measurement) run(ctx context.Context, f func(*process)) {

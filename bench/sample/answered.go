@@ -41,14 +41,13 @@ const (
 
 const answeredCars = 10_000
 
-// derive looks up a state in the engine for a car's first sample, which the measurement must not
-// include.
+// derive looks up a car's state in the engine for its first sample, which must not be measured.
 func hearOfAll(ctx context.Context, n *node) {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
 	defer s.client.CloseIdleConnections()
 	before := must.Get(n.Metrics(ctx))
-	at := time.Now().Add(-5 * time.Minute) // earlier than any other sample
+	at := time.Now().Add(-5 * time.Minute)
 	for first := 0; first < answeredCars+probes; first += perBody {
 		b := newBody(first, perBody, 1)
 		b.stamp(at)
@@ -85,8 +84,7 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 		})
 	}()
 	l := new(latencies)
-	// The time in an answer has whole seconds, so the samples of a probe are one second apart, and
-	// the first is recent enough to be fresh.
+	// The time in an answer has whole seconds, so the samples of a probe are one second apart.
 	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
 	openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) {
 		b := newBody(cars+i%probes, 1, 1)

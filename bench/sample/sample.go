@@ -1,5 +1,4 @@
-// Package sample measures what one sample costs on its way from a car to an answer. The service is
-// the released binary with a data directory on a real disk; the senders run on the same processors.
+// Package sample measures what one sample costs on its way from a car to an answer.
 package sample
 
 import (
@@ -118,7 +117,6 @@ func (b *run) mqtt(ctx context.Context) {
 		fleets = []int{20, 100}
 	}
 	for _, cars := range fleets {
-		// If few descriptors may be open, nearly all are for the cars.
 		flags := []string{"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2)}
 		var acks *latencies
 		var rate, cpu, memory float64
@@ -145,14 +143,14 @@ func (b *run) mqtt(ctx context.Context) {
 type run struct {
 	*report.Part
 	rounds  int
-	lasting time.Duration // of one measurement
-	cars    int           // of a flood
+	lasting time.Duration
+	cars    int // of a flood
 }
 
 type node struct {
 	*nodeprocess.Node
-	key   string // of a source, for all vehicles
-	token string // for all vehicles
+	key   string
+	token string
 }
 
 func (b *run) onNode(ctx context.Context, name string, flags []string, f func(*node)) {
@@ -170,7 +168,7 @@ func since(before, after nodeprocess.Metrics, name string) float64 {
 
 // In milliseconds.
 type latencies struct {
-	mu   sync.Mutex // guards took
+	mu   sync.Mutex
 	took []float64
 }
 

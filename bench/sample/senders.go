@@ -30,7 +30,6 @@ func newSender(addr, key string, connections int) *sender {
 		client: &fasthttp.HostClient{
 			Addr: addr, MaxConns: connections, MaxConnWaitTimeout: time.Minute,
 			ReadTimeout: time.Minute, WriteTimeout: time.Minute,
-			// A sample that was not acknowledged is a failure.
 			MaxIdemponentCallAttempts: 1,
 		},
 		auth: "Bearer " + key,
@@ -66,7 +65,6 @@ func floodBodies(cars, perCar int) []*body {
 	return bodies
 }
 
-// All samples of a car use the same connection.
 func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) int {
 	start := time.Now()
 	var sent atomic.Int64
@@ -78,7 +76,6 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 				if time.Since(start) > lasting {
 					return
 				}
-				// Samples may be sent faster than their times advance.
 				b := bodies[i]
 				b.stamp(start.Add(-2*time.Minute + time.Duration(round*b.perCar)*step))
 				s.post(b.text)
@@ -89,7 +86,7 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 	return int(sent.Load())
 }
 
-// The CPU is that until all samples are folded, and drain how long that takes after the last
+// CPU is that until all samples are folded, and drain is how long that takes after the last
 // acknowledgement.
 func runFlood(ctx context.Context, n *node, bodies []*body, lasting time.Duration, all report.Rounds) {
 	const connections = 4
@@ -193,8 +190,7 @@ func (c *car) send(at time.Time) {
 	}
 }
 
-// Each car sends its next sample when the last one is acknowledged. CPU is in µs per sample, memory
-// in bytes per connection, before the first sample.
+// CPU is in µs per sample, memory in bytes per connection, before the first sample.
 func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting time.Duration) (
 	acks *latencies, rate, cpu, memory float64) {
 	before := must.Get(n.Resident())

@@ -24,11 +24,11 @@ type follower struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	caughtUp chan struct{}
-	states   atomic.Int64 // from the feed
-	first    time.Time    // when it came
+	states   atomic.Int64
+	first    time.Time
 
-	mu   sync.Mutex // guards lags
-	lags *lags      // nil: no measurement
+	mu   sync.Mutex
+	lags *lags // nil: no measurement
 }
 
 func follow(ctx context.Context, c cluster.Config) *follower {
@@ -70,7 +70,6 @@ func (f *follower) measure(l *lags) {
 	f.lags = l
 }
 
-// Since measure was called.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +86,7 @@ type rig struct {
 	b       *bench
 	nodes   map[string]*nodeprocess.Node
 	cars    restart.Cars // to the node with role ingest
-	rate    float64      // samples a second of all cars
+	rate    float64
 	folded0 float64
 	follow  *follower
 }
@@ -96,7 +95,7 @@ func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
 }
 
-// Every node also serves the admin listener, for its metrics.
+// Every node has the role admin, for its metrics.
 func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	c := b.streams(copies, partitions)
 	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars)
@@ -122,7 +121,6 @@ func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	r.follow = follow(ctx, c)
 	defer r.follow.close()
 	r.follow.await(ctx)
-	// The first samples are folded only once the partition has an owner again.
 	must.Do(r.cars.Drive(ctx, b.plan.cars, r.rate, min(perBody, b.plan.cars)))
 	r.drained(ctx)
 	do(r)
@@ -135,7 +133,7 @@ func (r *rig) drained(ctx context.Context) {
 }
 
 // load returns the amounts used until all samples are folded, and the ages of the states. Each
-// sample results in one state, because the next of the same car is seconds later.
+// sample results in one state.
 func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *lags) {
 	l := &lags{from: time.Now()}
 	r.follow.measure(l)
@@ -165,8 +163,7 @@ func (r *rig) reading(ctx context.Context) counters {
 	return c
 }
 
-// lags are the ages of states in the fleet table, from when the sample was due. One goroutine adds
-// them; others read only after it has ended.
+// lags are the ages of states in the fleet table, from when the sample was due.
 type lags struct {
 	from time.Time
 	ms   []float64

@@ -1,7 +1,7 @@
 // Package scale measures what a part of a fleet far larger than this machine costs: carstate on
 // three real NATS servers that sync every write, with as many messages a second as one of many
-// partitions would have. All share one machine, so CPU times and bytes are valid results, and
-// latencies would differ.
+// partitions would have. All share one machine, so CPU times and bytes are valid, and latencies
+// would differ.
 package scale
 
 import (
@@ -17,23 +17,22 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// One of fleetParts of a fleet of fleetCars cars is measured.
 const (
 	fleetCars   = 100_000_000
 	fleetParts  = 1024
-	perBody     = 100 // cars in a request
+	perBody     = 100
 	reportEvery = 10 * time.Second
-	startLimit  = 2 * time.Minute // of a node, on two busy cores
+	startLimit  = 2 * time.Minute
 )
 
 type plan struct {
 	cars       int           // of the slice
-	alone      int           // on one machine without NATS
+	alone      int           // without NATS
 	first      time.Duration // the cars' first reports
-	steady     time.Duration // at the full rate
+	steady     time.Duration
 	slow       time.Duration // each other measurement
 	partitions int           // of the second measurement
-	subjects   int           // vehicles in one stream
+	subjects   int
 	operations int
 }
 
@@ -42,10 +41,9 @@ type bench struct {
 	plan    plan
 	binary  string // nats-server
 	servers *servers
-	nodes   int // started so far
+	nodes   int
 }
 
-// Run measures the part scale.
 func Run(ctx context.Context, p *report.Part) (err error) {
 	defer must.Catch(&err)
 	b := &bench{Part: p, plan: plan{cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute,
@@ -73,7 +71,6 @@ func Run(ctx context.Context, p *report.Part) (err error) {
 	return nil
 }
 
-// No earlier step has used the memory of new servers.
 func (b *bench) onServers(f func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		b.servers = new(servers)
@@ -97,7 +94,7 @@ func (b *bench) alone(ctx context.Context) {
 		must.Get(n.AwaitMetrics(ctx, startLimit,
 			func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
 	}
-	drive(reportEvery) // the first report of each car
+	drive(reportEvery)
 	cpu, written := must.Get(n.CPU()), writtenBy(n.PID())
 	began, before := time.Now(), cars.Sent.Load()
 	done := make(chan error, 1)

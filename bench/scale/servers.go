@@ -24,7 +24,6 @@ import (
 // Servers, and copies of a stream.
 const copies = 3
 
-// Each is a process that syncs every write before it acknowledges it.
 type servers struct {
 	dir      string
 	all      []*natsprocess.Server
@@ -96,7 +95,7 @@ func (s *servers) leader(ctx context.Context, name string) int {
 	return slices.IndexFunc(s.all, func(n *natsprocess.Server) bool { return n.Name == leader })
 }
 
-// Totals, or differences between two readings: CPU in seconds, memory and traffic in bytes.
+// CPU in seconds, memory and traffic in bytes; totals or differences.
 type counters map[string]float64
 
 func (c counters) since(before counters) counters {

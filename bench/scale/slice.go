@@ -40,8 +40,8 @@ func (b *bench) slice(ctx context.Context) {
 	})
 }
 
-// spread uses as many partitions as are recommended for two nodes that fold: samples that arrive
-// together are then stored in more and smaller pieces.
+// As many partitions as are recommended for two nodes that fold: samples that arrive together are
+// stored in more and smaller pieces.
 func (b *bench) spread(ctx context.Context) {
 	b.onNodes(ctx, b.plan.partitions, func(r *rig) {
 		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
@@ -92,7 +92,6 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 	return s
 }
 
-// The bytes of a source, of a token, and of their audit records.
 func (b *bench) records(ctx context.Context, r *rig) {
 	a := must.Get(r.cars.Node.AdminClient())
 	bytes := func() counters {
@@ -117,9 +116,7 @@ func (b *bench) records(ctx context.Context, r *rig) {
 		grown[codec.Audit]/float64(2*n))
 }
 
-// subjects measures one stream with the states of many vehicles: the memory of its server after
-// kill -9, how soon it is available again, and how fast a feed delivers all states, which each node
-// reads after its start.
+// subjects measures one stream with the states of many vehicles, after kill -9 of its server.
 func (b *bench) subjects(ctx context.Context) {
 	const subject = "subjects"
 	n := b.plan.subjects

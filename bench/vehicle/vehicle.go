@@ -1,4 +1,4 @@
-// Package vehicle measures one vehicle in the fleet table, with the benchmark of internal/fleet.
+// Package vehicle measures one vehicle in the fleet table.
 package vehicle
 
 import (
@@ -10,7 +10,6 @@ import (
 	"example.org/carstate/bench/report"
 )
 
-// Run measures the part vehicle.
 func Run(ctx context.Context, p *report.Part) error {
 	sizes := []int{100_000, 1_000_000, 10_000_000}
 	if p.Quick {

@@ -76,7 +76,7 @@ type trial struct {
 	jumps      int
 	answers    map[int]int
 	queries    map[int]int
-	early      int // too far in the future
+	early      int
 }
 
 func (t *trial) start(ctx context.Context) {
@@ -132,18 +132,16 @@ func (t *trial) sequence(ctx context.Context, n int) {
 	}
 }
 
-// monotonic lets the monotonic clock jump ahead. Each time the node must work again and still know
-// a car that reported before.
 func (t *trial) monotonic(ctx context.Context) {
 	const once = "ONCE" // so that no later report restores it
 	t.awaitWorking(ctx, once)
 	for i, ahead := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		must.Do(ctx.Err())
-		// Tasks that run every hour then run in 2038.
+		// Hourly tasks then run in 2038.
 		t.wall, t.mono = time.Until(ends[0]).Truncate(time.Second), t.mono+ahead
 		t.clock.set(t.wall, t.mono)
 		t.jumps++
-		// Operations that wait for an answer time out at once, on both sides.
+		// Operations that wait for an answer time out at once.
 		began := time.Now()
 		t.awaitWorking(ctx, "DURING")
 		took := time.Since(began)
@@ -192,13 +190,12 @@ func (t *trial) counted(ctx context.Context) {
 	t.a.Figure("calls that are counted after a restart", float64(used), "")
 }
 
-// Of the contract.
 const (
 	maxAge = 10 * time.Minute
-	ahead  = 30 * time.Second // how far in the future a sample may be
-	window = time.Minute      // of a token's rate
-	burst  = 6                // calls per window
-	slack  = time.Minute      // how far in the future a verdict may be before it is stale
+	ahead  = 30 * time.Second
+	window = time.Minute
+	burst  = 6           // calls per window
+	slack  = time.Minute // how far in the future a verdict may be
 )
 
 type scene struct {
@@ -206,7 +203,7 @@ type scene struct {
 	expiring  []expiring
 	limitedBy string
 	vid       string
-	heard     time.Time // the newest accepted sample
+	heard     time.Time // newest accepted sample
 }
 
 type expiring struct {
@@ -242,7 +239,7 @@ type answered struct {
 }
 
 func (t *trial) ask(ctx context.Context, vid, token string) (a answered, err error) {
-	// The header has whole seconds, and the node's time is known only to a second.
+	// The node's time is known only to a second.
 	a.before = t.now().Add(-time.Second)
 	a.Answer, err = t.node.Ask(ctx, nodeprocess.DrivingPath, token, vid)
 	a.after = t.now().Add(time.Second)
@@ -277,7 +274,7 @@ func (s *scene) ends(ctx context.Context) {
 	for _, x := range s.expiring {
 		a := must.Get(s.ask(ctx, s.vid, x.token))
 		if a.HTTP == http.StatusServiceUnavailable && s.mono > 0 {
-			continue // the node has lost contact with its store
+			continue
 		}
 		s.answers[a.HTTP]++
 		switch {
@@ -297,7 +294,7 @@ func (s *scene) report(ctx context.Context) {
 		s.wrong("%s", why)
 	}
 	// A sample replaces the last one if it is newer, or if that is more than slack in the future.
-	// Near that limit, the clock advances, so that it is certain which.
+	// Near that limit, the clock advances, so that the outcome is certain.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		s.jump(ctx, s.wall+10*time.Second, s.mono)
 	}
@@ -316,7 +313,6 @@ func (s *scene) report(ctx context.Context) {
 			s.heard = at
 		}
 	}
-	// The new sample must be used, whatever the car reported while its clock was wrong.
 	err := nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
 		a, err := s.ask(ctx, s.vid, s.steady)
 		want := s.heard.Truncate(time.Second)
@@ -336,8 +332,8 @@ func (s *scene) report(ctx context.Context) {
 	must.Do(err)
 }
 
-// There must be a verdict of the newest sample if it is at most maxAge old, and none ("stale") if
-// it is older, or more than slack in the future; in between, both are right.
+// There must be a verdict if the newest sample is at most maxAge old, and none if it is older, or
+// more than slack in the future; in between, both are right.
 func (s *scene) honest(a answered) string {
 	fresh := a.HTTP == http.StatusOK && a.Reason == ""
 	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
@@ -362,8 +358,7 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// A 429 may demand a wait of a window at most; after it one call must be answered, and after a
-// further window as many as the rate permits.
+// A 429 may demand a wait of a window at most.
 func (s *scene) limited(ctx context.Context) {
 	served := 0
 	var last answered
@@ -372,7 +367,7 @@ func (s *scene) limited(ctx context.Context) {
 			break
 		}
 	}
-	// The rate permits one more call for each window/burst that has passed.
+	// The rate permits one more call per window/burst.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}
@@ -397,9 +392,9 @@ func (s *scene) limited(ctx context.Context) {
 	}
 }
 
-// shifted is a process whose clocks this package sets. A program gets the time from the kernel's
-// vDSO, a page of code in every process. In its copy, before the first instruction, clock_gettime
-// is replaced by a version that adds offsets, which are behind the code.
+// A program gets the time from the kernel's vDSO, a page of code in every process. In the copy of a
+// shifted process, before its first instruction, clock_gettime is replaced by a version that adds
+// offsets.
 type shifted struct {
 	pid     int
 	offsets uint64 // address of two int64, in seconds: for CLOCK_REALTIME and CLOCK_MONOTONIC

@@ -1,20 +1,17 @@
 // Package defects holds patches that break a build on purpose, as proof that the torture catches
-// them. `go build -overlay` compiles patched copies of the files.
+// them.
 //
 // A patch begins with lines about the defect:
 //
-//   - Breaks: the promise.
-//   - Row: the rows that must catch it, each with the maximum size, if there is one.
-//   - Does: the error.
-//   - By: a pattern of the findings that prove it, where * matches variable parts.
+// - Breaks: the promise.
+// - Row: the rows that must catch it, each with the maximum size, if there is one.
+// - Does: the error.
+// - By: a pattern of the findings that prove it, where * matches variable parts.
 //
-// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk, context
-// included, must occur exactly once in the file. If a patch no longer fits:
-//
-//   - If the lines moved to another file, run `go -C torture test ./defects -update`.
-//   - If they changed, write the defect into the committed product by hand, put the output of
-//     `git diff -U1` below the lines above the diff, and `git restore` the product.
-//   - If the promise is gone, delete the patch and the control of its row.
+// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk must occur
+// exactly once in the file. If they moved to another file, run `go -C torture test ./defects
+// -update`. If they changed, write the defect into the committed product by hand, put the output of
+// `git diff -U1` below the lines above the diff, and `git restore` the product.
 package defects
 
 import (
@@ -35,17 +32,16 @@ var patches embed.FS
 
 type Control struct {
 	Defect string
-	// By describes the effect of this defect and of no other. One match of a whole finding is
-	// enough.
+	// By describes the effect of this defect and of no other. One match is enough.
 	By    []string
-	Count int // maximum size of the attempt; 0: as without a defect
+	Count int // maximum size of the attempt, if not 0
 }
 
 func Controls(row string, defects ...string) (all []Control) {
 	for _, defect := range defects {
 		text, err := patches.ReadFile(defect + ".patch")
 		if err != nil {
-			panic(err) // the name is a constant of a row
+			panic(err)
 		}
 		head, _, _ := strings.Cut(string(text), "\n--- ")
 		c := Control{Defect: defect}
@@ -73,8 +69,8 @@ func (c *Control) CaughtBy(finding string) bool {
 	})
 }
 
-// Overlay writes patched copies into dir, and returns the file for `go build -overlay`. root and
-// dir are absolute.
+// Overlay writes patched copies into dir, and returns the file for `go build -overlay`. Paths are
+// absolute.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {
@@ -86,7 +82,7 @@ func Overlay(root, defect, dir string) (string, error) {
 		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))
 		from := original
 		if o.Replace[original] != "" {
-			from = patched // it contains the earlier hunks
+			from = patched // with the earlier hunks
 		}
 		o.Replace[original] = patched
 		content, err := os.ReadFile(from)

@@ -73,7 +73,6 @@ func TestPatches_FitAndCompile(t *testing.T) {
 	}
 }
 
-// A round compiles patches of different files together.
 type round struct {
 	overlay
 	patches, packages []string

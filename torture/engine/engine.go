@@ -1,5 +1,5 @@
-// Package engine holds the rows with power cuts, full disks and damaged files. They run tests of
-// the storage engine, on a file system in memory, and turn the tests' log into findings.
+// Package engine holds the rows with power cuts, full disks and damaged files, which run tests of
+// the storage engine.
 package engine
 
 import (
@@ -52,11 +52,11 @@ func running(test, count string) func(context.Context, *row.Attempt) {
 		for lines.Scan() {
 			done = max(done, evaluate(a, lines.Text()))
 		}
-		a.Offered(max(done, a.Count)) // the last workload runs to its end, and may make more cuts
+		a.Offered(max(done, a.Count)) // the last workload may make more cuts
 		a.Acknowledged(done)
 		err := errors.Join(lines.Err(), cmd.Wait())
 		if o := a.Outcome(); err != nil && o.Found() {
-			return // the findings explain why the test failed
+			return
 		}
 		if must.Do(err); done < a.Count {
 			must.Fail("%s did %d of %d", test, done, a.Count)

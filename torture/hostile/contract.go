@@ -21,8 +21,7 @@ import (
 )
 
 // contract is the contract of the query listener as a model that returns the allowed answers to any
-// request bytes. It is written from the contract's text, parses with net/http, and shares no code
-// with the service.
+// request bytes. It parses with net/http, and shares no code with the service.
 type contract struct {
 	tokens    map[string]*token
 	cars      map[string]car
@@ -33,16 +32,16 @@ type token struct {
 	secret            string
 	driving, throttle bool
 	only              string // the only vehicle; "": all
-	dead              bool   // revoked, expired or replaced
+	dead              bool
 }
 
 type car struct {
-	driving, throttle string // in the record; "": no answer
+	driving, throttle string
 	notDriving        bool
 	read              time.Time
 }
 
-// By Content-Encoding.
+// document is a text by Content-Encoding.
 type document map[string]string
 
 const (
@@ -55,22 +54,22 @@ const (
 
 type outcome struct {
 	status     int
-	kind       string // the first word of a refusal's message
+	kind       string
 	closes     bool
 	connection string // HTTP/1.0 requires keep-alive
 	record     string
-	reason     string // Carstate-Reason
+	reason     string
 	read       time.Time
-	challenge  string // WWW-Authenticate
+	challenge  string
 	document   document
 }
 
 type expected struct {
 	outcomes []outcome
-	silence  bool // also allowed: no answer, and the end of the connection
-	noBody   bool // HEAD
+	silence  bool // no answer is also allowed
+	noBody   bool
 	anyBody  bool // too broken to tell whether it is HEAD
-	size     int  // of the request in the stream
+	size     int
 }
 
 var (
@@ -83,9 +82,8 @@ var (
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// A request that net/http cannot parse, or in which it finds a body, must be refused; but the
-// contract allows targets and hosts that net/http refuses, so they are replaced. One that is not
-// sound (as the generator wrote it) may also be refused.
+// What net/http cannot parse must be refused; but the contract allows targets and hosts that
+// net/http refuses, so they are replaced. A request that is not sound may also be refused.
 func (c *contract) next(stream []byte, sound bool) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -153,7 +151,7 @@ func (c *contract) answer(r *http.Request, path string, e *expected) {
 		give(outcome{status: 200, document: page})
 		return
 	}
-	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
+	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
 	vids, tokens := given["vid"], given["access_token"]
 	sound := err == nil && len(vids) == 1 && len(tokens) <= 1 && vehicleID.MatchString(vids[0])
 	t := c.tokens[strings.Join(tokens, "")]
@@ -360,7 +358,7 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Messages must be fixed texts: one that repeats its input is different for nearly every request.
+// A message that repeats its input differs for nearly every request.
 const (
 	maxMessages = 60
 	messages    = "different texts of refusals"

@@ -1,5 +1,4 @@
-// Package hostile is the row with malicious clients: requests that parsers may misunderstand,
-// clients that are slow on purpose, and cars that send what no real car would.
+// Package hostile is the row with malicious clients.
 package hostile
 
 import (
@@ -31,7 +30,7 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// fullCount is the smallest count at which all slow clients and hostile cars take part.
+// With a count below fullCount, fewer slow clients and hostile cars take part.
 const fullCount = 100_000
 
 var Row = row.Row{
@@ -42,7 +41,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// Of this process, and of the node, too.
+// Of this process, and of the node.
 const descriptors = 17_500
 
 func needs() error {
@@ -62,7 +61,7 @@ func needs() error {
 func run(ctx context.Context, a *row.Attempt) {
 	w := &world{attempt: a, log: &logWatch{attempt: a},
 		contract: &contract{make(map[string]*token), make(map[string]car), make(map[string]document)}}
-	// Verdicts must not become stale during a long run.
+	// Verdicts must not become stale.
 	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
 	defer w.Kill()
@@ -97,8 +96,8 @@ type world struct {
 	attempt *row.Attempt
 	admin   *client.Client
 	log     *logWatch
-	open    []*token // without a rate limit
-	strange []string // no tokens
+	open    []*token
+	strange []string
 }
 
 func (w *world) issueTokens(ctx context.Context) {
@@ -116,7 +115,7 @@ func (w *world) issueTokens(ctx context.Context) {
 			r.Vehicles = access.VehicleSet(vehicle.ID(x.only))
 		}
 		if x.ends {
-			r.Expires = time.Now().Add(4 * time.Second) // it must not expire before it is issued
+			r.Expires = time.Now().Add(4 * time.Second)
 		}
 		made := must.Get(w.admin.IssueToken(ctx, r))
 		if x.revoked {
@@ -182,7 +181,7 @@ func (w *world) writer(worker int, rng *rand.Rand) *writer {
 
 type logWatch struct {
 	attempt      *row.Attempt
-	bytes, lines int64 // to be read after the node has ended
+	bytes, lines int64 // to be read after the end
 
 	mu     sync.Mutex
 	secret []string
@@ -221,16 +220,15 @@ func (l *logWatch) hear(line []byte) {
 
 const (
 	slowClients = 4000
-	rounds      = 3 // at most; the best counts, as other load can only lengthen delays
-	recoveries  = 6 // measurements after an attack, at most
-	// slowhttptest opens some hundreds of connections a second.
-	heldWithin = 15 * time.Second
+	rounds      = 3 // the best counts, as other load can only lengthen delays
+	recoveries  = 6
+	heldWithin  = 15 * time.Second
 )
 
 type attack struct {
 	name string
-	// holds: the connections stay open, for 5 s if they wait for a head, so half must be connected.
-	// The others are refused at once, so half must be refused.
+	// holds: the connections stay open; half must be connected. The others are refused; half must
+	// be.
 	holds bool
 	args  []string
 }
@@ -238,9 +236,9 @@ type attack struct {
 func slow(ctx context.Context, w *world) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
-	aimed := a.Count >= fullCount/5 // with fewer, the aims would prove nothing
+	aimed := a.Count >= fullCount/5
 	atRest := must.Get(w.Descriptors())
-	// The attackers get a processor, because their system calls are not preempted.
+	// The attackers get a processor: their system calls are not preempted.
 	parts := row.Split(w.PID())
 	processor := parts.Number
 	if processor >= 0 {
@@ -252,7 +250,7 @@ func slow(ctx context.Context, w *world) {
 		defer set(&parts.All)
 	}
 	p := &probe{world: w}
-	p.measure(ctx, 2) // to warm up both sides
+	p.measure(ctx, 2)
 	before := p.measure(ctx, windows)
 	a.Figure("p99 of good requests before any slow client", milliseconds(before), "ms")
 	toBefore := func(d time.Duration) float64 {
@@ -323,8 +321,8 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	p99 time.Duration, held int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// slowhttptest reports no error at its limit of open files. Real attackers have their own
-	// machines, so it gets only idle processor time.
+	// slowhttptest hides its limit of open files. Real attackers have their own machines, so it
+	// gets only idle time.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
@@ -335,7 +333,7 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	var attacking sync.WaitGroup
 	var failed error
 	attacking.Go(func() {
-		// It ends early if all clients are refused at once.
+		// It ends early if all clients are refused.
 		for ctx.Err() == nil {
 			out, err := exec.CommandContext(ctx, "sh", args...).CombinedOutput()
 			if err != nil && ctx.Err() == nil {
@@ -347,9 +345,8 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	})
 	limit := heldWithin
 	if !x.holds {
-		limit = 3 * time.Second // until all clients have begun
+		limit = 3 * time.Second
 	}
-	// If too few clients connect, that is a finding.
 	_ = nodeprocess.Until(ctx, limit, func(context.Context) error {
 		n, err := p.Descriptors()
 		if err == nil && n < connections/2+connections/20 {
@@ -367,7 +364,7 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 }
 
 func (w *world) settle(ctx context.Context, atRest int) {
-	const slack = 40 // of honest clients
+	const slack = 40
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {
 		n, err := w.Descriptors()
 		if err == nil && n > atRest+slack {
@@ -398,7 +395,7 @@ func dawdle(ctx context.Context, w *world) {
 		began := time.Now()
 		_ = c.SetDeadline(began.Add(headTimeout + slack))
 		a.Offered(1)
-		if i%2 == 1 && text != "" { // single bytes must not extend the time limit
+		if i%2 == 1 && text != "" { // single bytes must not extend the limit
 			go func() {
 				for err := error(nil); err == nil; time.Sleep(500 * time.Millisecond) {
 					_, err = io.WriteString(c, "x")

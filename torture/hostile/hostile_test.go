@@ -64,7 +64,7 @@ func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	}
 }
 
-// A request that was changed may also be answered with 400.
+// A changed request may also be answered with 400.
 func TestNext_SingleRequests(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -38,8 +38,8 @@ const (
 type exchange struct {
 	got   []byte
 	reset bool // answers may be lost
-	alone bool // the connection was not accepted
-	late  bool // so much that a server may have given up
+	alone bool
+	late  bool // the server may have given up
 	err   error
 }
 
@@ -169,8 +169,8 @@ func behindNginx(ctx context.Context, w *world) {
 }
 func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
-// behind sends smuggled requests through a proxy, which has its own parser, while its other clients
-// send good ones: each must receive its own answer.
+// behind sends smuggled requests through a proxy, which has its own parser. The proxy's other
+// clients must receive their own answers.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt
 	address, stop := w.startProxy(ctx, program, args)
@@ -227,7 +227,6 @@ func (w *world) behind(ctx context.Context, program, args string) {
 		must.Fail("%s answers no request", program)
 	}
 	a.Figure("good requests through "+program+", during smuggling", float64(asked.Load()), "")
-	// Requests that the proxy itself refuses do not test the service.
 	through := w.refused(ctx, `"invalid_request"`)
 	a.Figure("requests through "+program+" that the service refused as invalid", through-invalid, "")
 	if through == invalid {
@@ -260,7 +259,7 @@ func (w *world) startProxy(ctx context.Context, program, args string) (address s
 	must.Do(l.Close(), os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600))
 	running, end := context.WithCancel(ctx)
 	cmd := exec.CommandContext(running, program, strings.Fields(strings.ReplaceAll(args, "DIR", dir))...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // its workers end with it
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -290,7 +289,7 @@ type list struct {
 	texts []string
 }
 
-// In attacks.txt, a name follows "# ", and {5:x} is a text five times.
+// {5:x} is a text five times.
 var attacks = func() (all []list) {
 	repeated := regexp.MustCompile(`\{(\d+):([^}]+)\}`)
 	for _, line := range row.Lines(files, "attacks.txt") {
@@ -313,7 +312,7 @@ type writer struct {
 	strange []string
 	cars    []string
 	serial  int
-	name    string // unique among writers
+	name    string
 }
 
 func (w *writer) from(name string) string {
@@ -458,11 +457,10 @@ func (w *writer) smuggle() string {
 type conversation struct {
 	stream   []byte
 	requests int
-	sound    map[int]bool // offsets of requests that were not changed
+	sound    map[int]bool // offsets of unchanged requests
 }
 
-// The last request is correct: its answer shows whether both sides still agree on where a request
-// begins.
+// The answer to the last request shows whether both sides still agree on where one begins.
 func (w *writer) conversation() *conversation {
 	v := &conversation{requests: 2 + w.IntN(12), sound: make(map[int]bool)}
 	mutated := func(text string) string { return string(w.mutate([]byte(text))) }

@@ -24,14 +24,12 @@ import (
 )
 
 const (
-	crowdSize   = 10_000 // at the same time
-	hostileCars = 4      // at a time
+	crowdSize   = 10_000
+	hostileCars = 4
 )
 
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// Afterwards, the samples of honest cars must be acknowledged again within patience, and all
-// acknowledged ones must be folded.
 func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
@@ -141,7 +139,7 @@ func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
 	var all sync.WaitGroup
-	var stayed, refused, letIn, lastIn atomic.Int64 // lastIn in ns since the beginning
+	var stayed, refused, letIn, lastIn atomic.Int64 // lastIn in ns
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: "x", User: "hostile",
 		Key: "css_000000000000000000000000000000000000"}
 	wrongKey := login.Packet()
@@ -186,7 +184,7 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.None("of them were accepted with a wrong key", int(letIn.Load()))
 }
 
-// First bytes of packets of a server. Others need no check.
+// First bytes of packets of a server.
 const (
 	connack, puback, suback = 0x20, 0x40, 0x90
 	others                  = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
@@ -199,15 +197,15 @@ func reading(vid string) string {
 
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
-// The hostile source may send for ownCar, and none for victim, so it must stay unknown.
+// The hostile source may send for ownCar only, so victim must stay unknown.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
 type sent struct {
 	version byte
 	stream  []byte
-	known   bool            // the credentials are right
-	good    map[uint16]bool // by packet ID: messages that may be acknowledged
+	known   bool
+	good    map[uint16]bool // packet IDs that may be acknowledged
 	any     bool            // bytes were changed, so any message may be good
 	met     *row.Tally
 }
@@ -235,7 +233,7 @@ func (h *hostileCar) connection(met *row.Tally) *sent {
 		s.stream = append(s.stream, h.packet(s)...)
 	}
 	if s.any = h.chance(3); s.any {
-		at *= h.IntN(2) // in half of the cases, the login is mutated, too
+		at *= h.IntN(2)
 		s.stream = append(s.stream[:at:at], h.mutate(slices.Clone(s.stream[at:]))...)
 	}
 	return s
@@ -250,7 +248,6 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	case 2:
 		l.Flags = pick(h.writer, byte(0x00), 0x03, 0x3e, 0x1e, 0x20, 0x06, 0x36)
 	case 3:
-		// 0x1e: QoS 3
 		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e)
 	case 4:
 		l.ID = h.text("ids")
@@ -271,7 +268,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 	case 0, 1:
 		s.good[id] = true
 		return publish(topic(own), reading(own))
-	case 2: // for cars of other sources
+	case 2:
 		other := victim(id)
 		return pick(h.writer, publish(topic(other), reading(pick(h.writer, other, own))), publish(topic(own), reading(other)))
 	case 3:
@@ -286,7 +283,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 		return mqtt.Subscribe(s.version, id, h.text("filters"), "#")
 	case 6:
 		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(h.writer, 0, 400))...)
-	case 7: // and a second login
+	case 7:
 		second := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: h.source, Key: h.key}
 		return pick(h.writer, []byte(h.text("packets")), []byte(h.text("packets")), second.Packet())
 	case 8:
@@ -298,7 +295,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 		if !h.chance(8) {
 			return mqtt.Packet(0xc0)
 		}
-		return publish(topic(own), long(1<<20)) // larger than a packet may be
+		return publish(topic(own), long(1<<20))
 	}
 }
 
@@ -343,7 +340,7 @@ func (s *sent) checkPacket(kind byte, body []byte) string {
 	case kind == suback && len(body) >= 3:
 		codes := body[2:]
 		if s.version >= 5 && !s.any {
-			// The reason codes follow the properties: none, or a reason string.
+			// The reason codes follow the properties.
 			n, size := binary.Uvarint(codes)
 			if size <= 0 || uint64(len(codes)) <= n+uint64(size) {
 				return "a SUBACK has no codes"

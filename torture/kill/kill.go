@@ -1,5 +1,4 @@
-// Package kill ends the node with kill -9 at random moments. After each, the restarted node must
-// have everything that was acknowledged.
+// Package kill ends the node with kill -9 at random moments.
 package kill
 
 import (
@@ -28,13 +27,12 @@ type torture struct {
 	load     *load.Load
 	options  nodeprocess.Options
 	prepared bool
-	usual    time.Duration // the last duration from start to ready
+	usual    time.Duration // from start to ready
 	slowest  time.Duration
 	kills    [3]int
 }
 
-// Under load after a start, during a start, and under load from its beginning, while the node
-// recovers.
+// recovering is under load that begins while the node recovers.
 const (
 	loaded = iota
 	starting

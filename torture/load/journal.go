@@ -25,8 +25,8 @@ import (
 type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
-	// one holds vehicles with only one sample, whose loss no later sample can hide, in the order of
-	// their acknowledgements; many the others but barrierCar.
+	// one holds vehicles with only one sample, whose loss no later sample can hide; many the others
+	// but barrierCar.
 	one, many []string
 	records   []*record
 	forgotten []string
@@ -37,13 +37,12 @@ type finding struct {
 	lost bool
 }
 
-// Times of the newest samples, in whole seconds, as in Last-Modified; 0: none.
+// Times of the newest samples, in Unix seconds; 0: none.
 type car struct {
 	offered      int64
 	acknowledged int64
 	seen         int64
-	// unsure: the result of forgetting is unknown. lost: a loss was reported, so it is not checked
-	// again.
+	// unsure: the result of forgetting is unknown. lost: reported, so not checked again.
 	unsure, forgotten, lost bool
 }
 
@@ -51,9 +50,9 @@ type record struct {
 	group
 	id     string // of a token; the name of a source
 	secret string
-	only   string    // the only vehicle of a token; "": all
-	unsure bool      // the result of an operation on it is unknown
-	made   time.Time // when the issue of a token was acknowledged
+	only   string // the only vehicle of a token
+	unsure bool
+	made   time.Time
 }
 
 func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
@@ -96,7 +95,7 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// was is what the journal knew before the query. settled: everything acknowledged must be visible.
+// was is from before the query. settled: everything acknowledged must be visible.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -167,7 +166,7 @@ func (j *journal) watched(n int) []string {
 // gone: revoked or removed.
 type group struct{ source, gone bool }
 
-// newest returns n records of each group whose state is sure.
+// newest returns n records of each group.
 func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -182,14 +181,14 @@ func (j *journal) newest(n int) (found []record) {
 }
 
 const (
-	readyLimit  = 2 * time.Minute  // of a start
+	readyLimit  = 2 * time.Minute
 	holdLimit   = 5 * time.Minute  // of a check of all vehicles
 	settleLimit = time.Minute      // for a sample to become visible
 	storedLimit = 10 * time.Second // to store a state that an answer already includes
-	adminLimit  = 30 * time.Second // of an operation until its acknowledgement
+	adminLimit  = 30 * time.Second
 )
 
-// Refused reports a finding, unless the start failed because the node was killed.
+// Refused reports a finding, unless the node was killed.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
 		l.a.Wrong("it does not start after kill -9: %s", e.Last)
@@ -213,8 +212,7 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the answers include everything acknowledged, and then calls look. The row ends
-// with an error of either.
+// Hold waits until the answers include everything acknowledged, and then calls look.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
 	settled := err == nil
@@ -225,7 +223,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	case err == nil || ctx.Err() != nil:
 	case n.HasEnded():
 		l.a.Wrong("it ended by itself: %s", n.LastLine())
-	case settled: // look failed, which says nothing about the node
+	case settled:
 	case errors.Is(err, errNotSeen):
 		l.a.Lost("%v", err)
 	default:
@@ -270,7 +268,6 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 	})
 }
 
-// No event time may decrease, and no known vehicle become unknown, even across a restart.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)
@@ -288,7 +285,7 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	}
 }
 
-// ask reports whether the node answered. If settled, everything acknowledged must be visible.
+// ask reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {
@@ -308,8 +305,7 @@ const barrierCar = "manybarrier"
 
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// settle does so twice: groups of samples are folded in turn, but the states of one become visible
-// in any order.
+// settle does so twice, because the states of one fold become visible in any order.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -318,7 +314,7 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
 			if n.HasEnded() {
 				refused = errors.New("the node has ended")
-				return nil // waiting is pointless
+				return nil
 			}
 			if tries++; sent == 0 || tries%10 == 0 {
 				l.barrier++
@@ -347,16 +343,15 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is the most that a call returns. Tokens issued before the oldest are not looked for.
+// Tokens issued before the oldest event are not looked for.
 const maxEvents = 1000
 
-// Compared after each restart, but watchedCars all the time.
 const (
 	watchedCars = 200
 	newestCars  = 1500
 	anyCars     = 500
 	someRecords = 10
-	someSecrets = 40 // of each kind
+	someSecrets = 40
 )
 
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
@@ -370,7 +365,6 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 	l.checkLists(ctx, n)
 }
 
-// A query without an answer is repeated until the node or ctx ends.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	const askers = 4
 	must.Together(ctx, askers, func(ctx context.Context, asker int) {
@@ -403,7 +397,7 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
-		// An empty object is no sample: a valid key receives 400, and any other 401.
+		// An empty object is no sample: a valid key receives 400.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
 		if status, text := must.Get2(node.Post(ctx, r.secret, "{}")); status != want {
 			l.a.Lost("a source (removed: %t) is answered with %d: %s", r.gone, status, text)
@@ -423,8 +417,7 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 	}
 }
 
-// No reading may be older than the newest acknowledged sample, and each speed must be that of the
-// sample of its time.
+// Each speed must be that of the sample of its time.
 func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
 	// An answer may be visible before it is stored.
 	var r ops.VehicleRecord
@@ -469,7 +462,7 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	for _, r := range l.journal.records {
-		// The event of an operation is at most adminLimit older than the acknowledgement.
+		// The event is at most adminLimit older than the acknowledgement.
 		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
 			l.a.Lost("a token that was issued is not in the audit")
 		}

@@ -17,19 +17,19 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// As in the patches of the rows' controls.
+// As in the patches.
 const (
 	lostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	lostCar    = "lost: * was acknowledged with a sample of * and is unknown"
 	wentBack   = "wrong: * went back in time: its state was of * and is of *"
 )
 
-// The samples of the seconds 100 and 101 were acknowledged, and that of 102 was only sent.
+// The samples of 100 and 101 s were acknowledged, and that of 102 s was only sent.
 func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
 		settled bool
-		finding string // "": none
+		finding string
 	}{
 		"the newest":             {[]nodeprocess.Answer{answer(101)}, true, ""},
 		"one that was only sent": {[]nodeprocess.Answer{answer(102)}, true, ""},

@@ -1,6 +1,5 @@
 // Package load simulates the cars, developers and operators of a node that is about to be broken,
-// and keeps a journal of what it acknowledges: all of that must be present, and no event time may
-// decrease.
+// and keeps a journal of what it acknowledges.
 package load
 
 import (
@@ -29,14 +28,14 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// Event times begin 23 hours ago and must not be stale.
+// Event times begin 23 hours ago.
 var Flags = []string{"--max-age", "48h"}
 
 const (
-	posters     = 4   // each with its own fleet
-	connections = 2   // by MQTT
-	publishers  = 4   // on each MQTT connection, each with its own fleet
-	fleetSize   = 150 // vehicles that report repeatedly
+	posters     = 4
+	connections = 2 // of MQTT
+	publishers  = 4 // on each MQTT connection
+	fleetSize   = 150
 	watchers    = 2
 )
 
@@ -47,7 +46,7 @@ type Load struct {
 	fleets  []*fleet
 	rnd     *rand.Rand
 	choices *rand.Rand
-	barrier int64 // of barrierCar's newest sample, in s after base
+	barrier int64 // in s after base
 	base    int64
 
 	key, token string
@@ -155,7 +154,7 @@ func (s sample) speedKmh() int64 {
 	return 60 + (int64(h.Sum32())+s.at)%30
 }
 
-// The speed follows from the vehicle and the time, so a check sees if it is of another sample.
+// The speed follows from the vehicle and the time, so a check can tell samples apart.
 func lines(samples []sample) string {
 	var b strings.Builder
 	for _, s := range samples {
@@ -165,7 +164,6 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-// A kind that was never acknowledged is a finding.
 func (l *Load) MustHaveHappened() {
 	l.journal.mu.Lock()
 	n := make(map[group]int)
@@ -181,7 +179,6 @@ func (l *Load) MustHaveHappened() {
 	l.a.Figure("of them removed", float64(n[group{source: true, gone: true}]), "")
 }
 
-// rest reports whether ctx has not ended.
 func rest(ctx context.Context) bool {
 	row.Pause(ctx, 20*time.Millisecond)
 	return ctx.Err() == nil
@@ -201,13 +198,12 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-// No answer, 503 and 429 are allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
 	status, text, err := n.Post(ctx, l.key, lines(samples))
 	if err != nil {
-		return false, nil // the result is unknown
+		return false, nil
 	}
 	switch status {
 	case http.StatusAccepted:
@@ -262,7 +258,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 		l.a.Wrong("an MQTT message is answered with 0x%02x", byte(r))
 	}
 	if err != nil {
-		return false // the result is unknown
+		return false
 	}
 	l.journal.acknowledge(samples)
 	l.a.Acknowledged(len(samples))
@@ -272,7 +268,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	c, err := n.AdminClient()
-	for ; err != nil; c, err = n.AdminClient() { // it succeeds once the data directory exists
+	for ; err != nil; c, err = n.AdminClient() { // until the data directory exists
 		if !rest(ctx) {
 			return
 		}
@@ -305,11 +301,11 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 			live[r.source] = append(live[r.source], r)
 		}
 	}
-	switch { // operations that were never done come first
+	switch {
 	case all[true] == 0:
 		k = 12
 	case all[false] > 0 && all[false] == len(live[false]):
-		k = k % 2 * 19 // revoke one, or issue another, since the revocation may fail
+		k = k % 2 * 19 // or issue another, since the revocation may fail
 	}
 	switch from := live[k >= 5]; {
 	case k < 8 && len(from) > 0:
@@ -417,9 +413,9 @@ func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	return err
 }
 
-func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before
+func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) }
 
-// Sender connects to one node at a time, when needed, and disconnects after an error.
+// Sender connects when needed, to one node at a time.
 type Sender struct {
 	Source, Key, ID string
 

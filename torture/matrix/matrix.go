@@ -1,5 +1,4 @@
-// Package matrix is the row on the authorisation of queries: a token must not obtain an answer
-// about what it does not cover, and the time of an answer must not show whether a vehicle exists.
+// Package matrix is the row on who is answered what, and on how long the answers take.
 package matrix
 
 import (
@@ -29,9 +28,9 @@ import (
 )
 
 const (
-	inCI     = 100_000 // of a token, an operation and a vehicle
-	perCheck = 4_000   // about, in one random sequence of the test
-	cars     = 128     // of each sort
+	inCI     = 100_000
+	perCheck = 4_000
+	cars     = 128 // of each sort
 )
 
 var Row = row.Row{
@@ -80,14 +79,14 @@ func machine(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 }
 
-// A batch is sent together, because the round trips of single queries would hide differences.
+// The round trips of single queries would hide differences.
 const (
 	rounds = 6000
 	batch  = 16
-	// aim is the maximum difference between the median answer times, in percent.
+	// The allowed difference of the median answer times, in percent.
 	aim = 3.0
-	// detectable is the difference, in percent, that catches a defect. Noise increases the bound of
-	// the confidence interval, but not this.
+	// A difference, in percent, that catches a defect. Noise increases the bound of the confidence
+	// interval, but not this.
 	detectable = 10.0
 )
 
@@ -103,7 +102,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 	node := must.Get(a.Start(ctx))
 	defer node.Kill()
 	key, admin := must.Get(node.AddSource(ctx, "gateway")), must.Get(node.AdminClient())
-	var vids [sorts][]vehicle.ID // all of one length
+	var vids [sorts][]vehicle.ID // of one length
 	var lines strings.Builder
 	for i := range cars {
 		for sort := range sorts {
@@ -122,7 +121,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 	var out []byte
 	buf := make([]byte, 64<<10)
 	rng := a.Rand(2000)
-	var times [sorts][]float64 // µs per query, one value per round
+	var times [sorts][]float64 // µs per query, by round
 	for round := range rounds {
 		if ctx.Err() != nil {
 			return
@@ -170,8 +169,8 @@ func exchange(c net.Conn, questions, buf []byte) float64 {
 	return float64(time.Since(began).Nanoseconds()) / 1000 / batch
 }
 
-// paired returns the median of a[i]-b[i], and its greatest distance from zero with 99 % confidence.
-// That follows from their order, so no distribution is assumed.
+// paired returns the median of a[i]-b[i], and its greatest distance from zero with 99 % confidence,
+// which follows from their order.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {
@@ -179,7 +178,7 @@ func paired(a, b []float64) (difference, bound float64) {
 	}
 	slices.Sort(d)
 	n := float64(len(d))
-	reach := 2.576 * math.Sqrt(n) / 2 // of the ranks around the median
+	reach := 2.576 * math.Sqrt(n) / 2
 	low, high := int(n/2-reach), int(math.Ceil(n/2+reach))
 	return d[len(d)/2], max(math.Abs(d[max(low, 0)]), math.Abs(d[min(high, len(d)-1)]))
 }

@@ -28,7 +28,7 @@ type Login struct {
 	Flags           byte // besides those of user name and key
 	KeepAlive       uint16
 	ID              string
-	WillTopic, Will string // none if Will is ""
+	WillTopic, Will string
 	User, Key       string
 }
 

@@ -98,7 +98,7 @@ func (c *natsCluster) led(ctx context.Context) error {
 	return nil
 }
 
-// While a server is missing or lags behind, a further disturbance would disable two.
+// While a server lags behind, a further disturbance would disable two.
 func (c *natsCluster) whole(ctx context.Context) error {
 	for _, name := range streams {
 		info, err := c.look(ctx, name)
@@ -134,10 +134,10 @@ func (c *natsCluster) close() {
 	}
 }
 
-// network is a virtual switch with a cable to each NATS server, in a namespace of its own, and one
-// to this machine. Packets on a disconnected cable are lost without an error.
+// network is a virtual switch with a cable to each NATS server, in a namespace of its own. Packets
+// on a disconnected cable are lost without an error.
 type network struct {
-	tag    string // of every name
+	tag    string
 	subnet string // "198.18.7."
 	made   []string
 }
@@ -158,7 +158,7 @@ func needs() error {
 	return nil
 }
 
-// The range is reserved for benchmarks and not routed (RFC 2544).
+// Reserved for benchmarks and not routed (RFC 2544).
 func newNetwork() *network {
 	return &network{tag: fmt.Sprintf("cst%d", os.Getpid()), subnet: fmt.Sprintf("198.18.%d.", os.Getpid()%256)}
 }
@@ -170,7 +170,7 @@ func (n *network) open(ctx context.Context, servers int) {
 	commands := []string{
 		"-n " + hub + " link add switch type bridge",
 		"-n " + hub + " link set switch up",
-		// This link is removed together with the namespace of its other end.
+		// This link vanishes with its other end's namespace.
 		"link add " + n.tag + " type veth peer name host netns " + hub,
 		"-n " + hub + " link set host master switch up",
 		"addr add " + n.subnet + "1/24 dev " + n.tag,
@@ -210,10 +210,8 @@ func sweep() {
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
 func (n *network) address(server int) string { return fmt.Sprintf("%s%d", n.subnet, 10+server) }
 
-// "down" or "up".
 func (n *network) cable(server int, to string) error { return n.port(fmt.Sprintf("s%d", server), to) }
 
-// nodes sets the cable between all servers and the nodes of carstate.
 func (n *network) nodes(to string) error { return n.port("host", to) }
 
 func (n *network) port(name, to string) error {

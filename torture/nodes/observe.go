@@ -23,7 +23,6 @@ import (
 	"example.org/carstate/torture/writers"
 )
 
-// A state that is older than the last one of its car is a finding.
 type following struct {
 	a *row.Attempt
 
@@ -77,7 +76,7 @@ func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	return nil
 }
 
-// Above a second, in which the heartbeat of the feed arrives.
+// A copy of this age is current: the heartbeat of the feed arrives every second.
 const current = 2500 * time.Millisecond
 
 type watching struct {
@@ -89,7 +88,7 @@ type watching struct {
 }
 
 type look struct {
-	at      time.Time // zero: nothing yet
+	at      time.Time
 	age     time.Duration
 	refused time.Time // when it was last not ready to store
 	old     time.Time // when its copy was last not current
@@ -113,7 +112,7 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	notReady := n.Ready(ctx)
 	m, err := n.Metrics(ctx)
 	if err != nil || w.frozen[i].Load() {
-		return // asking queries the same nodes, and reports errors
+		return // system.ask reports errors
 	}
 	var age time.Duration
 	for name, v := range m {
@@ -164,8 +163,6 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	return max(longest, 0), ok
 }
 
-// Each node must answer with the newest acknowledged reading of each car, each reading be stored,
-// and each stored state be the fold of its stored readings.
 func (s *system) compare(ctx context.Context) {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -212,7 +209,6 @@ func (s *system) compare(ctx context.Context) {
 	}
 }
 
-// Both are ordered by time.
 func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
 	for _, at := range journal {
 		for len(stored) > 0 && stored[0].Time < at {
@@ -230,15 +226,14 @@ const askersOfNode = 2
 type asking struct {
 	asked atomic.Int64
 
-	// A frozen node answers only when it resumes, so that is not measured.
+	// A frozen node answers when it resumes, which is not measured.
 	frozen [carstates]atomic.Bool
 
-	mu      sync.Mutex      // guards took and longest
+	mu      sync.Mutex
 	took    []time.Duration // of a sample of the queries
 	longest time.Duration
 }
 
-// A wrong answer, or one older than an earlier one of this node, is a finding.
 func (s *system) ask(ctx context.Context, node, g int) {
 	q, rnd := &s.asking, s.a.Rand(2000+node*askersOfNode+g)
 	modified := make(map[string]time.Time)
@@ -254,7 +249,7 @@ func (s *system) ask(ctx context.Context, node, g int) {
 		began, frozen := time.Now(), q.frozen[node].Load()
 		ans, err := s.nodes[node].Ask(ctx, path, s.token, id)
 		if err != nil && q.frozen[node].Load() {
-			// The connection was too old when the node was resumed.
+			// The connection had become too old.
 			ans, err = s.nodes[node].Ask(ctx, path, s.token, id)
 		}
 		if ctx.Err() != nil {
@@ -334,7 +329,7 @@ func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 
 type speed struct {
 	perSecond float64
-	cpu       time.Duration // per query
+	cpu       time.Duration
 	p99       time.Duration
 }
 
@@ -344,7 +339,6 @@ const (
 	speedClients = 8
 )
 
-// The best counts, since other load can only make it worse.
 func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) speed {
 	best := s.measureWindow(ctx, n)
 	for range speedWindows - 1 {

@@ -1,5 +1,4 @@
-// Package nodes is the row that disables NATS servers and nodes of carstate, while cars report and
-// developers query.
+// Package nodes is the row that disables NATS servers and nodes of carstate.
 package nodes
 
 import (
@@ -117,7 +116,6 @@ var promised = []struct {
 	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-// A duration that was not measured is missed.
 func (m measured) report(a *row.Attempt) {
 	others := maps.Clone(m)
 	for _, p := range promised {
@@ -138,9 +136,9 @@ func seconds(d time.Duration) float64 { return d.Round(10 * time.Millisecond).Se
 const (
 	carstates  = 3 // each with all roles
 	sourceName = "gateway"
-	// So few that each has cars: if one has no owner, the row notices.
+	// So few that each has cars, and the row notices if one has no owner.
 	partitions  = 8
-	startWithin = 2 * time.Minute // for each step of the start, on a busy machine
+	startWithin = 2 * time.Minute
 )
 
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
@@ -150,9 +148,9 @@ type system struct {
 	net     *network
 	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node // the last node with only the role derive; nil: none yet
+	folder  *nodeprocess.Node // with only the role derive; nil: none yet
 	folders int
-	engine  *cluster.Engine // of this process, to read what is stored
+	engine  *cluster.Engine
 	measured
 
 	token    string
@@ -165,7 +163,7 @@ type system struct {
 	running  sync.WaitGroup
 }
 
-// A node exits if the servers have not elected a leader yet.
+// A node exits if the servers have no leader yet.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
 	o := nodeprocess.Options{Binary: s.a.Binary, Dir: filepath.Join(s.a.Dir, name)}
 	must.Do(os.Mkdir(o.Dir, 0o700))
@@ -212,8 +210,8 @@ func (s *system) startTraffic(ctx context.Context) {
 func (s *system) stopTraffic() {
 	s.stopLoad()
 	s.stopRest()
-	_ = s.net.nodes("up") // so that operations that wait for the servers end
-	s.engine.Cut()        // otherwise goroutines that wait for NATS would delay the end
+	_ = s.net.nodes("up") // so that what waits for the servers ends
+	s.engine.Cut()
 	if s.load != nil {
 		s.load.Wait()
 	}
@@ -239,13 +237,13 @@ var kinds = []kind{
 }
 
 const (
-	// outageWithin is for writes to resume without a server. The promised limits are shorter.
+	// For writes to resume without a server. The promised limits are shorter.
 	outageWithin = 30 * time.Second
 	settleWithin = 90 * time.Second
 )
 
 // Each kind occurs once before any occurs again, killed first. Every other one hits the leader of a
-// stream until writes and verdicts resume, and the others any server for seconds.
+// stream until writes and verdicts resume.
 func (s *system) disturb(ctx context.Context) {
 	rnd := s.a.Rand(1)
 	var order []kind
@@ -263,7 +261,7 @@ func (s *system) disturb(ctx context.Context) {
 		}
 		server, led, lasting := rnd.IntN(servers), "", i%2 == 0
 		if lasting {
-			led = streams[rnd.IntN(3)] // the streams that are written to all the time
+			led = streams[rnd.IntN(3)] // which are written to all the time
 			server = s.cluster.leader(ctx, led)
 			led = ", the leader of " + led + ","
 		}
@@ -294,8 +292,7 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 	}
 }
 
-// The time until every car has a new verdict counts from the end of the writers' longest wait:
-// samples may be acknowledged until the nodes notice that they cannot store states.
+// Samples may be acknowledged until the nodes notice that they cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, of string) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -340,7 +337,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 
 func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
 	must.Do(n.Signal(signal))
-	at := time.Now() // the node may have folded samples until the signal
+	at := time.Now() // it may have folded until the signal
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(at)) })
 	return time.Since(at)
 }
@@ -375,8 +372,8 @@ func (s *system) folderDies(ctx context.Context) {
 	s.settle(ctx, "after a node that folds was killed")
 }
 
-// together kills a node that only folds and the server that leads telemetry or states: without a
-// leader of the states no lease can be renewed, so the others cannot tell that the node is gone.
+// Without a leader of the states no lease can be renewed, so the others cannot tell that the node
+// is gone.
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
@@ -402,12 +399,12 @@ func (s *system) together(ctx context.Context) {
 	s.settle(ctx, "after a server and a node that folds were killed")
 }
 
-// The name of a node decides which partitions it gets; if none, another name is tried.
+// The name of a node decides which partitions it gets, if any.
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++
 		s.folder = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive")
-		// Once the node folds, the previous owners have released the partitions.
+		// Then the previous owners have released the partitions.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 &&
 				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)

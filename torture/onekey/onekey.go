@@ -1,5 +1,4 @@
-// Package onekey is the row in which the key of one source is stolen and used to occupy as much of
-// the service as possible.
+// Package onekey is the row in which one source's key is stolen and used to occupy the service.
 package onekey
 
 import (
@@ -34,8 +33,8 @@ var Row = row.Row{
 }
 
 const (
-	windows = 8 // seconds before and during each flood
-	// The best round counts, because other load can only lengthen the delays.
+	windows = 8
+	// The best counts, because other load can only lengthen the delays.
 	rounds = 3
 )
 
@@ -49,7 +48,7 @@ const thief = "thief"
 func run(ctx context.Context, a *row.Attempt) {
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	// On a machine with few descriptors, the node would choose lower limits.
+	// With few descriptors, the node would choose lower limits.
 	t := &target{Node: must.Get(a.Start(ctx, "--ingest-connections", "4096", "--mqtt-connections", "2000",
 		"--query-connections", "100"))}
 	defer t.Kill()
@@ -57,7 +56,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Request{Name: thief,
 		Vehicles: access.VehicleSet("Stolen"), Rate: access.NoRate})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
-	p.measure(ctx, 2, "nothing") // to warm up both sides
+	p.measure(ctx, 2, "nothing")
 	for _, f := range []*flood{
 		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
 		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
@@ -95,7 +94,6 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		if ratios == nil || slices.Max(times) < slices.Max(ratios) {
 			ratios, during, atOnce = times, now, held
 		}
-		// The node must release the memory that the flood held.
 		must.Get(t.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
 			return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
 		}))
@@ -114,13 +112,13 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// Only the beginning of requests is sent, and one that the service ends is replaced.
+// In a flood requests only begin. One that the service ends is replaced.
 type flood struct {
 	name   string
 	count  int
-	within time.Duration // until all of them have begun
+	within time.Duration
 	stall  stall
-	busy   bool         // the requests take the processor, so busyMillis is no finding
+	busy   bool         // the flood takes the processor
 	held   atomic.Int64 // in progress
 }
 
@@ -130,7 +128,7 @@ const busyMillis = 250
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin is for how long the service waits for a request that stalls.
+	// For how long the service waits for a request that stalls.
 	comeWithin   = 5 * time.Second
 	pauseBetween = 500 * time.Millisecond
 )
@@ -144,7 +142,6 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
 			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
 				here := false
-				// The service may refuse or end the request.
 				_ = f.stall(ctx, t, i, func() {
 					here = true
 					f.held.Add(1)
@@ -254,7 +251,7 @@ type probe struct {
 	senders [][]row.Send // by protocol; each with its own connection
 	closers []func()
 
-	mu           sync.Mutex // guards sent and failed
+	mu           sync.Mutex
 	sent, failed int
 }
 
@@ -284,7 +281,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		post, query := &row.Conn{To: h.To, Limit: patient},
 			&row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
-			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano()) // unknown until its first sample is folded
+			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano())
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())
 			status, text, err := post.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
 			for deadline := time.Now().Add(patient); err == nil; row.Pause(ctx, 2*time.Millisecond) {

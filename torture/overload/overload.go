@@ -1,5 +1,4 @@
-// Package overload is the row that sends far more queries and samples than a node can handle. It
-// must keep answering at the rate that it can.
+// Package overload is the row that sends far more than a node can handle.
 package overload
 
 import (
@@ -25,7 +24,7 @@ var Row = row.Row{
 	Run:      run,
 }
 
-// In thousandths of a core.
+// Thousandths of a core.
 const (
 	queryQuota  = 80
 	ingestQuota = 400
@@ -35,7 +34,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	p := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
-	// Telemetry suffers more without load shedding, so the control of that defect ends earlier.
+	// Telemetry suffers more without load shedding, so its control ends earlier.
 	for _, n := range []*node{
 		{what: "killed", thousandths: ingestQuota, prepare: killed.prepare, do: killed.cut},
 		{what: "ingest", thousandths: ingestQuota, prepare: whole.prepare, do: func(ctx context.Context, n *node) {
@@ -54,7 +53,7 @@ func run(ctx context.Context, a *row.Attempt) {
 
 type node struct {
 	what        string
-	thousandths int // of a core
+	thousandths int
 	prepare     func(context.Context, *nodeprocess.Node) *users
 	do          func(context.Context, *node)
 
@@ -71,7 +70,7 @@ func (n *node) run(ctx context.Context) {
 	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
 	defer func() { must.Do(os.Remove(n.quota.dir)) }()
 	n.process = must.Get(nodeprocess.StartReady(ctx, n.options, time.Minute))
-	defer func() { n.process.Kill() }() // by then it may be another one
+	defer func() { n.process.Kill() }() // by then it may be another process
 	n.users = n.prepare(ctx, n.process)
 	n.confine()
 	n.do(ctx, n)
@@ -82,27 +81,26 @@ func (n *node) confine() {
 	row.Confine(n.process.PID(), n.processor)
 }
 
-// From this p99 of a light load on, the machine is too busy to measure anything.
+// Otherwise the machine is too busy to measure anything.
 const (
 	calmRate = 100
 	tooBusy  = 250 * time.Millisecond
 )
 
 const (
-	settleTime   = 2500 * time.Millisecond // of a closed loop, before its results count
+	settleTime   = 2500 * time.Millisecond // before its results count
 	closedTime   = 2 * time.Second
 	calmTime     = 3 * time.Second
-	warmTime     = 1500 * time.Millisecond // of an open loop, before its results count
-	overloadTime = 2500 * time.Millisecond // warmTime in an overload, in which thousands connect at first
-	growTime     = 5 * time.Second         // lets the node's memory grow
-	watched      = 4 * time.Second         // after an overload
+	warmTime     = 1500 * time.Millisecond
+	overloadTime = 2500 * time.Millisecond // thousands connect at first
+	growTime     = 5 * time.Second
+	watched      = 4 * time.Second
 )
 
 // Other load changes within seconds. The median counts.
 const rounds = 3
 
-// Relative to the measured capacity. With least 0, the best rate of answers is the peak; least is
-// in percent of it.
+// Relative to the measured capacity. least is in percent of the peak, the best rate without it.
 var rates = []struct{ factor, least float64 }{{0.7, 0}, {0.85, 0}, {1, 0}, {1.2, 0}, {2, 90}, {10, 80}}
 
 const (
@@ -118,7 +116,7 @@ func (n *node) measure(ctx context.Context) {
 		must.Fail("%s: of a light load, %d of %d requests were answered, with a p99 of %s: the machine is too busy to "+
 			"measure anything, %w", n.what, calm.good, calm.due, calm.p(0.99), calm.wrong)
 	}
-	// The memory of a node that has just started grows for a while.
+	// A new node's memory grows for a while.
 	n.users.openLoop(ctx, 2*n.closed(ctx, closedUsers[0]), 0, growTime)
 	about := 0.0
 	for _, users := range closedUsers {
@@ -177,7 +175,7 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 
 type point struct {
 	rounds    []measured
-	recovered time.Duration // after the last round
+	recovered time.Duration
 }
 
 func (p *point) median(of func(measured) float64) float64 {
@@ -188,7 +186,6 @@ func (p *point) median(of func(measured) float64) float64 {
 	return row.Percentile(all, 0.5)
 }
 
-// Longer than normal is slow.
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
@@ -267,8 +264,7 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// A bad request failed, or was slow if others were, too: at least two, and a hundredth of those of
-// the second that begins with it.
+// A bad request failed, or was slow if others were, too.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {
@@ -294,8 +290,8 @@ type quota struct {
 	cores float64
 }
 
-// The kernel notices up to 4 ms late that the time is used up, and deducts the excess from the next
-// period (in µs), which must be much longer.
+// In µs. The kernel notices up to 4 ms late that the time is used up, and deducts the excess from
+// the next period, which must be much longer.
 const period = 100_000
 
 func newQuota(name string, thousandths int) (*quota, error) {
@@ -304,7 +300,7 @@ func newQuota(name string, thousandths int) (*quota, error) {
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil { // version 1 of control groups
 		root, limits = root+"/cpu", map[string]string{"cpu.cfs_period_us": every, "cpu.cfs_quota_us": allowed}
 	}
-	// In version 2, children have a controller only if the parent enables it.
+	// In version 2, the parent must enable a controller.
 	_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 	q := &quota{filepath.Join(root, name), float64(thousandths) / 1000}
 	err := os.Mkdir(q.dir, 0o755)

@@ -23,7 +23,7 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// If all of maxUsers wait, further requests are sent by newcomers.
+// If all of maxUsers wait, newcomers send further requests.
 const (
 	patience = time.Second
 	maxUsers = 2000
@@ -39,32 +39,31 @@ type users struct {
 	idle      []*user    // connected; the most recently used is last
 	absent    []*user    // free and not connected
 	users     []*user
-	newcomers chan<- time.Time // due times; nil: there are none
+	newcomers chan<- time.Time
 	sent      int
 	now       result
 
 	schedule schedule
 
 	from, until time.Time // requests due between these times are counted
-	// Called when the counted time begins and ends.
+	// Called at the beginning and at the end of the counted time.
 	counting func()
 
-	// Called with the number of each request with a good answer. May be nil.
 	acknowledged func(i int)
 }
 
 type result struct {
 	due       int
-	unsent    int // no sender was free in time
+	unsent    int
 	dropped   int // the kernel did not let it connect
-	connected int // sent over a new connection
+	connected int
 	good      int
-	refused   int // 503 with Retry-After
-	behind    int // 429 with Retry-After, because folding is behind
-	failed    int // not connected, not answered, or too late
+	refused   int // with Retry-After
+	behind    int // 429, because folding is behind
+	failed    int // no answer, or too late
 	wrong     error
 	all       []outcome
-	users     int // at the end of an open loop
+	users     int
 }
 
 func (r *result) sent() int { return r.due - r.unsent }
@@ -89,12 +88,11 @@ type user struct {
 	group *users
 	due   chan time.Time
 	conn  net.Conn
-	fresh bool // not used yet
+	fresh bool
 	in    *bufio.Reader
 	out   []byte
 }
 
-// The rate is constant, regardless of the answers. Requests due after the time before count.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))
@@ -130,7 +128,7 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	for _, u := range c.users {
 		close(u.due)
 	}
-	c.all.Wait() // requests in progress may still be answered
+	c.all.Wait()
 	c.now.users = len(c.users)
 	c.users, c.idle, c.absent = nil, nil, nil
 	return c.now
@@ -287,7 +285,7 @@ func (u *user) serve(due time.Time) {
 }
 
 // The status is 200 if the answer is correct, 503 or 429 if it is a refusal with Retry-After, and
-// else that of the answer with a minus sign.
+// else negative.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -305,7 +303,7 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	u.group.sent++
 	u.group.mu.Unlock()
 	u.out = u.group.request(u.out[:0], n)
-	_, wrote := u.conn.Write(u.out) // ignored if a refusal was received before
+	_, wrote := u.conn.Write(u.out)
 	resp, err := http.ReadResponse(u.in, nil)
 	if err != nil {
 		return 0, false, errors.Join(err, wrote)
@@ -326,12 +324,11 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers try once to connect. The kernel would try again only after a second, when patience has
-// ended.
+// Newcomers try once to connect. The kernel would try again after a second, when patience has ended.
 
 const maxConnected = 3 * maxUsers
 
-// If more wait, this machine cannot send at the rate, and their requests count as unsent.
+// If more wait, this machine cannot send at the rate.
 const (
 	dialers = 2
 	behind  = 1024
@@ -357,7 +354,6 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// The connection is nil if it is not established at once.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -371,7 +367,7 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	} else if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = nil // refused
 	}
-	const established = 1 // TCP_ESTABLISHED, the first byte of TCP_INFO
+	const established = 1 // the first byte of TCP_INFO
 	if err != nil || state&0xff != established {
 		return nil, errors.Join(err, syscall.Close(fd))
 	}
@@ -380,8 +376,7 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// After drives samples, one a second of its own time, a car is replaced, so that later samples
-// cannot hide a lost one for long.
+// After drives samples a car is replaced, so that later samples cannot hide a lost one.
 type fleet struct {
 	load  *load.Load
 	begin int64 // of each car's time, Unix s
@@ -421,7 +416,7 @@ func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
 	return telemetry(ctx, n, f)
 }
 
-// Not every kill happens while something is acknowledged and not stored yet.
+// Ten, because not every kill happens between an acknowledgement and the storage.
 const kills = 10
 
 const amid = time.Second

@@ -25,11 +25,11 @@ const window = time.Second
 
 // Measure sends rate requests a second, for a number of windows, and returns the 99th percentile of
 // the delays in each. A delay counts from when the request was due, so a stall delays all that are
-// due during it. done receives each error, one at a time.
+// due during it.
 func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
 	began := time.Now()
 	end := began.Add(time.Duration(windows) * window)
-	var mu sync.Mutex // guards took, and the calls of done
+	var mu sync.Mutex
 	took := make([][]time.Duration, windows)
 	must.Together(ctx, len(clients), func(ctx context.Context, i int) {
 		due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
@@ -54,7 +54,7 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 	return p99
 }
 
-// Conn connects when there is a request to send, and closes after an error.
+// Conn connects when there is a request, and closes after an error.
 type Conn struct {
 	To    string
 	Limit time.Duration
@@ -116,7 +116,7 @@ type Processors = unix.CPUSet
 
 type Parts struct {
 	All, One, Others Processors
-	Number           int // of the processor in One; -1 if there is only one and all sets are equal
+	Number           int // -1 if there is only one and all sets are equal
 }
 
 func Split(pid int) (p Parts) {
@@ -136,12 +136,11 @@ func Split(pid int) (p Parts) {
 	return p
 }
 
-// The Go runtime adapts within a second.
 func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if errors.Is(err, fs.ErrNotExist) {
-			return // it has ended; the row detects that
+			return
 		}
 		must.Do(err)
 		moved := false
@@ -149,9 +148,9 @@ func Confine(pid int, to *Processors) {
 			id := must.Get(strconv.Atoi(t.Name()))
 			var now Processors
 			if err := unix.SchedGetaffinity(id, &now); err != nil || now == *to {
-				continue // ended, or confined already
+				continue
 			}
-			moved = true // threads that it started since then inherited the old set
+			moved = true // threads started since then inherited the old set
 			if err := unix.SchedSetaffinity(id, to); err != nil && !errors.Is(err, unix.ESRCH) {
 				must.Fail("cannot confine a process to some processors: %w", err)
 			}

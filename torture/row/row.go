@@ -1,5 +1,5 @@
-// Package row defines the rows of the torture. A row breaks the service in one way and checks the
-// promises that must hold in spite of that. Its controls prove that it works.
+// Package row defines the rows of the torture. Each breaks the service in one way and checks the
+// promises that must hold nevertheless.
 package row
 
 import (
@@ -22,19 +22,18 @@ import (
 )
 
 type Row struct {
-	Name     string // such as "kill"
+	Name     string
 	Counts   string // the unit of [Attempt.Count]: "kills"
 	CI       int    // the Count in `make torture`
 	Long     int    // the Count with -long
-	FlagOnly bool   // it takes hours
+	FlagOnly bool
 	Controls []defects.Control
-	// Tests is the package whose tests are run in place of carstate, or "". Run alone, such a row
-	// has the size of -long.
+	// Tests is the package whose tests are run in place of carstate. Alone, such a row has the size
+	// of -long.
 	Tests string
 	// Needs says what this machine lacks for the row. May be nil.
 	Needs func() error
-	// An error (package must) means that the row could not be completed, not that the service
-	// failed.
+	// An error means that the row could not be completed, not that the service failed.
 	Run func(ctx context.Context, a *Attempt)
 }
 
@@ -45,12 +44,12 @@ func (r *Row) Control(d string) *defects.Control {
 	return nil
 }
 
-// Attempt is one run of a row. It is safe for concurrent use.
+// Attempt is one run of a row, safe for concurrent use.
 type Attempt struct {
 	Seed   uint64
 	Count  int
 	Binary string // the carstate under test, or the tests of [Row.Tests]
-	Dir    string // of the attempt's own, on a disk
+	Dir    string
 	// With a Control, the attempt ends with the first finding that proves its defect.
 	Control *defects.Control
 	Logf    func(format string, args ...any)
@@ -86,7 +85,7 @@ type Figure struct {
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Aim   string  `json:"aim,omitempty"` // as shown to people: "≤ 5 s"
-	Met   *bool   `json:"met,omitempty"` // nil without an aim
+	Met   *bool   `json:"met,omitempty"`
 }
 
 func (f Figure) Missed() bool { return f.Met != nil && !*f.Met }
@@ -133,7 +132,6 @@ func (a *Attempt) AtLeast(name string, value float64, unit string, least float64
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
 
-// If there were none, the row proves nothing about it.
 func (a *Attempt) Some(name string, n int) {
 	a.Figure(name, float64(n), "")
 	if n == 0 {
@@ -143,7 +141,7 @@ func (a *Attempt) Some(name string, n int) {
 
 func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", n == 0) }
 
-// Random numbers follow from the seed. Each use of them has its own number.
+// Each use has its own number.
 func (a *Attempt) Rand(use int) *rand.Rand { return rand.New(rand.NewPCG(a.Seed, uint64(use))) }
 
 func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node, error) {
@@ -179,7 +177,7 @@ func (a *Attempt) change(f func(*Outcome)) {
 func (a *Attempt) Outcome() Outcome {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.o // elements of its lists never change
+	return a.o
 }
 
 func Pause(ctx context.Context, d time.Duration) {
@@ -203,7 +201,7 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Median calls read twenty times a second. Calls that fail are left out.
+// Calls that fail are left out.
 func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	var all []int
 	end := Every(ctx, 50*time.Millisecond, func() {

@@ -92,19 +92,18 @@ func (c connect) packets(version byte, fill func(string) string) string {
 	if c.filter != "" {
 		all = append(all, mqtt.Subscribe(version, 2, fill(c.filter))...)
 	}
-	return string(append(all, 0xc0, 0)) // a ping; no further answer follows its answer
+	return string(append(all, 0xc0, 0)) // no further answer follows its answer
 }
 
 const patience = 30 * time.Second
 
-// The answer ends when the connection closes, or when enough returns true.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
 	defer c.Close()
 	r.a.Offered(1)
 	must.Do(c.SetDeadline(time.Now().Add(patience)))
-	_, _ = io.WriteString(c, text) // it may have been refused before its end
+	_, _ = io.WriteString(c, text)
 	if !strings.Contains(text, "Connection: close") && enough == nil {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
@@ -122,11 +121,10 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 		r.a.Acknowledged(1)
 	}
 	r.look(place, got, r.secrets)
-	return got // an aborted connection is as good as a closed one
+	return got
 }
 
 func (r *round) ask(ctx context.Context) {
-	// The samples of feed must be folded.
 	must.Do(r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}))
 	caller := 0
 	for _, card := range r.cards {
@@ -153,7 +151,7 @@ func (r *round) operate(ctx context.Context) {
 			path, body, _ := strings.Cut(rest, " ")
 			for _, key := range []string{"Bearer " + r.admin.Key, "Bearer " + card.text, "Basic " + card.text, ""} {
 				if key == "Bearer "+r.admin.Key && strings.Contains(calls[i], `"name":"TOKEN"`) && r.rng.IntN(4) > 0 {
-					continue // now and then is enough for calls that create something
+					continue
 				}
 				head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n", method, path)
 				if key != "" {
@@ -243,7 +241,7 @@ func (b *browser) pages(ctx context.Context) {
 		if mark := markPattern.FindStringSubmatch(page); mark != nil {
 			form.Set("mark", mark[1])
 		}
-		for range 2 { // the second time is refused
+		for range 2 {
 			b.do(ctx, "POST "+path, form.Encode())
 		}
 		page = b.do(ctx, "GET "+path, "")
@@ -262,8 +260,7 @@ var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
 const typedOthers = 10
 
-// Each secret of typedWhole and a random further one are in every command line, and each other one
-// in typedOthers.
+// Each secret of typedWhole and a random further one are in every command line.
 func (r *round) typeCommands(ctx context.Context) {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
@@ -288,13 +285,13 @@ func (r *round) typeCommands(ctx context.Context) {
 		}
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	const atOnce = 8 // most of the commands wait
+	const atOnce = 8
 	must.Together(ctx, atOnce, func(ctx context.Context, worker int) {
 		for i := worker; i < len(all); i += atOnce {
 			r.typed(ctx, all[i].dir, all[i].as, all[i].line)
 		}
 	})
-	for _, file := range backups { // they may contain only hashes
+	for _, file := range backups {
 		text := must.Get(os.ReadFile(file))
 		if len(text) < 1000 {
 			must.Fail("the backup is nearly empty")
@@ -317,7 +314,7 @@ func writeFiles(dir, secret string) {
 	}
 }
 
-// as is the template of the line. A command that fails is no error.
+// as is the template of the line.
 func (r *round) typed(ctx context.Context, dir, as, line string) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()

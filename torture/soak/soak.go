@@ -1,5 +1,4 @@
-// Package soak is the row that applies a steady load of all kinds for a long time, during which the
-// node must not grow.
+// Package soak is the row with a steady load of all kinds, during which the node must not grow.
 package soak
 
 import (
@@ -36,7 +35,7 @@ var Row = row.Row{
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) {
-	// The journal's own samples are a day old, and after a day's run two.
+	// The journal's samples are a day old at first.
 	n := must.Get(a.Start(ctx, "--retention", "1m", "--max-age", "87600h"))
 	defer n.Kill()
 	t := newTraffic(ctx, a, n)
@@ -57,11 +56,11 @@ func run(ctx context.Context, a *row.Attempt) {
 }
 
 type series struct {
-	at []float64 // hours since the beginning
+	at []float64 // hours
 	of map[string][]float64
 }
 
-// floor is the growth over the second half that chance can cause; most 0 is no limit.
+// floor is the growth over the second half that chance can cause.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -73,7 +72,7 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is the growth per hour, over the median, that is allowed besides the floor.
+// Allowed growth per hour, of the median, besides the floor.
 const anHour = 0.01
 
 func watch(ctx context.Context, n *nodeprocess.Node) *series {
@@ -124,7 +123,6 @@ func (s *series) report(a *row.Attempt) {
 	}
 }
 
-// In each tickTime.
 const (
 	cars            = 2000
 	tickTime        = 100 * time.Millisecond
@@ -152,7 +150,6 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	t.key = must.Get(n.AddSource(ctx, "gateway"))
 	t.held.Prepare(ctx, n)
 	t.token = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
-	// Every vehicle reports before any is queried.
 	for i := range cars / tickSamples {
 		t.post(ctx, i)
 	}
@@ -187,7 +184,6 @@ func (t *traffic) run(ctx context.Context) error {
 	each(operationsEvery, t.console)
 	each(operationsEvery, t.hold)
 	for i := range mqttCars {
-		// A vehicle connects once at a time: a newer connection replaces the older one.
 		r := t.a.Rand(i)
 		each(time.Millisecond, func(ctx context.Context, _ int) { t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)) })
 	}
@@ -276,7 +272,7 @@ func (t *traffic) operations(ctx context.Context, i int) {
 	must.Get(t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}}))
 }
 
-// An operator's change takes effect only after a moment.
+// An operator's change takes effect after a moment.
 func (t *traffic) expect(ctx context.Context, token string, status int) {
 	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
@@ -299,7 +295,7 @@ func (t *traffic) console(ctx context.Context, i int) {
 	req.Header.Set("Origin", base)
 	resp, err := c.Do(req)
 	done(resp, err)
-	base += resp.Request.URL.Path // of the session
+	base += resp.Request.URL.Path
 	for _, path := range []string{"", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
 		get(ctx, c, base+path)
 	}
@@ -330,8 +326,7 @@ func (t *traffic) look(ctx context.Context, vids []string) {
 	t.held.HoldVehicles(ctx, t.n, vids)
 }
 
-// slope is the Theil–Sen estimate: the median of the slopes between pairs of points, which a few
-// outliers do not change. x ascends.
+// slope is the Theil–Sen estimate: the median of the slopes between pairs of points. x ascends.
 func slope(x, y []float64) float64 {
 	const enough = 1500
 	step := len(x)/enough + 1

@@ -1,5 +1,5 @@
-// Package strangers is the row with very many unknown callers. The service must keep nothing of
-// them.
+// Package strangers is the row with very many unknown callers, of whom the service must keep
+// nothing.
 package strangers
 
 import (
@@ -31,7 +31,7 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	// The count is of two kinds: unknown tokens, and unknown vehicles.
+	// Unknown tokens and unknown vehicles count.
 	const counted = 2
 	strangers := a.Count * kinds / counted
 	n := must.Get(a.Start(ctx, "--trusted-proxies", "127.0.0.0/8"))
@@ -47,7 +47,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	if series != seriesAfter {
 		a.Wrong("there were %d series of metrics, then %d", series, seriesAfter)
 	}
-	a.AtMost("memory used after them", float64(memoryAfter-memory)/(1<<20), "MiB", 16) // of all strangers together
+	a.AtMost("memory used after them", float64(memoryAfter-memory)/(1<<20), "MiB", 16)
 	a.Figure("series of metrics before and after", float64(seriesAfter), "")
 	k.checkAfterwards(ctx, a)
 }
@@ -62,7 +62,6 @@ type endpoint struct {
 	check func(i int, a *http.Response, body []byte) error
 }
 
-// Like unknown vehicles, the other one begins with X.
 const (
 	ownCar   = "Car1"
 	otherCar = "X1"
@@ -175,7 +174,7 @@ type visit struct {
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
-		endpoint       endpoint // zero: the listener speaks MQTT
+		endpoint       endpoint
 		part           int
 	}{
 		{"query", nodeprocess.Query, endpoint{k.askQuery, checkQuery}, 1},
@@ -201,7 +200,6 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	}
 }
 
-// By MQTT, each stranger has its own connection.
 const (
 	callers   = 4
 	crowdSize = 10_000
@@ -232,7 +230,7 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 		r := v.Rand(first)
 		out := bufio.NewWriterSize(conn, 16<<10)
 		for i := range n {
-			_, _ = out.WriteString(d.ask(first+i, r)) // Flush returns an error
+			_, _ = out.WriteString(d.ask(first+i, r))
 		}
 		sent <- out.Flush()
 	}()
@@ -280,9 +278,9 @@ func (v *visit) car(ctx context.Context, i int) {
 
 type known struct {
 	node    *nodeprocess.Node
-	right   string // a valid token
+	right   string
 	granted string // valid only for ownCar
-	key     string // of a source that may send for ownCar only
+	key     string // may send for ownCar only
 }
 
 func fill(ctx context.Context, n *nodeprocess.Node) *known {

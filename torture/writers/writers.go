@@ -1,5 +1,5 @@
-// Package writers simulates cars that report at a constant rate, each reading until a node
-// acknowledges it, with a journal.
+// Package writers simulates cars that report at a constant rate, each reading until it is
+// acknowledged.
 package writers
 
 import (
@@ -22,11 +22,11 @@ import (
 
 const (
 	every = 100 * time.Millisecond
-	// For one node, before the next is tried.
+	// for one node; then the next is tried
 	tryWithin = 5 * time.Second
 )
 
-// The number of writers by protocol, and of cars of each writer.
+// Numbers of writers, and of cars of each.
 type Layout struct{ HTTP, MQTT, Cars int }
 
 func Car(writer, n int) vehicle.ID { return vehicle.ID(fmt.Sprintf("W%dCAR%d", writer, n)) }
@@ -53,12 +53,12 @@ type Fleet struct {
 
 	mu      sync.Mutex // guards the fields below
 	acked   map[vehicle.ID][]vehicle.UnixMilli
-	refused int         // 503, or the MQTT reason Server busy
-	failed  int         // without an answer
+	refused int // 503, or MQTT's Server busy
+	failed  int
 	since   []time.Time // by writer: its last acknowledgement
 	sent    []time.Time // by writer: when the newest acknowledged batch was first sent
 	longest time.Duration
-	over    time.Time // end of the longest wait
+	over    time.Time
 }
 
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
@@ -75,8 +75,7 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// A batch is sent only when the last one is acknowledged. Otherwise samples could change their
-// order, and the expected state would be unknown.
+// A batch is sent only when the last one is acknowledged, to keep the order of samples.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := f.a.Rand(1000 + w)
 	send := f.post
@@ -149,7 +148,7 @@ func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 		err = errors.Join(err, x.SetCodes([]vehicle.TroubleCode{{'P', '2', '1', '3', '5'}}))
 	}
 	if err != nil {
-		panic(err) // a value out of range is a bug here
+		panic(err)
 	}
 	return x
 }
@@ -164,7 +163,6 @@ func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	return at
 }
 
-// They must not be changed.
 func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,8 +198,7 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait for an acknowledgement since Begin, and when it ended; now if it
-// has not.
+// Worst returns the longest wait for an acknowledgement since Begin, and when it ended.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +211,6 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// Any answer but 503, 429 and 202 for all is a finding.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte
