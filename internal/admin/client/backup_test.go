@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/admin/wire"
 )
 
@@ -28,7 +29,7 @@ func TestBackup_WhoFailed(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c := &Client{URL: server.URL, Key: "key"}
+	c := &client.Client{URL: server.URL, Key: "key"}
 	if err := c.Backup(t.Context(), fullDisk{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a full disk: got %v, want %v", err, syscall.ENOSPC)
 	}

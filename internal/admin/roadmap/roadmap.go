@@ -47,7 +47,7 @@ type Selection struct {
 func (r *Reader) All(now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if age := now.Sub(r.whole.At); age < 0 || age >= keepFor {
+	if now.Sub(r.whole.At) >= keepFor {
 		r.whole = r.read(world, now)
 	}
 	return r.whole
