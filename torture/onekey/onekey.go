@@ -197,7 +197,8 @@ func sendCheap(ctx context.Context, t *target, _ int, begun func()) error {
 		if err != nil {
 			return err
 		}
-		req.Header = http.Header{"Authorization": {"Bearer " + t.key}, "Content-Type": {row.NDJSON}, "Content-Encoding": {"gzip"}}
+		req.Header = http.Header{"Authorization": {"Bearer " + t.key}, "Content-Type": {row.NDJSON},
+			"Content-Encoding": {"gzip"}}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return err

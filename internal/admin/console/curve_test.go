@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,18 +25,14 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 		}
 		samples = append(samples, x)
 	}
-	f := newFixture(t, func(c *Config) {
-		c.Recent = func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
-			switch id {
-			case "carA":
-				return samples, noon.Add(-time.Hour), true, nil
-			case "broken":
-				return nil, time.Time{}, false, errors.New("no engine")
-			}
-			return nil, noon.Add(-time.Minute), false, nil
+	recent := func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
+		if id == "broken" {
+			return nil, time.Time{}, false, errors.New("no engine")
 		}
-	})
-	v := f.console.curve(t.Context(), "carA", &vehicle.State{}).view()
+		return samples, noon.Add(-time.Hour), true, nil
+	}
+	con := New(Config{Recent: recent, Registry: prometheus.NewRegistry()})
+	v := con.curve(t.Context(), "carA", &vehicle.State{}).view()
 	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 ||
 		v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
 		t.Fatalf("got %+v, want 600 points that begin normal and end in a jam", v)
@@ -55,34 +53,9 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
 		t.Errorf("the line is %.40s…", v.Line)
 	}
-	if v := f.console.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
+	if v := con.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
 		t.Errorf("got %+v, want a failed curve without points", v)
 	}
-}
-
-func TestHowFarTheCurveGot(t *testing.T) {
-	since, all := noon, false
-	f := newFixture(t, func(c *Config) {
-		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
-			return nil, since, all, nil
-		}
-	})
-	f.report("carA", jammed(time.Minute))
-	f.logIn(f.key)
-	f.want(f.get("/vehicles/carA"), 200, "No retained telemetry could be read within 2 s")
-	since = noon.Add(-3 * time.Minute)
-	f.want(f.get("/vehicles/carA"), 200, "From the telemetry stored in the last 3 min;")
-	all = true
-	f.want(f.get("/vehicles/carA"), 200, "From all telemetry that is retained.")
-	for range maxScans { // other pages read
-		f.console.scans <- struct{}{}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if v := f.console.curve(ctx, "carA", &vehicle.State{}).view(); !v.Busy {
-		t.Errorf("got %+v, want a busy curve", v)
-	}
-	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
 }
 
 func TestCurveGapsAndBounds(t *testing.T) {

@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"cmp"
@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
@@ -39,13 +40,14 @@ type fixture struct {
 	*ops.Operations
 	store   *opstest.Store
 	clock   *testkit.Clock
-	console *Console
-	monitor *Monitor
+	console *console.Console
+	monitor *console.Monitor
 	fleet   *fleet.Table
 	key     string
 	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
+	metrics *prometheus.Registry
 	roots   map[*http.Client]string // of each browser's latest session
 	known   atomic.Int64            // requests with a session
 
@@ -64,27 +66,26 @@ func (f *fixture) did() string {
 	return strings.Join(did, ", ")
 }
 
-func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
+func newFixture(t *testing.T, changes ...func(*console.Config)) *fixture {
 	t.Helper()
 	return newFixtureOn(t, func(*ops.Config) {}, changes...)
 }
 
-func loggedIn(t *testing.T, changes ...func(*Config)) *fixture {
+func loggedIn(t *testing.T, changes ...func(*console.Config)) *fixture {
 	t.Helper()
 	f := newFixture(t, changes...)
 	f.logIn(f.key)
 	return f
 }
 
-func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
+func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*console.Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
 	f := &fixture{
 		t: t, store: opstest.New(), clock: c, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State),
-		log: new(testkit.Buffer), roots: make(map[*http.Client]string),
+		log: new(testkit.Buffer), metrics: prometheus.NewPedanticRegistry(), roots: make(map[*http.Client]string),
 	}
-	registry := prometheus.NewPedanticRegistry()
-	f.monitor = NewMonitor(f.fleet, registry, 5*time.Minute, c.Now)
+	f.monitor = console.NewMonitor(f.fleet, f.metrics, 5*time.Minute, c.Now)
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.fleet.KeepNames(1 << 20)
 	operations := f.store.Config()
@@ -104,19 +105,19 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Confi
 	operations.AdminKey = access.HashOf(f.key)
 	change(&operations)
 	f.Operations = ops.New(operations)
-	cfg := Config{
+	cfg := console.Config{
 		Ops: f.Operations, Monitor: f.monitor, Known: func(context.Context) { f.known.Add(1) },
 		Recent: func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
 			return nil, noon, true, nil
 		},
 		Ready: func() error { return nil }, Writable: func() error { return nil },
 		QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
-		Registry: registry, Log: log, Now: c.Now,
+		Registry: f.metrics, Log: log, Now: c.Now,
 	}
 	for _, change := range changes {
 		change(&cfg)
 	}
-	f.console = New(cfg)
+	f.console = console.New(cfg)
 	f.server = httptest.NewServer(f.console)
 	t.Cleanup(func() {
 		f.console.Close()
@@ -216,6 +217,17 @@ func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 			f.t.Errorf("%s: %q is in the page:\n%s", wrong, text, a.body)
 		}
 	}
+}
+
+// readMetrics lets the monitor read the metrics once.
+func (f *fixture) readMetrics() {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	cancel()
+	f.monitor.Run(ctx)
+}
+
+func (f *fixture) livePages() float64 {
+	return testkit.Metric(f.t, f.metrics, "carstate_console_live_pages")
 }
 
 // The zero state means that the vehicle was forgotten.

@@ -103,7 +103,7 @@ func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 func (m *Monitor) Counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(countMaxAge, countRest*m.cost) {
+	if m.now().Sub(m.latest.At) < max(countMaxAge, countRest*m.cost) {
 		return m.latest
 	}
 	begin := time.Now()

@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestFooter_NamesVersionAndDocs(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
+	f := newFixture(t, func(c *console.Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
 	f.lacks("got a footer at the login, want it only in a session", f.get("/login"), "<footer")
 	f.logIn(f.key)
 	f.want(f.get("/tokens"), http.StatusOK, "<footer", "v1.2.3", `href="http://127.0.0.1:8080/"`)
@@ -384,7 +385,7 @@ func TestEngineInTrouble(t *testing.T) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			return vehicle.State{}, false, inside
 		}
-	}, func(c *Config) {
+	}, func(c *console.Config) {
 		c.Ready = func() error { return errors.New("the engine stores nothing in STATES") }
 	})
 	f.store.Fail("AuditPage", inside)

@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -30,7 +31,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error
 	since, reads := noon.Add(-time.Hour), 0
-	f := loggedIn(t, func(c *Config) {
+	f := loggedIn(t, func(c *console.Config) {
 		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
 			reads++
 			return samples, since, true, fails
@@ -70,16 +71,6 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	if strings.Contains(f.log.String(), "block 7") {
 		t.Errorf("got the log %s, want no line about damage, which the store logs", f.log)
 	}
-
-	// While another strip is being made, a request waits until its client disconnects.
-	f.console.strips <- struct{}{}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if text, err := f.console.strip(ctx, "carA"); err != nil ||
-		!strings.Contains(text, "not read, because others are being read") {
-		t.Errorf("%s, %v", text, err)
-	}
-	<-f.console.strips
 
 	f.want(f.read(f.anotherBrowser().Get(f.at("/vehicles/carA/hour"))), http.StatusUnauthorized)
 	f.want(f.get("/vehicles/a-b/hour"), http.StatusBadRequest)
