@@ -18,100 +18,73 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
+type change struct {
+	method string // of the store
+	do     func(context.Context) error
+}
+
 // A call may prevent another from succeeding.
-func changes(t *testing.T, s *service) map[string]func(context.Context) error {
+func changes(t *testing.T, s *service) map[string]change {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
-	if _, err := s.Forget(t.Context(), "F"); err != nil {
-		t.Fatal(err)
-	}
-	return map[string]func(context.Context) error{
-		"token.issue": func(ctx context.Context) error {
-			_, err := s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
-				Vehicles: access.AllVehicles()})
-			return err
-		},
-		"token.grant": func(ctx context.Context) error {
-			_, err := s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil)
-			return err
-		},
-		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
-		"source.add": func(ctx context.Context) error {
-			_, err := s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()})
-			return err
-		},
-		"token.rotate":   func(ctx context.Context) error { _, err := s.RotateToken(ctx, tok, time.Hour); return err },
-		"source.rotate":  func(ctx context.Context) error { _, err := s.RotateSource(ctx, src, time.Hour); return err },
-		"vehicle.forget": func(ctx context.Context) error { _, err := s.Forget(ctx, "V1"); return err },
-		"vehicle.allow":  func(ctx context.Context) error { _, err := s.Allow(ctx, "F"); return err },
-		"backup.restore": func(ctx context.Context) error {
-			_, err := s.Restore(ctx, strings.NewReader("a backup"), access.RestoreOptions{}, func(int, int) {})
-			return err
-		},
-		"source.remove": func(ctx context.Context) error { _, err := s.RemoveSource(ctx, src); return err },
+	testkit.NoError(t, second(s.Forget(t.Context(), "F")))
+	type c = context.Context
+	return map[string]change{
+		"token.issue": {"Create token", func(ctx c) error {
+			return second(s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
+				Vehicles: access.AllVehicles()}))
+		}},
+		"token.grant": {"Update token", func(ctx c) error {
+			return second(s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil))
+		}},
+		"token.revoke":  {"Update token", func(ctx c) error { return second(s.RevokeToken(ctx, tok)) }},
+		"token.rotate":  {"Update token", func(ctx c) error { return second(s.RotateToken(ctx, tok, time.Hour)) }},
+		"source.rotate": {"Update source", func(ctx c) error { return second(s.RotateSource(ctx, src, time.Hour)) }},
+		"source.remove": {"Update source", func(ctx c) error { return second(s.RemoveSource(ctx, src)) }},
+		"source.add": {"Create source", func(ctx c) error {
+			return second(s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()}))
+		}},
+		"operator.add":   {"Create operator", func(ctx c) error { return second(s.AddOperator(ctx, "ada", false)) }},
+		"vehicle.forget": {"Forget", func(ctx c) error { return second(s.Forget(ctx, "V1")) }},
+		"vehicle.allow":  {"Allow", func(ctx c) error { return second(s.Allow(ctx, "F")) }},
+		"backup.restore": {"Restore", func(ctx c) error {
+			return second(s.Restore(ctx, strings.NewReader("a backup"), access.RestoreOptions{}, func(int, int) {}))
+		}},
 	}
 }
 
-var methodOf = map[string]string{
-	"token.issue": "Create token", "token.grant": "Update token", "token.revoke": "Update token",
-	"token.rotate": "Update token", "source.rotate": "Update source",
-	"vehicle.forget": "Forget", "vehicle.allow": "Allow", "backup.restore": "Restore",
-	"source.add": "Create source", "source.remove": "Update source",
-}
-
-func TestAudit_IsStoredBeforeTheOperation(t *testing.T) {
-	for action, method := range methodOf {
+func TestAudit_OfEachOperation(t *testing.T) {
+	for action := range changes(t, start(t)) {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
 			change := changes(t, s)[action]
 			s.store.Did()
-			testkit.NoError(t, change(t.Context()))
-			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
-				t.Errorf("order: %v", did)
+			fails := func(method, says string) {
+				t.Helper()
+				before := s.log.Count("disk full")
+				s.store.Fail(method, errDisk)
+				err := change.do(t.Context())
+				s.store.Fail(method, nil)
+				refused(t, action, err, 503, says)
+				if strings.Contains(err.Error(), "disk full") || s.log.Count("disk full") == before {
+					t.Errorf("%s fails: the cause belongs into the log, and there only: %v", method, err)
+				}
+			}
+			fails("Audit intended", "nothing was done")
+			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
+				t.Errorf("without an audit: got the calls %v, want the audit only", did)
+			}
+			fails(change.method, "")
+			if e := newest(t, s.Client, 2); e[0].Outcome != "failed" || e[1].Outcome != "intended" ||
+				e[0].Object != e[1].Object || e[0].Action != action {
+				t.Errorf("got the events %+v of a failed operation, want an intended and a failed %s", e, action)
+			}
+			s.store.Did()
+			testkit.NoError(t, change.do(t.Context()))
+			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", change.method}) {
+				t.Errorf("got the calls %v, want the audit before %s", did, change.method)
 			}
 			if e := newest(t, s.Client, 1)[0]; e.Action != action || e.Object == "" {
-				t.Errorf("event: %+v", e)
-			}
-		})
-	}
-}
-
-func TestAudit_FailurePreventsTheOperation(t *testing.T) {
-	for action := range methodOf {
-		t.Run(action, func(t *testing.T) {
-			s := start(t)
-			change := changes(t, s)[action]
-			s.store.Fail("Audit intended", errDisk)
-			s.store.Did()
-			err := change(t.Context())
-			refused(t, action, err, 503, "nothing was done")
-			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
-				t.Errorf("without an audit, this was done: %v", did)
-			}
-			if strings.Contains(err.Error(), "disk full") || !strings.Contains(s.log.String(), "disk full") {
-				t.Error("the cause belongs into the log, and there only")
-			}
-		})
-	}
-}
-
-func TestAudit_RecordsAFailedOperation(t *testing.T) {
-	for action, method := range methodOf {
-		t.Run(action, func(t *testing.T) {
-			s := start(t)
-			change := changes(t, s)[action]
-			s.store.Fail(method, errDisk)
-			err := change(t.Context())
-			if refused(t, action, err, 503, ""); strings.Contains(err.Error(), "disk full") {
-				t.Errorf("answer: %v", err)
-			}
-			s.store.Fail(method, nil)
-			events := newest(t, s.Client, 2)
-			if events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
-				events[0].Object != events[1].Object || events[0].Action != action {
-				t.Errorf("events: %+v", events)
-			}
-			if !strings.Contains(s.log.String(), "disk full") {
-				t.Error("the cause is not in the log")
+				t.Errorf("got the event %+v, want %s of an object", e, action)
 			}
 		})
 	}
@@ -204,9 +177,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 			{[]vehicle.ID{"E", cars(1)[0]}, []vehicle.ID{"C"}, "add " + named("E", cars(1)[0]) + "; remove " + named("C")},
 			{nil, cars(22), "add none; remove " + twenty + ", and 2 more"},
 		} {
-			if _, err := s.GrantToken(t.Context(), tok.ID, g.add, g.remove); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, second(s.GrantToken(t.Context(), tok.ID, g.add, g.remove)))
 			if got := newest(); got != g.want {
 				t.Errorf("grant: %q, want %q", got, g.want)
 			}

@@ -177,17 +177,13 @@ func TestChanges_Bounds(t *testing.T) {
 	start(t).want(t, "GET", "/v1/changes", "", http.StatusNotFound, "role admin")
 
 	reader, err := f.AddOperator(t.Context(), "reader", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	last := f.open("", "", &client.Client{Key: reader.Key})
 	for range 31 {
 		f.open("", "", f.Client)
 	}
 	f.want(t, "GET", "/v1/changes", "", http.StatusServiceUnavailable, "32 clients follow")
-	if _, err := f.RemoveOperator(t.Context(), "reader"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(f.RemoveOperator(t.Context(), "reader")))
 	if got := last.next(1); len(got) != 0 {
 		t.Errorf("got the event %v with a removed key, want the end", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/testkit"
 )
 
 func fails(t *testing.T, c *client.Client, ctx context.Context) string {
@@ -40,9 +41,7 @@ func expect(t *testing.T, line string, parts ...string) {
 
 func TestClientNobodyAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	url := "http://" + l.Addr().String()
 	l.Close()
 	key, _ := access.NewSecret(access.AdminKind)

@@ -245,9 +245,7 @@ func TestHandshakeThatFails(t *testing.T) {
 			c.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))
 		})
 		// ReadAll returns once the server has logged and closed the connection.
-		if _, err := io.ReadAll(s.dial(t, "no TLS at all\r\n\r\n")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, second(io.ReadAll(s.dial(t, "no TLS at all\r\n\r\n"))))
 		if said := strings.Contains(out.String(), "TLS handshake error"); said != (level == slog.LevelDebug) {
 			t.Errorf("at %v: %q", level, out.String())
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/testkit"
 )
 
 type endless struct{ closed chan struct{} }
@@ -23,13 +24,9 @@ func (e endless) Close() { close(e.closed) }
 func TestConsole(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Console = endless{make(chan struct{})} })
 	req, err := http.NewRequestWithContext(context.Background(), "GET", s.URL+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp, err := s.HTTP.Do(req) // the response ends when the server does
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { resp.Body.Close() })
 	for _, path := range []string{"/v1", "/v1/", "/v1/nothing"} {
 		s.want(t, "GET", path, "", http.StatusNotFound, "")

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -64,9 +65,7 @@ func TestForgetAndAllow(t *testing.T) {
 // A grant would store the vid again.
 func TestForgottenIsGrantedToNobody(t *testing.T) {
 	s := start(t)
-	if _, err := s.Forget(t.Context(), "F"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.Forget(t.Context(), "F")))
 	tok := s.issue(t)
 	calls := map[string]func() error{
 		"issue": func() error {

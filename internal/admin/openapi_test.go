@@ -24,6 +24,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/testkit"
 )
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")
@@ -473,21 +474,15 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 		Console:  noConsole{http.NotFoundHandler()},
 		ReadyFor: map[string]func() error{"query": ready, "ingest": ready},
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(doc); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Encode(doc))
 	const file = "../../docs/openapi-admin.json"
 	if *updateOpenAPI {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, want.Bytes(), 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%s is not of these routes: go test ./internal/admin -run TestOpenAPIIsOfTheRoutes "+

@@ -9,6 +9,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestAddSourceAnswersExactly(t *testing.T) {
@@ -144,9 +145,7 @@ func TestChangeSource(t *testing.T) {
 	if !slices.Contains(audited, "rate 5/s; strict true") || !slices.Contains(audited, "expires 2026-11-20T13:00:00Z") {
 		t.Errorf("audited %q", audited)
 	}
-	if _, err := s.RemoveSource(t.Context(), "car-7"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.RemoveSource(t.Context(), "car-7")))
 	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err,
 		access.ErrNotFound) {
 		t.Errorf("of a removed source: %v", err)

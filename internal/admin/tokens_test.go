@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -139,9 +140,7 @@ func TestGrantRefuses(t *testing.T) {
 	s.want(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`, 200, `"vehicle_count":"all"`)
 	s.clock.Advance(time.Hour)
 	s.want(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`, 409, "expired")
-	if _, err := s.RevokeToken(t.Context(), some.ID); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.RevokeToken(t.Context(), some.ID)))
 	_, err := s.GrantToken(t.Context(), some.ID, []vehicle.ID{"C"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "revoked") || errors.Is(err, access.ErrExists) {
 		t.Errorf("granting to a revoked token: %v", err)
@@ -182,9 +181,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	sandbox := s.issueAs(t, access.Request{Kind: access.SandboxKind})
-	if _, err := s.Forget(t.Context(), "Gone"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.Forget(t.Context(), "Gone")))
 	for _, tt := range []struct {
 		id, body string
 		status   int
@@ -201,9 +198,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 	} {
 		s.want(t, "PATCH", "/v1/tokens/"+tt.id, tt.body, tt.status, tt.says)
 	}
-	if _, err := s.RevokeToken(t.Context(), tok.ID); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.RevokeToken(t.Context(), tok.ID)))
 	s.want(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`, 409, "revoked")
 	if show, err := s.Token(t.Context(), tok.ID); err != nil || show.VehicleCount.N != 2 || show.Rate != "" {
 		t.Errorf("something was changed: %+v, %v", show, err)

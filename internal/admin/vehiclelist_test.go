@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -89,9 +90,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 			continue
 		}
 		var out bytes.Buffer
-		if err := s.Export(t.Context(), &out, "/v1/vehicles", c.q.Values(), "csv"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Export(t.Context(), &out, "/v1/vehicles", c.q.Values(), "csv"))
 		rows, err := csv.NewReader(&out).ReadAll()
 		if err != nil || len(rows) != page.Matched+1 || rows[0][0] != "vid" {
 			t.Fatalf("%+v: %d rows of %d, %v", c.q, len(rows), page.Matched, err)

@@ -2,7 +2,6 @@ package load
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,28 +61,5 @@ func TestCheck_Answers(t *testing.T) {
 		if o := a.Outcome(); (o.CaughtBy != "") != (c.finding != "") || o.Found() != (c.finding != "") {
 			t.Errorf("%s: got %+v, want finding %q", name, o, c.finding)
 		}
-	}
-}
-
-func TestCheck_ForgottenVehicle(t *testing.T) {
-	j := newJournal()
-	j.offer([]sample{{"one1", 100}})
-	j.acknowledge([]sample{{"one1", 100}})
-	c := j.cars["one1"]
-	c.unsure = true
-	for _, a := range []nodeprocess.Answer{answer(100), unknown} {
-		if f := j.check("one1", j.before("one1"), a, true); f.text != "" {
-			t.Errorf("forgetting is unconfirmed: got %q, want no finding", f.text)
-		}
-	}
-	c.unsure, c.forgotten = false, true
-	if f := j.check("one1", j.before("one1"), unknown, true); f.text != "" {
-		t.Errorf("forgotten and unknown: got %q, want no finding", f.text)
-	}
-	if f := j.check("one1", j.before("one1"), answer(100), true); !strings.Contains(f.text, "is back") {
-		t.Errorf("%q", f.text)
-	}
-	if f := j.check("one2", car{}, answer(100), true); f.text == "" {
-		t.Error("the answer about a vehicle that never reported is no finding")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -20,9 +21,7 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 		if i > 120 {
 			kmh = float64(i % 3) // a jam
 		}
-		if err := x.Set(vehicle.Speed, kmh); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.Set(vehicle.Speed, kmh))
 		samples = append(samples, x)
 	}
 	recent := func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {

@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -60,12 +61,8 @@ func TestAnomalySince(t *testing.T) {
 	for i := range 3 {
 		x := vehicle.Sample{Time: vehicle.At(noon.Add(time.Duration(i) * time.Minute))}
 		code, err := vehicle.ParseTroubleCode("P0121")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := x.SetCodes([]vehicle.TroubleCode{code}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, x.SetCodes([]vehicle.TroubleCode{code}))
 		s = vehicle.Observe(s, x)
 		putState(w, "carA", s)
 	}

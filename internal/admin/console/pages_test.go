@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -153,9 +154,7 @@ func TestTokenIsEdited(t *testing.T) {
 	now := func() access.Credential {
 		t.Helper()
 		g, err := f.store.Tokens.Verify([]byte(secret), f.clock.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return g.Credential
 	}
 	names := func() string { v := now().Vehicles; return fmt.Sprint(v.All(), slices.Collect(v.Sorted())) }
@@ -403,9 +402,7 @@ func TestAudit_Pages(t *testing.T) {
 	for i := range 120 {
 		e := access.Event{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1",
 			Detail: fmt.Sprintf("number %d.", i+1), Outcome: "failed"}
-		if err := f.store.Audit(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.store.Audit(t.Context(), e))
 	}
 	f.logIn(f.key)
 	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b> <code>", "number 120.", "number 71.", "/audit?before=71",

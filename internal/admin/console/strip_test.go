@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -19,9 +20,7 @@ func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	t.Helper()
 	for i, v := range kmh {
 		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i+1-len(kmh)) * 10 * time.Second))}
-		if err := x.Set(vehicle.Speed, v); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.Set(vehicle.Speed, v))
 		samples = append(samples, x)
 	}
 	return samples

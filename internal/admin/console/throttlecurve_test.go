@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -24,9 +25,7 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 		}
 		for g, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.ThrottleActuator: command,
 			vehicle.ThrottlePosition: plate} {
-			if err := x.Set(g, v); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, x.Set(g, v))
 		}
 		if s = vehicle.Observe(s, x); i == 399 {
 			healthy = s
