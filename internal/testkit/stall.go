@@ -3,6 +3,7 @@ package testkit
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -13,14 +14,13 @@ func Stall(dir string) (end func() time.Duration) {
 	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
 	var late, slow atomic.Int64
 	done := make(chan struct{})
-	ended := make(chan struct{}, 2)
+	var measuring sync.WaitGroup
 	over := func(sum *atomic.Int64, began time.Time) {
 		if d := time.Since(began); d > busy {
 			sum.Add(int64(d))
 		}
 	}
-	go func() {
-		defer func() { ended <- struct{}{} }()
+	measuring.Go(func() {
 		for {
 			began := time.Now()
 			select {
@@ -30,9 +30,8 @@ func Stall(dir string) (end func() time.Duration) {
 				over(&late, began)
 			}
 		}
-	}()
-	go func() {
-		defer func() { ended <- struct{}{} }()
+	})
+	measuring.Go(func() {
 		f, err := os.Create(filepath.Join(dir, "stall"))
 		if err != nil {
 			return
@@ -51,11 +50,10 @@ func Stall(dir string) (end func() time.Duration) {
 			}
 			over(&slow, began)
 		}
-	}()
+	})
 	return func() time.Duration {
 		close(done)
-		<-ended
-		<-ended
+		measuring.Wait()
 		return time.Duration(max(late.Load(), slow.Load()))
 	}
 }

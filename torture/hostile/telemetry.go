@@ -288,7 +288,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 		return pick(h.writer, []byte(h.text("packets")), []byte(h.text("packets")), second.Packet())
 	case 8:
 		return publish(topic(own), h.text("payloads"))
-	case 9: // with a wrong length, malformed, and many
+	case 9: // properties with a wrong length, malformed, and many
 		return mqtt.Packet(0x32, mqtt.Text(topic(victim(id))), binary.BigEndian.AppendUint16(nil, id),
 			[]byte(h.text("properties")+reading(victim(id))))
 	default:
