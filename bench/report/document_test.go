@@ -42,7 +42,6 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// TestPage_HasAims checks that the page on performance has every stored figure with an aim.
 func TestPage_HasAims(t *testing.T) {
 	d, err := Load("../../docs")
 	if err != nil {

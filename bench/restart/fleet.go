@@ -24,19 +24,16 @@ const (
 	connections = 4
 )
 
-// Cars report to a node one after the other, one sample each, in repeated rounds.
 type Cars struct {
 	Node    *nodeprocess.Node
-	Key     string // of a source that may send samples of all cars
+	Key     string // of all cars
 	PerBody int
 	Sent    atomic.Int64
-	next    atomic.Int64 // the car that reports next
+	next    atomic.Int64
 }
 
-// Drive sends samples of the cars 0 to cars-1 in turn and returns when all are acknowledged. The
-// rate does not depend on the node's answers, as long as fewer than atOnce requests wait for one; a
-// sample has the time at which it was due. If perSecond is 0, a few connections send as fast as
-// they are answered.
+// Drive sends samples of the cars 0 to cars-1 in turn and returns when all are acknowledged. A
+// sample has the time at which it was due. The rate is that of OpenLoop.
 func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
 	body, workers := min(c.PerBody, max(1, int(perSecond/10))), atOnce
 	if perSecond == 0 {
@@ -58,8 +55,8 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 	})
 }
 
-// OpenLoop makes n calls at a rate, regardless of how long they take, each with the time at which it
-// was due. At most atOnce are in progress. If perSecond is 0, each is due when one before has ended.
+// OpenLoop makes n calls at a rate, regardless of how long they take, but at most atOnce at a time.
+// If perSecond is 0, each is due when one before has ended.
 func OpenLoop(ctx context.Context, perSecond float64, atOnce, n int, f func(ctx context.Context, i int, due time.Time)) {
 	start := time.Now()
 	var next atomic.Int64
@@ -82,10 +79,9 @@ func appendSample(b []byte, i int, at time.Time) []byte {
 		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)
 }
 
-// VID returns an id that is as long as that in the query interface's example.
+// VID is as long as that in the query interface's example.
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
-// signals are those that an ordinary car provides by OBD.
 var signals = []vehicle.Signal{
 	vehicle.Speed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 	vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.MILOn,
@@ -109,7 +105,7 @@ func sampleAt(i int, t vehicle.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// templates returns the states of cars that have driven for ten minutes up to now.
+// Of cars that have driven for ten minutes.
 func templates(now time.Time) []vehicle.State {
 	states := make([]vehicle.State, 64)
 	for i := range states {
@@ -120,18 +116,17 @@ func templates(now time.Time) []vehicle.State {
 	return states
 }
 
-// filled is a store to which states are written as derive does, in atomic batches.
+// filled writes states as derive does, in atomic batches.
 type filled struct {
 	partitions []store.Partition
 	states     []vehicle.State
-	waiting    []map[vehicle.ID][]byte // the next batch of each partition
+	waiting    []map[vehicle.ID][]byte
 }
 
 func openLocal(ctx context.Context, dir string) store.Engine {
 	return must.Get(local.Open(ctx, local.Config{DataDir: dir}))
 }
 
-// fill owns all partitions of an engine while put fills them, and closes the engine.
 func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 	defer func() { must.Do(e.Close()) }()
 	s := &filled{states: templates(time.Now())}
@@ -163,7 +158,7 @@ func (s *filled) flush(ctx context.Context, p int) {
 	clear(s.waiting[p])
 }
 
-// Fill adds the vehicles 0 to n-1 to the store of an engine, and closes the engine.
+// Fill adds n vehicles, and closes the engine.
 func Fill(ctx context.Context, e store.Engine, n int) {
 	fill(ctx, e, func(s *filled) {
 		for i := range n {
@@ -172,14 +167,12 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 	})
 }
 
-// overwrite stores new states, half of them of only about √n of the n vehicles, and returns the
-// largest size of the store on disk during that.
+// Half of the states are of only about √n of the n vehicles.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fill(ctx, openLocal(ctx, dir), func(s *filled) {
 		for u := range updates {
-			// The logarithm of the number is uniformly distributed, like Zipf's law
-			// with exponent 1.
+			// Uniform in the logarithm, like Zipf's law with exponent 1.
 			s.put(ctx, int(math.Pow(float64(n), random.Float64()))-1, u)
 			if u%(updates/100+1) == 0 {
 				most = max(most, must.Get(report.DirSize(dir)))

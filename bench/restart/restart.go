@@ -1,5 +1,5 @@
-// Package restart measures the start of a node whose store holds a fleet of full-size states, after
-// an orderly end and after kill -9.
+// Package restart measures the start of a node whose store holds a fleet, after an orderly end and
+// after kill -9.
 package restart
 
 import (
@@ -17,11 +17,11 @@ import (
 )
 
 type plan struct {
-	sizes     []int // vehicles
-	overwrite int   // the size whose states are overwritten
-	updates   int   // number of overwrites
-	reported  int   // samples of each measurement of reports
-	steady    int   // samples at steadyRate
+	sizes     []int
+	overwrite int
+	updates   int
+	reported  int
+	steady    int
 	rounds    int
 }
 
@@ -47,8 +47,8 @@ func Run(ctx context.Context, p *report.Part) error {
 type measurement struct {
 	*report.Part
 	plan    plan
-	dir     string // of the store
-	sources int    // sources created so far
+	dir     string
+	sources int
 }
 
 func (m *measurement) size(ctx context.Context, n int) {
@@ -67,11 +67,9 @@ func (m *measurement) size(ctx context.Context, n int) {
 	}
 }
 
-// steadyRate is in samples per second.
+// Per second.
 const steadyRate = 8000
 
-// starts measures starts after an orderly end, after kill -9 while samples arrive faster than they
-// are folded, and after kill -9 at steadyRate.
 func (m *measurement) starts(ctx context.Context, n int) {
 	all := make(report.Rounds)
 	resident := func(p *process) float64 { return float64(must.Get(p.Resident())) / 1e6 }
@@ -123,7 +121,6 @@ func (m *measurement) starts(ctx context.Context, n int) {
 
 func vehicles(n int) string { return report.Count(n) + " vehicles" }
 
-// storeSize compares the store's size during and after updates with live, its size before.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
 	most := overwrite(ctx, m.dir, n, m.plan.updates)
@@ -137,21 +134,20 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	add("the largest size during the updates", most)
 }
 
-// cached compares samples of few vehicles, whose states are in the processor's cache, and of all.
 func (m *measurement) cached(ctx context.Context, p *process, n int) {
 	drained(ctx, p)
 	hot := min(n, 20_000)
 	for _, c := range []struct {
 		states  string
 		n, warm int
-		least   float64 // samples a second; 0: no aim
+		least   float64 // a second; 0: no aim
 	}{
 		{"few vehicles", hot, hot, 150_000},
 		{"all vehicles", n, 0, 0},
 	} {
 		cars := m.cars(ctx, p)
 		if c.n == n {
-			cars.next.Store(int64(hot)) // after the cars that have just reported
+			cars.next.Store(int64(hot))
 		}
 		m.folded(ctx, p, cars, c.n, c.warm)
 		before := must.Get(p.Metrics(ctx))
@@ -180,8 +176,7 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) }))
 }
 
-// drained waits until the backlog that an earlier process left has been empty for longer than the
-// interval at which the process measures it.
+// The backlog must be empty for longer than the interval at which it is measured.
 func drained(ctx context.Context, p *process) {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
@@ -193,8 +188,7 @@ func drained(ctx context.Context, p *process) {
 	}))
 }
 
-// settled waits until a process has compacted its store: until it has used less than a tenth of a
-// processor for two seconds.
+// A process has compacted its store when it uses less than a tenth of a processor for two seconds.
 func settled(ctx context.Context, p *process) {
 	const lasting = 2 * time.Second
 	for used := lasting; used > lasting/10; {
@@ -206,11 +200,10 @@ func settled(ctx context.Context, p *process) {
 
 type process struct {
 	*nodeprocess.Node
-	ready time.Duration // from the start of the program until it was ready
-	cpu   time.Duration // CPU time used until then
+	ready time.Duration
+	cpu   time.Duration // until then
 }
 
-// startLimit is far above the minute of a start with 10 million vehicles.
 const startLimit = 10 * time.Minute
 
 func (m *measurement) run(ctx context.Context, f func(*process)) {

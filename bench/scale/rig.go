@@ -17,18 +17,18 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follower is a fleet table in this process. It follows the feed of states as a node does.
+// follower is a fleet table in this process, fed as in a node.
 type follower struct {
 	engine   *cluster.Engine
 	table    *fleet.Table
 	stop     context.CancelFunc
 	done     chan struct{}
 	caughtUp chan struct{}
-	states   atomic.Int64 // received from the feed
-	first    time.Time    // when the first was received
+	states   atomic.Int64
+	first    time.Time
 
-	mu   sync.Mutex // guards lags
-	lags *lags      // the measurement in progress; nil: none
+	mu   sync.Mutex
+	lags *lags // nil: no measurement
 }
 
 func follow(ctx context.Context, c cluster.Config) *follower {
@@ -37,12 +37,11 @@ func follow(ctx context.Context, c cluster.Config) *follower {
 	ctx, f.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(f.done)
-		_ = f.engine.FollowStates(ctx, f.put, func() { close(f.caughtUp) }) // it ends with the context
+		_ = f.engine.FollowStates(ctx, f.put, func() { close(f.caughtUp) })
 	}()
 	return f
 }
 
-// await waits until the follower has all states.
 func (f *follower) await(ctx context.Context) {
 	select {
 	case <-f.caughtUp:
@@ -65,14 +64,12 @@ func (f *follower) put(id vehicle.ID, st *vehicle.State) {
 	}
 }
 
-// measure sets the collector of ages; nil collects none.
 func (f *follower) measure(l *lags) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lags = l
 }
 
-// seen returns how many states of samples since measure was called are in the table.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,23 +82,20 @@ func (f *follower) close() {
 	must.Do(f.engine.Close())
 }
 
-// rig is one carstate node for each role on the NATS servers, and a follower.
 type rig struct {
 	b       *bench
-	nodes   map[string]*nodeprocess.Node // by role
-	cars    restart.Cars                 // they report to the node with role ingest
-	rate    float64                      // samples a second of all cars, one every reportEvery
+	nodes   map[string]*nodeprocess.Node
+	cars    restart.Cars // to the node with role ingest
+	rate    float64
 	folded0 float64
 	follow  *follower
 }
 
-// streams returns the configuration of streams.
 func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
 }
 
-// onNodes starts one node for each role, on streams that hold the cars' states, and calls do. Every
-// node also serves the admin listener, from which the bench reads its metrics.
+// Every node has the role admin, for its metrics.
 func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	c := b.streams(copies, partitions)
 	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars)
@@ -127,22 +121,19 @@ func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	r.follow = follow(ctx, c)
 	defer r.follow.close()
 	r.follow.await(ctx)
-	// The first samples are folded only once the partition has an owner again.
 	must.Do(r.cars.Drive(ctx, b.plan.cars, r.rate, min(perBody, b.plan.cars)))
 	r.drained(ctx)
 	do(r)
 }
 
-// drained waits, for startLimit at most, until all samples that were sent are folded.
 func (r *rig) drained(ctx context.Context) {
 	want := r.folded0 + float64(r.cars.Sent.Load())
 	must.Get(r.nodes["derive"].AwaitMetrics(ctx, startLimit,
 		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
 }
 
-// load lets the cars report at a rate, in samples per second, and waits until all samples are
-// folded. It returns the amounts used in that time ("took" is in seconds), and the ages of the
-// states. Each sample results in one state, because the next of the same car is seconds later.
+// load returns the amounts used until all samples are folded, and the ages of the states. Each
+// sample results in one state.
 func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *lags) {
 	l := &lags{from: time.Now()}
 	r.follow.measure(l)
@@ -157,7 +148,6 @@ func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *l
 	return spent, l
 }
 
-// reading returns how much the nodes and servers have used so far.
 func (r *rig) reading(ctx context.Context) counters {
 	c := r.b.servers.work(ctx)
 	for name, n := range r.nodes {
@@ -173,12 +163,11 @@ func (r *rig) reading(ctx context.Context) counters {
 	return c
 }
 
-// lags collects how old states were when they were put into the fleet table, counted from when the
-// sample was due. One goroutine adds the ages; others read them only after it has ended.
+// lags are the ages of states in the fleet table, from when the sample was due.
 type lags struct {
 	from time.Time
 	ms   []float64
-	left float64 // number of states not in the table when the last sample was acknowledged
+	left float64 // states not in the table when the last sample was acknowledged
 }
 
 func (l *lags) add(now time.Time, t vehicle.UnixMilli) {

@@ -12,8 +12,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestVehicle_KnownStaleAndUnknown checks what the API shows of a car that drives, of one that has
-// become stale, of one that never sent telemetry, and of one whose state cannot be read.
 func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
 	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20),

@@ -1,9 +1,4 @@
-// Package browsertest tests pages in a real Chromium. For example:
-//
-//	b := browsertest.Open(t, base)
-//	b.Run(chromedp.Navigate(base + "/console/"))
-//	b.Expect(`document.title`, "carstate")
-//	b.StayedHere()
+// Package browsertest tests pages in a real Chromium.
 package browsertest
 
 import (
@@ -30,24 +25,21 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Browser is a tab of a browser. Its methods fail the test on an error. Base is the URL that was
-// passed to Open.
+// Browser is a tab. Its methods fail the test on an error.
 type Browser struct {
 	t    *testing.T
 	ctx  context.Context
 	Base string
 
-	mu         sync.Mutex // guards the fields below, which record the browser's events
+	mu         sync.Mutex // guards the fields below
 	complaints []string
 	asked      []string // addresses of all requests
 	referers   []string
 }
 
-// patience is the maximum time of every wait for the browser. It is long enough for a busy machine.
 const patience = testkit.Patience
 
-// Open opens a browser tab for the pages below the URL base, and closes it when the test ends, or
-// after five minutes. In `make check`, it skips the test. Without Chromium, it fails the test.
+// Open opens a tab for the pages below base until the test ends.
 func Open(t *testing.T, base string) *Browser {
 	t.Helper()
 	testkit.Slow(t, "it starts a browser")
@@ -59,7 +51,7 @@ func Open(t *testing.T, base string) *Browser {
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // the sandbox refuses to run as root
 	}
-	// t.Context ends before the cleanup functions run, so it cannot be used here.
+	// t.Context ends before the cleanup functions run.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
@@ -82,9 +74,7 @@ func Open(t *testing.T, base string) *Browser {
 	return b
 }
 
-// hear records an event that the browser reports: either an error in the browser's log, or a
-// request, with its address and its header Referer. That an answer has an error status is not
-// recorded, because tests provoke such answers.
+// hear ignores that an answer has an error status: tests provoke such answers.
 func (b *Browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +102,6 @@ func (b *Browser) Run(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// call runs a command of the Chrome DevTools protocol.
 func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
@@ -120,8 +109,8 @@ func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	}
 }
 
-// Prefer sets the preferred colour scheme: "light" or "dark". It also switches animations off, so
-// that a click does not miss an element that is scrolling.
+// Prefer sets the colour scheme: "light" or "dark". It switches animations off, so that a click
+// does not miss an element that is scrolling.
 func (b *Browser) Prefer(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -136,9 +125,8 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
-// Complains waits until the browser has logged an expected error: one that contains text. If that
-// takes longer than patience, the test fails. Complains removes this error from the list of errors
-// for which StayedHere fails the test.
+// Complains waits for an expected error in the browser's log, and removes it from those of
+// StayedHere.
 func (b *Browser) Complains(text string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
@@ -161,9 +149,7 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the wanted element has the focus. It fails the test if 80 presses
-// are not enough. where is a JavaScript expression that is true when that element has
-// the focus.
+// TabTo presses Tab until where, a JavaScript expression, is true.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -175,8 +161,7 @@ func (b *Browser) TabTo(where string) {
 	b.t.Fatalf("the Tab key does not reach an element with %s", where)
 }
 
-// Eval returns the value of a JavaScript expression as text: a truth value becomes "true" or
-// "false". If the expression returns a promise, Eval waits for the promise and returns its value.
+// Eval returns the value of a JavaScript expression, or of its promise, as text.
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	value, err := b.eval(expression)
@@ -191,9 +176,7 @@ func (b *Browser) eval(expression string) (string, error) {
 	return fmt.Sprint(value), err
 }
 
-// Expect waits until a JavaScript expression has the value want, as Eval returns it. If that takes
-// longer than patience, the test fails. During the wait the expression may fail, for example
-// because the page is being loaded.
+// Expect waits until Eval returns want. Meanwhile the expression may fail.
 func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
@@ -209,8 +192,7 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
-// Axe returns the script of axe-core, a checker of accessibility. It fails the test if axe-core is
-// not installed. In `make check`, it skips the test.
+// Axe returns the script of axe-core, a checker of accessibility.
 func Axe(t *testing.T) string {
 	t.Helper()
 	testkit.Slow(t, "it needs axe-core, for a browser")
@@ -221,7 +203,6 @@ func Axe(t *testing.T) string {
 	return string(script)
 }
 
-// pause leaves the processors to the browser and to the tested program between two looks at a page.
 func (b *Browser) pause() {
 	select {
 	case <-b.ctx.Done():
@@ -229,16 +210,14 @@ func (b *Browser) pause() {
 	}
 }
 
-// KeepAxe makes every page that is opened later run the script axe, which the function Axe returns,
-// so that [Browser.IsClean] need not send its 0.6 MB to each page. It is for tests that check every
-// page.
+// KeepAxe adds the script to every page opened later, so that [Browser.IsClean] need not send its
+// 0.6 MB each time.
 func (b *Browser) KeepAxe(axe string) {
 	b.t.Helper()
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: axe})
 }
 
-// IsClean fails the test if axe-core finds a fault in the page as it
-// is now. axe is the script that the function Axe returns.
+// IsClean fails the test if axe-core finds a fault in the page.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	if b.Eval(`typeof window.axe`) == "undefined" {
@@ -250,8 +229,8 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere fails the test if the browser has logged an error, except those for which Complains
-// has waited, or has sent a request to a server other than the tested one.
+// StayedHere fails the test if the browser has logged an error, or sent a request to another
+// server.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -266,7 +245,7 @@ func (b *Browser) StayedHere() {
 	}
 }
 
-// SentNoReferer fails the test if a request of the page had the header Referer.
+// SentNoReferer fails the test if a request had the header Referer.
 func (b *Browser) SentNoReferer() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -276,7 +255,7 @@ func (b *Browser) SentNoReferer() {
 	}
 }
 
-// Fit sets the height of the window to that of the page, but at most to limit, in pixels.
+// Fit sets the height of the window to that of the page, at most to limit pixels.
 func (b *Browser) Fit(limit int64) {
 	b.t.Helper()
 	var width, height int64
@@ -287,11 +266,10 @@ func (b *Browser) Fit(limit int64) {
 	b.Run(chromedp.EmulateViewport(width, min(height, limit)))
 }
 
-// maxPicture is the maximum size of a screenshot in the documents, in bytes.
+// In bytes.
 const maxPicture = 400_000
 
-// Look saves a screenshot of the visible part of the page to a file, as PNG. It fails the test if
-// the picture is larger than maxPicture.
+// Look saves a screenshot of the visible part of the page as PNG.
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

@@ -17,16 +17,13 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// browser is the HTTP client for all requests to nodes. It reuses connections, waits at most 30 s
-// for a response, and does not follow redirects.
 var browser = &http.Client{
 	Timeout:       30 * time.Second,
 	Transport:     &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Until calls ask repeatedly until ask returns nil. If the time limit passes or ctx ends first,
-// Until returns an error that wraps the last error of ask.
+// Until calls ask until it returns nil. At the limit, the error wraps the last one of ask.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -43,7 +40,7 @@ func Until(ctx context.Context, limit time.Duration, ask func(context.Context) e
 	}
 }
 
-// Ready returns nil if the node is ready, and otherwise the reason why it is not.
+// Ready returns nil, or why the node is not ready.
 func (n *Node) Ready(ctx context.Context) error {
 	status, text, err := n.Get(ctx, Admin, "/readyz")
 	if err == nil && status != http.StatusOK {
@@ -52,9 +49,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// AwaitReady waits until the node is ready, but not longer than limit, and returns an error if it
-// is still not ready. If the process ends during the wait, AwaitReady returns an [EndedError], and
-// if ctx ends, its cause.
+// AwaitReady waits until the node is ready. If the process ends, the error is an [EndedError].
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,8 +67,7 @@ func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// Get sends a GET request to a listener and reads the response, up to 64 MiB. A response of any
-// status is no error.
+// Get sends a GET request. A response of any status is no error.
 func (n *Node) Get(ctx context.Context, listener, path string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(listener)+path, nil)
 	if err != nil {
@@ -82,7 +76,7 @@ func (n *Node) Get(ctx context.Context, listener, path string) (status int, text
 	return do(req)
 }
 
-// send sends a request. Its error does not contain the URL, which may contain a token.
+// The error does not contain the URL, which may contain a token.
 func send(req *http.Request) (*http.Response, error) {
 	resp, err := browser.Do(req)
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -101,8 +95,7 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient returns a client of the node's admin API, with the admin key in the node's data
-// directory.
+// AdminClient uses the admin key in the node's data directory.
 func (n *Node) AdminClient() (*client.Client, error) {
 	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
@@ -111,7 +104,7 @@ func (n *Node) AdminClient() (*client.Client, error) {
 	return &client.Client{URL: n.URL(Admin), Key: key}, nil
 }
 
-// AddSource adds a source that may send for all vehicles, and returns its key.
+// AddSource adds a source for all vehicles, and returns its key.
 func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -121,8 +114,7 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	return s.Key, err
 }
 
-// IssueToken issues a token for all vehicles and for both operations, driving state and throttle
-// state.
+// IssueToken issues a token for all vehicles and operations.
 func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedToken, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -132,13 +124,12 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 		Vehicles: access.AllVehicles()})
 }
 
-// Post sends NDJSON to the ingest listener, with the key of a source, and returns the response. A
-// refusal is a response, and no error.
+// Post sends NDJSON to the ingest listener. A refusal is no error.
 func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []byte, err error) {
 	return n.PostAs(ctx, key, "application/x-ndjson", lines)
 }
 
-// PostAs is like Post, but for a body of any content type.
+// PostAs is Post for any content type.
 func (n *Node) PostAs(ctx context.Context, key, contentType, body string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(body))
 	if err != nil {
@@ -149,7 +140,7 @@ func (n *Node) PostAs(ctx context.Context, key, contentType, body string) (statu
 	return do(req)
 }
 
-// The URL paths of the two queries, for Ask: about the driving state and the throttle system.
+// The paths of the two queries.
 const (
 	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"
@@ -159,17 +150,15 @@ const (
 type Answer struct {
 	HTTP     int
 	Body     string
-	Status   int       // 1 means that the query succeeded
-	Driving  string    // "1" normal, "2" slow, "3" jam; set only by the driving operation
-	Throttle string    // "0" anomaly, "1" normal; set only by the throttle operation
-	Reason   string    // why there is no verdict; "" if there is one
-	Modified time.Time // time of the sample on which the verdict is based, in whole seconds
+	Status   int       // 1: there is a verdict
+	Driving  string    // "1" normal, "2" slow, "3" jam; of the driving operation only
+	Throttle string    // "0" anomaly, "1" normal; of the throttle operation only
+	Reason   string    // why there is no verdict
+	Modified time.Time // time of the sample, in whole seconds
 	Header   http.Header
 }
 
-// Ask sends a query about the vehicle vid. path is DrivingPath or ThrottlePath. If
-// the service refuses the query, the refusal is in the Answer. Ask returns an error only if it
-// received no valid answer.
+// Ask sends a query. A refusal is no error.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
@@ -204,9 +193,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a new driving verdict: one that is based on a sample whose
-// time is that of since, or later. The times are compared in whole seconds. If the
-// limit passes or ctx ends first, AwaitAnswer returns an error with the last answer.
+// AwaitAnswer waits for a driving verdict of since or later, in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

@@ -8,11 +8,9 @@ import (
 	"os/exec"
 )
 
-// Build builds a program into the file at the absolute path to. If tests is "",
-// the program is carstate, built as `make build` does. Otherwise, tests is the directory of a
-// package relative to root, such as "./cmd/carstate", and Build builds the tests of that package.
-// root is the root of the repository, and flags are further flags of the go command.
-// With the flags of `make build`, go uses the packages that it has compiled before.
+// Build builds carstate of the repository at root or, if tests is a package such as
+// "./internal/query", its tests, into the absolute path to. With the flags of `make build`, go uses
+// what it has compiled.
 func Build(ctx context.Context, root, tests, to string, flags ...string) error {
 	args := []string{"build"}
 	if tests != "" {

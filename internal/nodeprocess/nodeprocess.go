@@ -1,8 +1,7 @@
-// Package nodeprocess starts the program carstate as a separate process. The tests, the bench and
-// the torture use it, so that they examine the program that users run. For example:
+// Package nodeprocess starts carstate as a process, so that tests, bench and torture examine the
+// program that users run.
 //
-//	o := nodeprocess.Options{Binary: binary, Dir: dir}
-//	n, err := nodeprocess.StartReady(ctx, o, time.Minute)
+//	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: binary, Dir: dir}, time.Minute)
 //	defer n.Kill()
 //	key, err := n.AddSource(ctx, "gateway")
 //	status, body, err := n.Post(ctx, key, lines)
@@ -23,7 +22,7 @@ import (
 	"time"
 )
 
-// The names of the listeners, which are also the names of their flags.
+// The names of the listeners and of their flags.
 const (
 	Query  = "query-addr"
 	Ingest = "ingest-addr"
@@ -33,28 +32,24 @@ const (
 
 // Options configures a node.
 type Options struct {
-	Binary string // the built carstate
-	Dir    string // the data directory
-	// Flags are added after the flags that Start sets: the data directory, log lines in JSON, no
-	// delay (--drain) between SIGTERM and the end, and ports that the system chooses. If a flag
-	// appears twice, the last one applies.
+	Binary string
+	Dir    string
+	// Flags follow those of Start (log lines in JSON, no --drain, ports that the system chooses).
+	// The last one of a name applies.
 	Flags []string
-	Env   []string // the whole environment; if nil, the environment of this process
-	// Wrap is a command to which the node's command line is appended, such as "ip", "netns",
-	// "exec", NAME. If it is empty, the node is started directly.
+	Env   []string // if nil, that of this process
+	// Wrap precedes the command line, such as "ip", "netns", "exec", NAME.
 	Wrap []string
-	// Begin starts the process. If nil, [exec.Cmd.Start] is used.
+	// If nil, [exec.Cmd.Start].
 	Begin func(*exec.Cmd) error
-	// Addresses maps the name of a listener to the address on which it listens. For a listener
-	// that is not in Addresses, the system chooses a port on the loopback interface.
+	// Addresses of listeners. For the others, the system chooses a port on loopback.
 	Addresses map[string]string
-	// Heard is called with each log line. It is for callers that need more than [Node.Log], which
-	// keeps only the newest MiB. It must not keep the slice line after it returns. If nil, it is
-	// not called.
+	// Heard, if not nil, is called with each log line; [Node.Log] keeps only the newest MiB. It
+	// must not keep line.
 	Heard func(line []byte)
 }
 
-// Node is a process of `carstate serve`. The caller must end it with Kill or Stop.
+// Node is a process of `carstate serve`, to be ended with Kill or Stop.
 type Node struct {
 	Dir     string
 	address map[string]string
@@ -65,14 +60,12 @@ type Node struct {
 	began   time.Time
 }
 
-// listenLimit is the maximum time from the start of a node until it listens. A start checks the
-// whole store, which takes most of a minute with 10 million vehicles.
+// listenLimit: a start checks the whole store, which takes most of a minute with 10 million
+// vehicles.
 const listenLimit = 10 * time.Minute
 
-// Start starts a node and waits until its listeners accept connections. The node need not be ready
-// when Start returns; [StartReady] and [Node.AwaitReady] wait for that. If the process ends before,
-// Start returns an [EndedError]. If ctx ends before, or if listenLimit passes, Start kills the
-// process and returns an error. Later, ctx has no effect on the node.
+// Start waits until the listeners accept connections, not until the node is ready. If the process
+// ends, the error is an [EndedError]. Later, ctx has no effect.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append(slices.Clone(o.Wrap), o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
 	for _, flag := range []string{Query, Ingest, MQTT, Admin} {
@@ -115,8 +108,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return nil, fmt.Errorf("%w; last log line: %s", err, n.log.lastLine())
 }
 
-// StartReady starts a node and waits until it is ready, but after it listens not longer than limit.
-// If the node does not become ready, StartReady kills it and returns an error.
+// StartReady starts a node and waits until it is ready, at most for limit after it listens.
 func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
 	n, err := Start(ctx, o)
 	if err != nil {
@@ -129,23 +121,22 @@ func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, err
 	return n, nil
 }
 
-// EndedError reports that the process of a node ended unexpectedly.
+// EndedError reports that a node ended unexpectedly.
 type EndedError struct {
-	Code int    // the exit code; -1 if a signal ended the process
-	Last string // the last line of its log
+	Code int    // -1 if a signal ended it
+	Last string // of its log
 }
 
 func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; last log line: %s", e.Code, e.Last)
 }
 
-// listeningLine matches the log line that a node writes for each listener once it listens. The line
-// has the listener's name and address, in the text format or the JSON format.
+// listeningLine is a log line in the text format or in JSON.
 var listeningLine = regexp.MustCompile(
 	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
-// follow reads the node's log from stderr until the process has ended. It closes the channel
-// listening once all listeners of the node accept connections.
+// follow reads the log until the process has ended. It closes listening once all listeners accept
+// connections.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
 	eachLine(stderr, func(line []byte) {
@@ -163,12 +154,10 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	_ = n.cmd.Wait() // the result is in ProcessState
 }
 
-// lineLimit is the maximum length, in bytes, to which log lines are read. The rest of a longer
-// line, such as one of a stack trace, is dropped.
+// lineLimit in bytes. The rest of a line, such as one of a stack trace, is dropped, but read, so
+// that the process never blocks.
 const lineLimit = 64 << 10
 
-// eachLine calls take with each line of r. It drops the part of a line beyond lineLimit, but still
-// reads that part, so that the process that writes the lines never blocks.
 func eachLine(r io.Reader, take func(line []byte)) {
 	lines := bufio.NewReaderSize(r, lineLimit)
 	for {
@@ -185,39 +174,37 @@ func eachLine(r io.Reader, take func(line []byte)) {
 	}
 }
 
-// Address returns the address on which a listener listens, such as 127.0.0.1:4711, or "" if the
-// node has no such listener.
+// Address returns the address of a listener, such as 127.0.0.1:4711, or "".
 func (n *Node) Address(listener string) string { return n.address[listener] }
 
 // URL returns the base URL of a listener.
 func (n *Node) URL(listener string) string { return "http://" + n.address[listener] }
 
-// Began returns the time at which the process was started.
+// Began returns when the process was started.
 func (n *Node) Began() time.Time { return n.began }
 
-// Log returns the newest part of the node's log, at most 1 MiB.
+// Log returns the newest MiB of the log.
 func (n *Node) Log() string { return n.log.String() }
 
-// Ended returns a channel that is closed when the process has ended.
+// Ended is closed when the process has ended.
 func (n *Node) Ended() <-chan struct{} { return n.ended }
 
-// PID returns the process ID of the node or, if Options.Wrap is set, of the command in Wrap.
+// PID is that of the command in Options.Wrap if set.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
-// Signal sends a signal to the process.
+// Signal sends a signal.
 func (n *Node) Signal(s syscall.Signal) error { return n.cmd.Process.Signal(s) }
 
-// Kill kills the process and waits until it has ended.
+// Kill waits until the process has ended.
 func (n *Node) Kill() {
-	_ = n.cmd.Process.Kill() // an error means that the process has already ended
+	_ = n.cmd.Process.Kill() // it may have ended already
 	<-n.ended
 }
 
-// stopLimit is how long a process may take to end after SIGTERM.
 const stopLimit = time.Minute
 
-// Stop ends the process with SIGTERM and waits until it has ended. It returns an error if the exit
-// code is not 0. If the process does not end within a minute, Stop kills it and returns an error.
+// Stop ends the process with SIGTERM. An exit code other than 0 is an error; after a minute it is
+// killed.
 func (n *Node) Stop() error {
 	if err := n.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -237,10 +224,10 @@ func (n *Node) Stop() error {
 	return nil
 }
 
-// ExitCode returns the exit code of a node that has ended, or -1 if a signal ended it.
+// ExitCode is -1 if a signal ended the node.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
-// HasEnded reports whether the node has ended.
+// HasEnded reports whether the process has ended.
 func (n *Node) HasEnded() bool {
 	select {
 	case <-n.ended:
@@ -253,14 +240,13 @@ func (n *Node) HasEnded() bool {
 // LastLine returns the last line of the log.
 func (n *Node) LastLine() string { return n.log.lastLine() }
 
-// logBuffer holds the newest lines of a node's log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	last string
 }
 
-const logLimit = 1 << 20 // bytes; when the log exceeds it, the older half is dropped
+const logLimit = 1 << 20 // bytes; beyond it, the older half is dropped
 
 func (b *logBuffer) add(line []byte) {
 	b.mu.Lock()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Resident returns the memory that the process has in RAM (RSS), in bytes.
+// Resident returns the memory in RAM (RSS), in bytes.
 func (n *Node) Resident() (int64, error) { return ResidentOf(n.PID()) }
 
-// CPU returns the user and system time that the process has used.
+// CPU returns the user and system time used.
 func (n *Node) CPU() (time.Duration, error) { return CPUOf(n.PID()) }
 
-// ResidentOf returns the memory that a process has in RAM (RSS), in bytes.
+// ResidentOf is like [Node.Resident].
 func ResidentOf(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -32,10 +32,9 @@ func ResidentOf(pid int) (int64, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
-// Descriptors returns how many file descriptors the process has open.
+// Descriptors returns how many file descriptors are open.
 func (n *Node) Descriptors() (int, error) {
-	// Since Linux 6.2, the size of this directory is the number of open descriptors, so that its
-	// entries need not be listed.
+	// Since Linux 6.2, the size of this directory is their number.
 	if d, err := os.Stat(fmt.Sprintf("/proc/%d/fd", n.PID())); err == nil && d.Size() > 0 {
 		return int(d.Size()), nil
 	}
@@ -43,32 +42,30 @@ func (n *Node) Descriptors() (int, error) {
 	return len(open), err
 }
 
-// CPUOf returns the sum of the user and system time that a process has used.
+// CPUOf is like [Node.CPU].
 func CPUOf(pid int) (time.Duration, error) {
 	user, system, err := TimesOf(pid)
 	return user + system, err
 }
 
-// TimesOf returns the user time and the system time that a process has used.
+// TimesOf returns the user and the system time used.
 func TimesOf(pid int) (user, system time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name of the process, in parentheses, may contain any characters, so parse the text after
-	// the last parenthesis.
+	// The name of the process, in parentheses, may contain any characters.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, 0, errors.New("/proc/PID/stat has too few fields")
 	}
 	u, err1 := strconv.ParseInt(fields[11], 10, 64)
 	s, err2 := strconv.ParseInt(fields[12], 10, 64)
-	const tick = time.Second / 100 // the unit of time in /proc, on every Linux on which Go runs
+	const tick = time.Second / 100 // in /proc, on every Linux on which Go runs
 	return time.Duration(u) * tick, time.Duration(s) * tick, errors.Join(err1, err2)
 }
 
-// Metrics has the values of a node's metrics at one time. A key is the name of a metric with its
-// labels, as /metrics prints it.
+// Metrics are values by name and labels, as /metrics prints them.
 type Metrics map[string]float64
 
 // Metrics reads the node's metrics.
@@ -92,8 +89,7 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// AwaitMetrics reads the node's metrics repeatedly until wanted returns true for them, and returns
-// these metrics. If the limit passes or ctx ends first, it returns an error.
+// AwaitMetrics waits until wanted returns true, and returns these metrics.
 func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (
 	m Metrics, err error,
 ) {

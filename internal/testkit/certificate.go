@@ -15,34 +15,18 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for 127.0.0.1 that expires in a month, and its key,
-// to files that are removed when the test ends. roots is a pool that contains the
-// certificate.
+// Certificate is CertificateUntil a month from now.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().AddDate(0, 1, 0))
 }
 
-// CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files that are removed when the test ends. roots is a pool that contains
-// the certificate.
+// CertificateUntil writes a self-signed certificate for 127.0.0.1, valid for the two months before
+// end, and its key, until the test ends.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
-	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certFile, keyFile, roots
-}
-
-// WriteCertificate writes a self-signed certificate for 127.0.0.1 that is valid for the two months
-// before the time end, and its key, to files in dir. roots is a pool that contains the
-// certificate.
-func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", nil, err
-	}
+	NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: end.AddDate(0, -2, 0), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
@@ -51,17 +35,14 @@ func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, root
 	der, err1 := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	keyDER, err2 := x509.MarshalPKCS8PrivateKey(key)
 	parsed, err3 := x509.ParseCertificate(der)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return "", "", nil, err
-	}
+	NoError(t, errors.Join(err1, err2, err3))
+	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
 		keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			return "", "", nil, err
-		}
+		NoError(t, os.WriteFile(name, pem.EncodeToMemory(block), 0o600))
 	}
 	roots = x509.NewCertPool()
 	roots.AddCert(parsed)
-	return certFile, keyFile, roots, nil
+	return certFile, keyFile, roots
 }

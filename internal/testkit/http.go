@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Get requests url and returns the status code and the text of the response, without white space
-// around it. A response of any status is no error.
+// Get returns a trimmed response. One of any status is no error.
 func Get(url string) (code int, text string, err error) {
 	resp, err := http.Get(url)
 	if err != nil {
@@ -25,9 +24,7 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a function that requests url and checks the response. The function returns an error
-// if there is no response, if its status code is not code, or if its text does not match the
-// regular expression pattern.
+// Says returns a check of a response's code and text.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -39,13 +36,10 @@ func Says(url string, code int, pattern string) func() error {
 	}
 }
 
-// ErrRefused is wrapped by the error of Post and PostLines if the status of the response is not 202
-// (Accepted).
+// ErrRefused: the status is not 202 (Accepted).
 var ErrRefused = errors.New("refused")
 
-// Post sends one sample of each vehicle in vids, with the present time, to the ingest listener at
-// the URL ingest, and returns how many samples were accepted. key is the key of the
-// sending source.
+// Post sends one sample of each vehicle, and returns how many were accepted.
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
@@ -55,10 +49,8 @@ func Post(ingest, key string, vids []string) (int, error) {
 	return PostLines(ingest, key, body.String())
 }
 
-// PostLines sends samples as NDJSON to the ingest listener at the URL ingest, and returns how many
-// were accepted. key is the key of the sending source. While the service asks the source
-// to slow down, because folding is behind on a busy machine, PostLines waits as Retry-After says and
-// sends again, at most until Patience has passed.
+// PostLines sends NDJSON, and returns how many samples were accepted. As long as the service says
+// that folding is behind, it waits as Retry-After says.
 func PostLines(ingest, key, lines string) (int, error) {
 	for end := time.Now().Add(Patience); ; {
 		status, wait, text, err := post(ingest, key, lines)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Listen listens on a free port of the loopback interface until the test ends.
+// Listen listens on a free port of loopback until the test ends.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -17,8 +17,7 @@ func Listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Dial connects to a listener until the test ends. All reads and writes of the connection fail once
-// [Patience] has passed since Dial.
+// Dial connects until the test ends. Reads and writes fail after [Patience].
 func Dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

@@ -9,14 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// oneRecord matches a line of slog's text handler. After the time, the line has only names with
-// plain or quoted values.
+// oneRecord matches a line of slog's text handler.
 var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
 	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 
-// CheckLog checks that text is UTF-8, and that each of its lines is a complete record and has no
-// characters that control a terminal. The records are JSON if format is "json", and otherwise as
-// slog's text handler writes them.
+// CheckLog checks that each line is a complete record of format, json or text, without characters
+// that control a terminal.
 func CheckLog(t *testing.T, format, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) {
@@ -38,7 +36,6 @@ func CheckLog(t *testing.T, format, text string) {
 	}
 }
 
-// Hostile is a text for tests of logs. An attacker could use such a text to forge a line of the log
-// or to control the operator's terminal.
+// Hostile could forge a line of a log or control the operator's terminal.
 const Hostile = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=" +
 	"forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"

@@ -6,9 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metric returns the value of a counter or gauge, or the count of a histogram, summed over all
-// series that have the labels. labels has names and values in turn. If there is no
-// such series, the sum is 0.
+// Metric sums a counter, a gauge or the count of a histogram over all series with labels, given as
+// names and values in turn.
 func Metric(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := from.Gather()

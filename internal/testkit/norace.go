@@ -2,5 +2,5 @@
 
 package testkit
 
-// RaceDetector reports whether the test binary was built with the race detector.
+// RaceDetector reports whether the race detector is on.
 const RaceDetector = false

@@ -2,7 +2,6 @@
 
 package testkit
 
-// RaceDetector reports whether the test binary was built with the race detector. With the detector,
-// code takes ten times as long, so tests with much work do less of their work. Therefore make test
-// also runs these tests without the detector.
+// RaceDetector reports whether the race detector is on. Code then takes ten times as long, so some
+// tests do less, and make test runs them without it, too.
 const RaceDetector = true

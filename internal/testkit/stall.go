@@ -3,28 +3,24 @@ package testkit
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Stall measures for how long this machine stalls: for how long it runs no program, or writes
-// nothing to its disk. One goroutine measures how late it wakes up, and another measures how long a
-// write of one byte to a file in dir takes until it is synced. Each of them adds up its delays of
-// more than 200 ms. Shorter delays are ignored, because a busy machine has them without a stall. If
-// the file cannot be written, the disk is no longer measured. end stops both
-// goroutines and returns the larger of the two sums. It must be called once only.
+// Stall measures for how long this machine runs no program, or its disk writes nothing. Delays of
+// up to 200 ms are ignored: a busy machine has them without a stall. end must be called once.
 func Stall(dir string) (end func() time.Duration) {
 	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
 	var late, slow atomic.Int64
 	done := make(chan struct{})
-	ended := make(chan struct{}, 2)
+	var measuring sync.WaitGroup
 	over := func(sum *atomic.Int64, began time.Time) {
 		if d := time.Since(began); d > busy {
 			sum.Add(int64(d))
 		}
 	}
-	go func() {
-		defer func() { ended <- struct{}{} }()
+	measuring.Go(func() {
 		for {
 			began := time.Now()
 			select {
@@ -34,9 +30,8 @@ func Stall(dir string) (end func() time.Duration) {
 				over(&late, began)
 			}
 		}
-	}()
-	go func() {
-		defer func() { ended <- struct{}{} }()
+	})
+	measuring.Go(func() {
 		f, err := os.Create(filepath.Join(dir, "stall"))
 		if err != nil {
 			return
@@ -55,11 +50,10 @@ func Stall(dir string) (end func() time.Duration) {
 			}
 			over(&slow, began)
 		}
-	}()
+	})
 	return func() time.Duration {
 		close(done)
-		<-ended
-		<-ended
+		measuring.Wait()
 		return time.Duration(max(late.Load(), slow.Load()))
 	}
 }

@@ -1,10 +1,4 @@
-// Package testkit has helpers for the tests of several packages: a clock that a test controls, a
-// log buffer that may be read while it is written, waiting, certificates, HTTP requests to a node,
-// and the directory of the recorded drives. For example:
-//
-//	log := new(testkit.Buffer)
-//	start(slog.New(slog.NewTextHandler(log, nil)))
-//	testkit.Await(t, "the node is ready", func() bool { return log.Count("ready") > 0 })
+// Package testkit has helpers for the tests of several packages.
 package testkit
 
 import (
@@ -20,8 +14,7 @@ import (
 	"time"
 )
 
-// Slow skips a test in `make check` (go test -short). why is the reason: the test
-// starts other programs, or takes more than about a second. `make test` skips no test.
+// Slow skips a test in `make check` that starts programs, or takes more than about a second.
 func Slow(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
@@ -29,10 +22,8 @@ func Slow(t testing.TB, why string) {
 	}
 }
 
-// Unraced skips a test under the race detector. It is for the tests that the detector slows down
-// most and that run nothing of the service concurrently in their own process, so that there can be no
-// race. `make test` runs the test without the race detector: its name is in the Makefile's
-// UNRACEDTESTS, and internal/archtest checks that.
+// Unraced skips, under the race detector, a test that it slows down much and in which there can be
+// no race. `make test` runs it without the detector, if the Makefile's UNRACEDTESTS names it.
 func Unraced(t testing.TB) {
 	t.Helper()
 	if RaceDetector {
@@ -48,9 +39,8 @@ func NoError(t testing.TB, err error) {
 	}
 }
 
-// Context returns a context that ends 15 s before the deadline of the test binary, so that the test
-// can report what it waited for. Use Context as the limit of a whole test, and [Await] as the limit
-// of one wait.
+// Context ends 15 s before the deadline of the test binary, so that the test can report what it
+// waited for.
 func Context(t *testing.T) context.Context {
 	end, ok := t.Deadline()
 	if !ok {
@@ -61,12 +51,10 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Patience is the limit of every wait in a test. A wait that takes longer has failed, even if the
-// machine is busy.
+// Patience is the limit of every wait in a test, even on a busy machine.
 const Patience = time.Minute
 
-// Await waits until ok returns true. If that takes longer than [Patience], it fails the test with a
-// text that ends with what, a description of the expected event.
+// Await waits until ok returns true, at most for [Patience].
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -82,8 +70,7 @@ func Await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Opened returns what a function has opened, and closes it when the test ends. err is
-// the error of that function; if it is not nil, Opened fails the test at once.
+// Opened closes c when the test ends.
 func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	t.Helper()
 	NoError(t, err)
@@ -95,13 +82,13 @@ func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	return c
 }
 
-// Clock is a clock that a test controls. It is safe for concurrent use.
+// Clock is a clock that a test controls, safe for concurrent use.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// NewClock returns a clock that shows the given time until Advance is called.
+// NewClock returns a clock that stands still.
 func NewClock(at time.Time) *Clock { return &Clock{now: at} }
 
 // Now returns the time that the clock shows.
@@ -111,40 +98,39 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock forward, or back if d is negative.
+// Advance moves the clock, back if d is negative.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// Buffer is a buffer that may be read while it is written. The zero value is empty.
+// Buffer may be read while it is written.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write appends p. It never fails.
+// Write never fails.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
-// String returns everything that was written so far.
+// String returns everything that was written.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
 }
 
-// Count returns how often text occurs in what was written so far.
+// Count returns how often text occurs.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
-// project. The directory is CARSTATE_DATA, or by default ../shared/data relative to the repository.
-// If it does not exist, RecordedDrives returns "" and prints a message that ends with the parameter
-// tested. That text says what is still tested without these drives.
+// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, the result is
+// "", and a message says with tested what is still tested.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
@@ -160,8 +146,7 @@ func RecordedDrives(tested string) string {
 	return dir
 }
 
-// root returns the relative path to the nearest directory that holds go.mod, among the current one
-// and its four parents, or "." if there is none.
+// root returns the nearest directory with go.mod, at most four levels up.
 func root() string {
 	for up := "."; up != "./../../../../.."; up += "/.." {
 		if _, err := os.Stat(filepath.Join(up, "go.mod")); err == nil {

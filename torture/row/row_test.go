@@ -1,46 +1,10 @@
 package row
 
 import (
-	"errors"
 	"testing"
 
 	"example.org/carstate/torture/defects"
 )
-
-func TestAttempt_Findings(t *testing.T) {
-	stopped := 0
-	a := &Attempt{Logf: t.Logf, Stop: func() { stopped++ }}
-	a.Offered(3)
-	a.Acknowledged(2)
-	a.Figure("back after", 1, "s")
-	a.Aimed("back after", 1, "s", "≤ 5 s", true)
-	if o := a.Outcome(); !o.Passed() || o.Offered != 3 || o.Acknowledged != 2 || len(o.Figures) != 2 {
-		t.Errorf("got %+v, want 3 offered, 2 acknowledged, 2 figures and no finding", o)
-	}
-	a.Aimed("back after", 6, "s", "≤ 5 s", false)
-	if o := a.Outcome(); o.Passed() {
-		t.Error("a missed aim is no finding")
-	}
-	for _, find := range []func(*Attempt){
-		func(a *Attempt) { a.Lost("%d", 1) },
-		func(a *Attempt) { a.Wrong("%d", 1) },
-	} {
-		a := &Attempt{Logf: t.Logf, Stop: func() { stopped++ }}
-		for range maxFindings + 1 {
-			find(a)
-		}
-		if o := a.Outcome(); o.Passed() || len(o.Findings) != maxFindings || o.Lost+o.Wrong != maxFindings+1 {
-			t.Errorf("got %+v, want %d lost or wrong, and %d findings", o, maxFindings+1, maxFindings)
-		}
-	}
-	var undone Outcome
-	if undone.NotDone(errors.New("no disk")); undone.Passed() || undone.Found() || len(undone.Findings) != 1 {
-		t.Errorf("got %+v, want an outcome that is not completed, with one finding", undone)
-	}
-	if stopped != 0 {
-		t.Error("a finding ended a run that is no control")
-	}
-}
 
 func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 	r := Row{Controls: []defects.Control{

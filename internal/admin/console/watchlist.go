@@ -9,31 +9,28 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in each list. The page takes the number of all from
-// the counts.
+// maxWatched vehicles are in each list. The page takes the number of all from the counts.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and those with an anomaly, with the time when it began,
-// which the fleet table does not have.
+// watchlist lists the vehicles in a jam and with an anomaly, with the time when it began, which the
+// fleet table lacks.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
 	anomalies map[vehicle.ID]watched
 }
 
-// watched is one vehicle in the list of jams or of anomalies.
 type watched struct {
 	id    vehicle.ID
 	since vehicle.UnixMilli // when the verdict began; 0: unknown until the state is read
-	read  vehicle.UnixMilli // time of the reading that the verdict is based on
+	read  vehicle.UnixMilli // of the reading
 }
 
 func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// Put updates the lists. If s is nil, the state is not in memory, and the time when a verdict began
-// is unknown until a page reads the state.
+// Put updates the lists. If s is nil, a page that shows the vehicle reads the state.
 func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
@@ -43,7 +40,7 @@ func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	if s != nil {
 		jamSince, anomalySince = s.Traffic.Changed, s.ThrottleMemory.Alarm.Since
 		if s.FaultCode != (vehicle.TroubleCode{}) || anomalySince == 0 {
-			anomalySince = t.Time // time of the reading, because no state contains when a trouble code began
+			anomalySince = t.Time // no state contains when a trouble code began
 			if known, ok := w.anomalies[id]; ok && known.since != 0 {
 				anomalySince = known.since
 			}
@@ -53,13 +50,12 @@ func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	w.note(w.anomalies, anomaly, watched{id, anomalySince, t.Time})
 }
 
-// Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
+// Forget removes a vehicle: no page may name it any more.
 func (w *watchlist) Forget(id vehicle.ID) {
 	w.Put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
 }
 
-// note adds x to a list that is not full, replaces its times, or removes it if listed is false. The
-// caller holds mu.
+// The caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	if !listed {
 		delete(list, x.id)
@@ -70,8 +66,7 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// longest returns the vehicles of a list whose verdict began first, at most most of them, without
-// those whose verdict is stale (see dropStale). total counts all that are not stale.
+// longest returns the vehicles whose verdict began first. total counts all that are not stale.
 func (w *watchlist) longest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
@@ -95,8 +90,7 @@ func (w *watchlist) longest(
 	return first, total
 }
 
-// dropStale removes, from each list that is at least half full, the vehicles whose reading is more
-// than maxAge ago: queries are not answered with their verdict. If maxAge is 0, none is too old.
+// dropStale makes room in lists that are at least half full. If maxAge is 0, nothing is stale.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
