@@ -310,7 +310,7 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	testkit.NoError(t, err)
 	renew()
 	c.Nodes[0].Reload()
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		if n := c.Nodes[0]; n.Said("Failed to reload") > 0 {
 			t.Fatal("the configuration cannot be read again")
 		}
@@ -319,9 +319,7 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 			err = errors.New("the old certificate is shown")
 		}
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 func openCluster(t *testing.T, c cluster.Config) *cluster.Engine {

@@ -490,7 +490,5 @@ func TestConsoleAfterARestart(t *testing.T) {
 	testkit.NoError(t, until(30*time.Second, func() error { return listed(f.process) }))
 	f.stop(t)
 	again := start(t, f.Dir)
-	if err := until(30*time.Second, func() error { return listed(again) }); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, until(30*time.Second, func() error { return listed(again) }))
 }

@@ -151,14 +151,12 @@ func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	}
 	testkit.NoError(t, until(30*time.Second, known))
 	for _, name := range ofClusters {
-		if err := until(30*time.Second, func() error {
+		testkit.NoError(t, until(30*time.Second, func() error {
 			if !strings.Contains(p.metrics(t), "\n"+name+"{") {
 				return fmt.Errorf("there is no metric %s", name)
 			}
 			return nil
-		}); err != nil {
-			t.Error(err)
-		}
+		}))
 	}
 	documented(t, p.metrics(t), "A cluster")
 	p.stop(t)

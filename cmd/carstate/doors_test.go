@@ -205,16 +205,14 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	token, args := "CARSTATE_TOKEN="+p.issue(t), append(query.Args[1:], "--ca", cert)
-	if err := until(30*time.Second, func() error { // once the drive is folded
+	testkit.NoError(t, until(30*time.Second, func() error { // once the drive is folded
 		query := exec.Command(binary, args...)
 		query.Env = append(p.env(), token)
 		if out, err := query.CombinedOutput(); err != nil || !strings.Contains(string(out), "traffic jam") {
 			return fmt.Errorf("%v: %s", err, out)
 		}
 		return nil
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

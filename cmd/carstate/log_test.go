@@ -1,8 +1,6 @@
 package main_test
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -118,28 +116,5 @@ func TestAccessLogOfANode(t *testing.T) {
 	if text := readFile(t, file) + readFile(t, file+".1"); strings.Contains(text, token) ||
 		strings.Contains(text, "NobodyKnowsMe") || strings.Count(text, `"outcome":"unknown"`) != 2 {
 		t.Errorf("the token or the vehicle is in it, or it does not have two lines:\n%s", text)
-	}
-}
-
-func TestAccessLogThatCannotBeKept(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		exit int
-		want string
-	}{
-		{[]string{"--access-log", filepath.Join(t.TempDir(), "no", "log")}, exitConfig,
-			"check --access-log: cannot open the access log for writing: no such file or directory"},
-		{[]string{"--access-log", "log", "--roles", "ingest", "--nats", "nats://127.0.0.1:1"}, exitConfig,
-			"--access-log is for a node that answers queries"},
-	} {
-		args := []string{"serve", "--data-dir", filepath.Join(t.TempDir(), "data")}
-		for _, a := range []string{"query", "ingest", "mqtt", "admin"} {
-			args = append(args, "--"+a+"-addr", "127.0.0.1:0")
-		}
-		var out, errs bytes.Buffer
-		code := run(context.Background(), append(args, c.args...), &out, &errs)
-		if code != c.exit || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("%v: exit %d: %s", c.args, code, &errs)
-		}
 	}
 }

@@ -34,9 +34,7 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	for _, path := range []string{"/readyz", "/readyz/query", "/readyz/ingest"} {
 		testkit.NoError(t, until(testkit.Patience, says(p, path, http.StatusServiceUnavailable, "the node is ending")))
 	}
-	if err := says(p, "/healthz", http.StatusOK, "alive")(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, says(p, "/healthz", http.StatusOK, "alive")())
 	if _, err := post(p, key, []string{"drained"}); err != nil {
 		t.Errorf("telemetry: %v", err)
 	}
@@ -98,9 +96,7 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	}
 	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable,
 		"/readyz/query": http.StatusOK} {
-		if err := says(p, path, status, "")(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, says(p, path, status, "")())
 	}
 	p.issue(t)
 	if state := p.carstate(t, "read-only", "off"); state != "off\n" {

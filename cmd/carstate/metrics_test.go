@@ -78,10 +78,8 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	p := start(t, t.TempDir(), "--access-log", filepath.Join(t.TempDir(), "access.log"), "--max-age", "24h",
 		"--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
 	// After a stall of the machine, the node may see an overload for a while.
-	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
-		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
+		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)))
 	if text := p.metrics(t); !strings.Contains(text, "carstate_backup_timestamp_seconds 0\n") {
 		t.Error("a backup was taken before the first")
 	}

@@ -183,22 +183,18 @@ func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	if a, err := p.ask(drivingPath, m.revoked, movedCar(0)); err != nil || a.HTTP != http.StatusUnauthorized {
 		t.Errorf("a revoked token is answered with %+v, %v", a, err)
 	}
-	if err := p.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(0), p.began); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, p.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(0), p.began))
 	if a, err := p.ask(drivingPath, m.narrow, movedCar(0)); err != nil || a.Reason != "unknown" {
 		t.Errorf("a token for another car is answered with %+v, %v", a, err)
 	}
 	if list := p.carstate(t, "operator", "list"); !strings.Contains(list, "ada ") {
 		t.Errorf("the operators are %s", list)
 	}
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		n, err := sumOf(p, "carstate_road_stretches")
 		if err == nil && n != m.road {
 			err = fmt.Errorf("%g stretches are known, not %g", n, m.road)
 		}
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 }

@@ -161,9 +161,7 @@ func TestThreeNodes(t *testing.T) {
 	if age := refused.Sub(fed); age < maxFeedAge {
 		t.Errorf("a query is refused %s after the last server went, when no copy was older than %s", refused.Sub(gone), age)
 	}
-	if err := wants(door.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, wants(door.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)())
 	for _, n := range c.Nodes {
 		n.Start()
 	}

@@ -64,9 +64,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}()
 	// Once the first attempt has failed, all other tasks wait, too.
 	testkit.NoError(t, until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)))
-	if err := wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)())
 	for _, name := range []string{"ingest-addr", "admin-addr", "query-addr", "mqtt-addr"} {
 		halfHeads(t, p.Address(name))
 	}

@@ -32,9 +32,7 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 		t.Fatalf("salvage: %v: %s", err, out)
 	}
 	p = start(t, salvaged)
-	if err := until(testkit.Patience, func() error { return p.folded(token, "before", began) }); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "before", began) }))
 	if _, err := post(p, key, []string{"after"}); err != nil {
 		t.Error(err)
 	}

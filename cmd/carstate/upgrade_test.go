@@ -90,14 +90,12 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			t.Errorf("the old node does not go on: %v", err)
 		}
 	}
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		if old.log.Count("has stopped folding") == 0 {
 			return errors.New("the old node still folds")
 		}
 		return nil
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 	answersAgain("once the old node gave up", upgraded, token, old)
 	for _, stream := range []string{codec.States, codec.Telemetry} {
 		if n := old.log.Count(`"stream":"` + stream + `","this_schema_version":3`); n > 1 {
@@ -108,9 +106,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		!strings.Contains(status, codec.States) {
 		t.Errorf("carstate status: %s", status)
 	}
-	if err := wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)())
 
 	// The old node has overwritten none.
 	states, err := clustertest.JetStream(t, server.URL()).Stream(ctx, codec.States)
@@ -128,7 +124,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	_, forgetErr := admin.Forget(ctx, "car0")
 	testkit.NoError(t, errors.Join(revokeErr, forgetErr))
 	r.vids = slices.Delete(r.vids, 0, 1)
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		revoked, err := old.ask(drivingPath, token, r.vids[0])
 		if err == nil && revoked.HTTP == http.StatusOK {
 			err = fmt.Errorf("the revoked token: %+v", revoked)
@@ -137,9 +133,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			err = errors.New("the forgotten vehicle is answered")
 		}
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 	if old.HasEnded() {
 		t.Fatal("the old node ended")
 	}

@@ -34,7 +34,8 @@ func TestUsage_WrongArguments(t *testing.T) {
 			" --mqtt-connections 1000001 | --admin-connections many | --partitions=-1 | --partitions 5000 |" +
 			" --sync-interval sometimes | --sync-interval 1ns | --roles query | --roles cook | --replicas 3 |" +
 			" --nats nats://a --replicas 6 | --nats nats://a --replicas=-1 | --nats-creds file | --nats-fresh |" +
-			" --nats nats://127.0.0.1:1 --sync-interval 1s | --log-level loud | --log-format xml"},
+			" --nats nats://127.0.0.1:1 --sync-interval 1s | --log-level loud | --log-format xml |" +
+			" --access-log log --roles ingest --nats nats://127.0.0.1:1"},
 		{"token issue", "--developer Ada | --developer Ada --operations fly | --developer Ada --vehicles a-b |" +
 			" --developer Ada --vehicles , | --developer Ada --expires soon | --developer Ada --expires=-1d |" +
 			" --developer Ada --expires 0d | --developer Ada --rate fast |" +

@@ -54,9 +54,7 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 		t.Errorf("rotated to its own secret: %+v, before %+v", tok, before)
 	}
 	fifth := rotate(time.Hour, noon.Add(4*time.Minute))
-	if err := tok.Rotate(access.HashOf(fourth), 0, noon.Add(4*time.Minute)); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, tok.Rotate(access.HashOf(fourth), 0, noon.Add(4*time.Minute)))
 	table.Put(tok)
 	is(fourth, noon.Add(time.Hour), nil)
 	is(fifth, noon.Add(time.Hour), nil)
@@ -201,9 +199,7 @@ func TestCheck_LongestOverlap(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	_, hash := access.NewSecret(access.TokenKind)
 	testkit.NoError(t, tok.Rotate(hash, access.MaxOverlap, noon.Add(time.Millisecond-1)))
-	if err := tok.Check(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, tok.Check())
 }
 
 func TestIssue_MakesTheRequestedToken(t *testing.T) {

@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -80,17 +79,5 @@ func TestVehiclesZeroAndAll(t *testing.T) {
 	}
 	if v, ok := access.AllVehicles().Without("A"); ok || !v.All() {
 		t.Error("all lost a vehicle")
-	}
-}
-
-func TestIncludeAllocatesNothing(t *testing.T) {
-	vid := []byte(strings.Repeat("A", 100))
-	for name, v := range map[string]access.Vehicles{
-		"set with it": access.VehicleSet(vehicle.ID(vid)), "set without it": access.VehicleSet("B"),
-		"all": access.AllVehicles(),
-	} {
-		if n := testing.AllocsPerRun(100, func() { v.IncludeBytes(vid) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
 	}
 }

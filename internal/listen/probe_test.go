@@ -123,7 +123,5 @@ func TestProbe_Runs(t *testing.T) {
 		return d.mean != 0 && d.min != 0
 	})
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-ended)
 }

@@ -39,7 +39,7 @@ type statusDoc struct {
 var statusDocs, failures = parseFailures(string(readDocFile("errors.txt")))
 
 // parseFailures parses docs/errors.txt, whose paragraphs describe a status or, after it, a failure
-// with that status. A message must need no escaping in JSON; a test checks that.
+// with that status. A message must need no escaping in JSON; OpenAPI would not be rendered.
 func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 	named = make(map[string]*failure)
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {

@@ -32,10 +32,8 @@ func openAPI(t *testing.T) *openapi3.T {
 
 func TestOpenAPIIsValid(t *testing.T) {
 	doc := openAPI(t)
-	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation(),
-		openapi3.EnableSchemaFormatValidation()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, doc.Validate(t.Context(), openapi3.EnableExamplesValidation(),
+		openapi3.EnableSchemaFormatValidation()))
 	if doc.OpenAPIMajorMinor() != "3.1" {
 		t.Errorf("it is OpenAPI %s", doc.OpenAPI)
 	}

@@ -3,9 +3,7 @@ package query
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,48 +40,6 @@ func TestSandboxCycle(t *testing.T) {
 		if len(seen) != want {
 			t.Errorf("%s: values %v", path, seen)
 		}
-	}
-}
-
-func TestSandboxTable(t *testing.T) {
-	text, err := os.ReadFile("../../docs/query-api.md")
-	testkit.NoError(t, err)
-	f := newFixture(t)
-	a := f.answerer()
-	rows := 0
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != 3 || !strings.HasPrefix(strings.TrimSpace(cells[0]), "`Sandbox") {
-			continue
-		}
-		rows++
-		vid := strings.Trim(cells[0], " `")
-		if !access.SandboxVehicles().IncludeBytes([]byte(vid)) {
-			t.Errorf("%s is not reserved", vid)
-		}
-		for i, path := range []string{drivingPath, throttlePath} {
-			w := a.about(path, vid, f.secrets["SANDBOX"], noon)
-			got := string(w.Body)
-			told := regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[i+1], -1)
-			if len(told) == 0 {
-				t.Errorf("%s: no answer is given: %s", vid, cells[i+1])
-			}
-			known := false
-			for _, m := range told {
-				found := strings.Contains(got, m[1]) || strings.Contains(w.text(), m[1])
-				if vid == access.SandboxCycle {
-					known = known || found
-				} else if !found {
-					t.Errorf("%s: %s is not in %s", vid, m[1], w.text())
-				}
-			}
-			if vid == access.SandboxCycle && !known {
-				t.Errorf("%s: %s is none of %s", vid, got, cells[i+1])
-			}
-		}
-	}
-	if rows != access.SandboxVehicles().Len() {
-		t.Errorf("%d rows of %d", rows, access.SandboxVehicles().Len())
 	}
 }
 
