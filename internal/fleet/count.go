@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// in the words of metrics and events
+// The states of a vehicle, in the words of metrics and events.
 var (
 	DrivingStates  = []string{"normal", "slow", "jam", "not_driving", "stale", "unknown"}
 	ThrottleStates = []string{"normal", "anomaly", "stale", "unknown"}

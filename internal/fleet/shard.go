@@ -32,8 +32,7 @@ type slot [4]uint64
 type key struct{ hi, lo uint64 }
 
 const (
-	// a search reads 5 slots on average; just after growing, 3
-	maxLoad = 0.9
+	maxLoad = 0.9 // a search reads 5 slots on average; just after growing, 3
 	// Small, because new slots are unused memory. While an array grows tenfold, a vehicle is moved
 	// about nine times, at 10 ns each.
 	growth   = 1.125

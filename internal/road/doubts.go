@@ -15,7 +15,7 @@ func (d Doubt) String() string { return [...]string{"old", "fast", "share"}[d] }
 
 type Doubts [NumDoubts]uint64
 
-// by number of the source; mu guards by
+// doubts counts by number of the source. mu guards by.
 type doubts struct {
 	mu sync.Mutex
 	by map[uint32]Doubts

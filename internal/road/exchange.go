@@ -19,9 +19,8 @@ type evidence struct {
 	Metres, Seconds         float32
 	FromMetres, FromSeconds float32
 	Voice                   uint8
-	Gap                     uint8 // s between the positions, at most 255
-	// 0 if each of its cars is a voice
-	Source uint32
+	Gap                     uint8  // s between the positions, at most 255
+	Source                  uint32 // 0 if each of its cars is a voice
 }
 
 // outbox is for other nodes. mu guards waiting.
@@ -31,7 +30,7 @@ type outbox struct {
 	waiting []evidence
 }
 
-// about 3 MB; what does not fit is not sent
+// mostWaiting takes about 3 MB; what does not fit is not sent.
 const mostWaiting = 1 << 16
 
 // Share makes the map collect its evidence for [Map.Drain].

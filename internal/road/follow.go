@@ -9,27 +9,20 @@ import (
 
 const (
 	// A worse one cannot identify a stretch.
-	worstAccuracyMetres = 50
-	// 300 km/h
-	fastestMetresPerSecond = 300 / 3.6
-	// between a latitude and a longitude that come alone
-	halvesWithin = time.Second
-	// allows for the errors of receivers
-	receiverMetres = 100
+	worstAccuracyMetres    = 50
+	fastestMetresPerSecond = 300 / 3.6   // 300 km/h
+	halvesWithin           = time.Second // between a latitude and a longitude that come alone
+	receiverMetres         = 100         // allows for the errors of receivers
 )
 
 const (
-	// long in comparison with a receiver's noise
-	headingMetres = 20
-	// outside the present octant
-	hysteresisDegrees = 10
+	headingMetres     = 20 // long in comparison with a receiver's noise
+	hysteresisDegrees = 10 // outside the present octant
 	// A car that has left the place where it began is farther away or faster: car parks and yards
 	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
-	// the least speed for the receiver's heading
-	compassKmh = 10
-	// from the direction in which the car moved
-	compassDegrees = 60
+	compassKmh              = 10 // the least speed for the receiver's heading
+	compassDegrees          = 60 // from the direction in which the car moved
 	// Below, a receiver's noise changes neither the direction nor the stretch.
 	stationaryKmh = 1
 	partMetres    = 25
@@ -65,7 +58,7 @@ type fix struct {
 	heading             float32 // negative: unknown
 }
 
-// why is NumDropped, or the reason why the position is not accepted.
+// fixOf returns NumDropped, or the reason why the position is not accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -172,15 +165,12 @@ func follow(w *vehicle.Way, f fix, driven parts) parts {
 }
 
 const (
-	// then, one position outside does not show that the car has left
-	standsAfter = 2 * time.Minute
-	// by positions or speeds
-	comparedMetres = 300
+	standsAfter    = 2 * time.Minute // then, one position outside does not show that the car has left
+	comparedMetres = 300             // by positions or speeds
 	// A car cannot drive less than the line, but more around corners and blocks, so only a line
 	// shorter by speedFactor refutes speeds.
 	lineFactor, speedFactor = 1.25, 0.4
-	// contradictions, and agreements after which they are trusted again
-	doubtsRefute = 2
+	doubtsRefute            = 2 // contradictions, and agreements after which they are trusted again
 )
 
 func observeStay(w *vehicle.Way, f *fix) {

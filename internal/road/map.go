@@ -128,7 +128,7 @@ const (
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// gap is the seconds between the two positions.
+// show takes the seconds between the two positions as gap.
 func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
@@ -356,17 +356,14 @@ func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 type Condition struct {
-	Stretch vehicle.Stretch
-	// 0 if too few cars show it, or if the free flow is unknown
-	State vehicle.DrivingState
-	// 0 if unknown
-	SpeedKmh, FreeKmh float64
+	Stretch           vehicle.Stretch
+	State             vehicle.DrivingState // 0 if too few cars show it, or if the free flow is unknown
+	SpeedKmh, FreeKmh float64              // 0 if unknown
 	// About how many in the last 3 to 6 minutes; 0 if fewer than three.
 	Cars int
 	// FreeKmh is a guess: three cars drove here in fewer than four quarter hours.
 	Young bool
-	// 0 if unknown
-	Since vehicle.UnixMilli
+	Since vehicle.UnixMilli // 0 if unknown
 }
 
 // Conditions locks one shard at a time, and none while it calls yield.

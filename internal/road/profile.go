@@ -41,45 +41,37 @@ const (
 	// Until then, it is a guess: at least the mean speed that a street with lights allows.
 	youngQuarters = 4
 	streetKmh     = 25
-	// of a road that is open to cars
-	leastFreeKmh = 10
+	leastFreeKmh  = 10 // of a road that is open to cars
 
 	// A shorter passage does not show a speed.
 	passageMetres = 30
-	// until cars have shown it
-	usualMetres = 75
+	usualMetres   = 75 // until cars have shown it
 )
 
 // stretch has no pointers, for the garbage collector, and only 88 bytes, because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
-	// decaying sums at newest
-	metres, seconds float32
+	metres, seconds float32 // decaying sums at newest
 	newest          uint32
-	// cars of the period that contains newest, and of the one before
-	voices, before uint32
-	// those bits that are of cars which are a voice each
-	crowd uint32
+	voices, before  uint32 // cars of the period that contains newest, and of the one before
+	crowd           uint32 // those bits that are of cars which are a voice each
 	// If alone, only lead has driven here. Otherwise it has most of the seconds, at least
 	// leadSeconds more than any other.
-	lead        uint32
-	leadSeconds float32
-	// of state, and of the newest passage that was not slow
-	since, passedFreely uint32
+	lead                uint32
+	leadSeconds         float32
+	since, passedFreely uint32 // of state, and of the newest passage that was not slow
 
-	// the two most often entered (see passed)
-	next       [2]place
+	next       [2]place // the two most often entered (see passed)
 	nextWeight [2]uint8
 	voted      uint16 // voices of sources in this quarter hour
 
-	// m/s; 0 if there was no quarter hour
-	free         float32
-	now          tally // of the quarter hour in progress
-	quarter      uint8 // since 1970, modulo 256
-	quarters     uint8 // in the profile, at most 255
-	lengthMetres uint8 // of a passage; 0: unknown
-	freely       uint8 // 1 + the voice of the source that passed freely in this quarter hour
+	free         float32 // m/s; 0 if there was no quarter hour
+	now          tally   // of the quarter hour in progress
+	quarter      uint8   // since 1970, modulo 256
+	quarters     uint8   // in the profile, at most 255
+	lengthMetres uint8   // of a passage; 0: unknown
+	freely       uint8   // 1 + the voice of the source that passed freely in this quarter hour
 	state        vehicle.DrivingState
 	changed      bool // since the profile was stored
 	alone        bool
@@ -288,7 +280,7 @@ func (s *stretch) relaxed(unix uint32) float32 {
 	return light + (s.seconds-light)*float32(math.Exp(-float64(silent)/jamFades))
 }
 
-// 0.7 km/h
+// slowestMetresPerSecond is 0.7 km/h, so that the pace of stationary cars is finite.
 const slowestMetresPerSecond = 0.2
 
 // stateAt returns 0 if too few cars show it, or if the free flow is unknown.

@@ -10,10 +10,9 @@ import (
 // Pages never move, so that the map grows without copying and a place stays valid. Only a stretch
 // that one source alone has driven is ever removed; no other has it as its next.
 const (
-	shards   = 64
-	pageSize = 128 // together 11,264 bytes
-	// for stretches of one source alone
-	sourceShare = 8
+	shards      = 64
+	pageSize    = 128 // together 11,264 bytes
+	sourceShare = 8   // for stretches of one source alone
 )
 
 type shard struct {
@@ -32,8 +31,7 @@ type shard struct {
 const mostInShard = 1<<placeBits - 1
 
 func hashOf(name vehicle.Stretch) uint64 {
-	// splitmix64, because the names of neighbouring stretches differ in few bits
-	h := uint64(name)
+	h := uint64(name) // splitmix64, because the names of neighbouring stretches differ in few bits
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31

@@ -66,8 +66,7 @@ const (
 	// Up to maxStep, the speed between two readings is interpolated; a car that reports once a
 	// minute may be late. After sparse, positions show better how the car drove.
 	maxStep, sparse = 75 * time.Second, 15 * time.Second
-	// how long a reading after maxStep is valid
-	sampleCounts = 20 * time.Second
+	sampleCounts    = 20 * time.Second // how long a reading after maxStep is valid
 	// A speed may be missing for so long before positions replace it.
 	speedHolds = 10 * time.Second
 	// A speed that is sent only when it changes is repeated when it is older than unchangedAfter.

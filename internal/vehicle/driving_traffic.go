@@ -18,8 +18,7 @@ type TrafficMemory struct {
 	Stop float32
 	// Rolled is how many metres the car has driven since, up to moveUp.
 	Rolled float32
-	// the highest speed in the time topHolds
-	TopKmh float32
+	TopKmh float32 // the highest speed in the time topHolds
 	TopAt  UnixMilli
 	// Cruise is the mean of the speeds above cruiseFromKmh; zero if there were none in this drive.
 	Cruise float32
@@ -27,8 +26,7 @@ type TrafficMemory struct {
 	Moved  bool
 	// The engine was at rest while the car drove, so it says nothing about a stop.
 	EngineMute bool
-	// since when the car is stationary, or zero
-	Stood UnixMilli
+	Stood      UnixMilli // since when the car is stationary, or zero
 	// Repeats counts speeds that equal the one before. A source that sends changes only never
 	// repeats one.
 	Repeats uint8
@@ -50,7 +48,7 @@ func (f FreeFlowSource) String() string {
 }
 
 // observeMotion needs the previous readings in Latest. The positions replace a speed that they
-// refute, that is missing for speedHolds, and that between two sparse readings.
+// refute or that is missing for speedHolds, and show the speed between two sparse readings.
 func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	m := &s.Traffic
 	if t < m.At {

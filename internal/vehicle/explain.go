@@ -17,8 +17,7 @@ type Fact struct {
 	Threshold float64
 	// "anomaly from" is at or above the threshold, "jam up to" at or below it; "" without one.
 	Limit string
-	// of the newest reading behind the value
-	Time UnixMilli
+	Time  UnixMilli // of the newest reading behind the value
 }
 
 func rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }

@@ -17,10 +17,9 @@ type State struct {
 	// MeanSpeed has a time constant of one minute (see stopCounts).
 	MeanSpeed float32
 	// Pace is zero until a speed was read.
-	Pace    DrivingState
-	Traffic TrafficMemory
-	// zero for a car that sends no position
-	Way          Way
+	Pace         DrivingState
+	Traffic      TrafficMemory
+	Way          Way // zero for a car that sends no position
 	Road         RoadAround
 	RestingSince UnixMilli
 	// The throttle rules run when a sample with a later time arrives.

@@ -168,9 +168,8 @@ var sensorWords = [NumThrottleSensors]string{
 }
 
 type ThrottleAlarm struct {
-	Since UnixMilli
-	// the same if there is only one
-	X, Y         Signal
+	Since        UnixMilli
+	X, Y         Signal // the same if there is only one
 	NameX, NameY string
 	// Banded is set if a healthy Y is at most Free percent from Expected.
 	Banded      bool

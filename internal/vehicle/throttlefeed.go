@@ -7,8 +7,7 @@ package vehicle
 
 // LagMemory is in hundredths of a second.
 type LagMemory struct {
-	// since the other sensor moved, if this one has not moved since
-	Behind uint16
+	Behind uint16 // since the other sensor moved, if this one has not moved since
 	// about the longest lag: an average that rises fast (weight 1/2) and falls slowly (1/64)
 	Lag uint16
 	// The other sensor has moved exactly once since, so the next movement shows the lag.

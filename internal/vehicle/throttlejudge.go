@@ -2,7 +2,7 @@ package vehicle
 
 import "slices"
 
-// finding has one sensor as x and y if there is no other.
+// finding is what a rule measured. If it concerns one sensor only, x and y are the same.
 type finding struct {
 	rule           ThrottleRule
 	x, y           ThrottleSensor
@@ -71,7 +71,8 @@ func (m *ThrottleMemory) runRules(s *State) {
 
 func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a.Returns) }
 
-// engineOff: the plate then rests wherever its spring puts it, and sensors may have no supply.
+// engineOff reports whether nothing moves the plate. It then rests wherever its spring puts it, and
+// sensors may have no supply.
 func (s *State) engineOff(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()

@@ -2,8 +2,7 @@ package vehicle
 
 // ThrottleMemory is in percent and seconds.
 type ThrottleMemory struct {
-	// the newest time for which the rules have run
-	Last    UnixMilli
+	Last    UnixMilli // the newest time for which the rules have run
 	Sensors [NumThrottleSensors]SensorMemory
 	Pairs   [NumThrottlePairs]PairMemory
 	Follow  FollowMemory
@@ -46,14 +45,12 @@ var throttleSensors = [NumThrottleSensors]Signal{
 }
 
 type SensorMemory struct {
-	// extremes of the present period and of the previous one
-	Start, PrevStart       UnixMilli
+	Start, PrevStart       UnixMilli // extremes of the present period and of the previous one
 	Lo, Hi, PrevLo, PrevHi float32
 	// Gap is the seconds between the last two readings, zero if more than bracketWithin; Step is
 	// the distance.
 	Gap, Step float32
-	// see travelMost
-	Travel float32
+	Travel    float32 // see travelMost
 	// for how many seconds the sensor was at an end of its range although another contradicts it
 	AtLimit float32
 	// RestFor is in hundredths of a second at a standstill, up to restKnown; Rest is the lowest
@@ -67,27 +64,22 @@ type SensorMemory struct {
 }
 
 type PairMemory struct {
-	// when the sensors were last compared
-	Last UnixMilli
+	Last UnixMilli // when the sensors were last compared
 	// moments of the line y(x): Weight is in seconds, Sxx is Σ w·(x-MeanX)², Sxy is Σ
 	// w·(x-MeanX)·(y-MeanY)
 	Weight, MeanX, MeanY, Sxx, Sxy float32
-	// in percent × seconds; see compare
-	Disagreement float32
-	// of x and of y
-	Stuck [2]StuckMemory
-	Noise [2]NoiseMemory
+	Disagreement                   float32        // in percent × seconds; see compare
+	Stuck                          [2]StuckMemory // of x and of y
+	Noise                          [2]NoiseMemory
 }
 
 type StuckMemory struct {
-	// since when the sensor has had the value At
-	Since UnixMilli
+	Since UnixMilli // since when the sensor has had the value At
 	At    float32
 	// The other sensor was at or below Low once since, and at or above High once: the lowest upper
 	// bound and the highest lower bound of its ranges.
-	Low, High float32
-	// of the range before
-	PrevLow, PrevHigh float32
+	Low, High         float32
+	PrevLow, PrevHigh float32 // of the range before
 	// for how many seconds it has stayed although High - Low shows that it should have moved
 	For float32
 }
@@ -119,14 +111,11 @@ type FollowMemory struct {
 type AlarmMemory struct {
 	Since UnixMilli
 	// Seen is when the rule last measured at least half of its alarm, and Looked when it could.
-	Seen, Looked UnixMilli
-	// seconds of readings after Seen
-	Calm float32
-	// when the alarm was raised; Expected is 0 if unknown
-	ValueX, ValueY, Expected, Measure float32
+	Seen, Looked                      UnixMilli
+	Calm                              float32 // seconds of readings after Seen
+	ValueX, ValueY, Expected, Measure float32 // when the alarm was raised; Expected is 0 if unknown
 	Rule                              ThrottleRule
-	// the same if there is only one
-	X, Y ThrottleSensor
+	X, Y                              ThrottleSensor // the same if there is only one
 	// how many anomalies have ended before, up to mostReturns
 	Returns uint8
 }

@@ -152,8 +152,8 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// partner is the range of the other sensor since began; unless sure, it may have been in the range
-// before, too.
+// observe folds a reading. partner is the range of the other sensor since began. Unless sure, the
+// other may also have been in its range before.
 func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}

@@ -175,7 +175,7 @@ const (
 
 const NumThrottlePairs = 3
 
-// y should follow x, within free percent.
+// In each pair, y should follow x within free percent.
 var throttlePairs = [NumThrottlePairs]struct {
 	x, y            ThrottleSensor
 	disagree, stuck ThrottleRule

@@ -150,7 +150,7 @@ func (s *State) noAnswer(t UnixMilli) bool {
 	return zeros > 1 && (!moves || zeros > plates)
 }
 
-// where a sensor was around the time of its last reading
+// span is where a sensor was around the time of its last reading.
 type span struct{ lo, hi float32 }
 
 func (m *SensorMemory) span() span { return span{min(m.Lo, m.PrevLo), max(m.Hi, m.PrevHi)} }
@@ -159,7 +159,7 @@ func (a span) width() float32 { return a.hi - a.lo }
 
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// far beyond the ends of every scale
+// anywhere is far beyond the ends of every scale.
 const anywhere = 1000
 
 func (a span) saturated() bool { return a.lo <= 100-saturatedFrom || a.hi >= saturatedFrom }

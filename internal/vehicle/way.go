@@ -9,13 +9,10 @@ type Stretch uint64
 // Way is about the last 300 m, as package road maintains it. Besides the latest readings, only Way
 // reveals a place.
 type Way struct {
-	// the newest accepted position (the fix), in degrees
-	Latitude, Longitude float32
-	Time                UnixMilli
-	// where the direction of travel was last measured
-	AnchorLatitude, AnchorLongitude float32
-	// at the fix; negative: unknown
-	SpeedKmh float32
+	Latitude, Longitude             float32 // the newest accepted position (the fix), in degrees
+	Time                            UnixMilli
+	AnchorLatitude, AnchorLongitude float32 // where the direction of travel was last measured
+	SpeedKmh                        float32 // at the fix; negative: unknown
 	// The car has stayed in the circle of StayMetres since StaySince. LegKmh is its speed between
 	// the last two; negative: unknown.
 	StayLatitude, StayLongitude float32
@@ -33,11 +30,9 @@ type Way struct {
 	OnRoad                      bool
 	// The receiver's heading contradicts the positions.
 	CompassWrong bool
-	// from 0 (north) to 7 (north-west), if Heading is set
-	Octant  uint8
-	Heading bool
-	// of Steps
-	Count uint8
+	Octant       uint8 // from 0 (north) to 7 (north-west), if Heading is set
+	Heading      bool
+	Count        uint8 // of Steps
 	// The newest is first.
 	Steps [WaySteps]WayStep
 }
@@ -54,8 +49,7 @@ type WayStep struct {
 }
 
 type RoadAround struct {
-	// of the fix
-	Time UnixMilli
+	Time UnixMilli // of the fix
 	// In light traffic, ordinary red lights included: behind where the free flow is known, and on
 	// the likeliest way ahead where at least three cars drive.
 	FreeSecondsBehind, FreeSecondsAhead float32
@@ -63,15 +57,12 @@ type RoadAround struct {
 	DelayBehind, DelayAhead float32
 	// the share of FreeSecondsBehind, from 0 to 1, with at least three cars
 	ShownBehind float32
-	// on the way behind; 0 if less than half of the road is known, or nothing behind
-	FreeKmh float32
+	FreeKmh     float32 // on the way behind; 0 if less than half of the road is known, or nothing behind
 	// From 0 to 1: the car drives in another stream than those cars, for example on a road beside
 	// theirs.
-	Apart float32
-	// when a car was last seen to pass here without delay
-	PassedFreely UnixMilli
-	// about how many cars show the delays
-	Cars uint8
+	Apart        float32
+	PassedFreely UnixMilli // when a car was last seen to pass here without delay
+	Cars         uint8     // about how many cars show the delays
 	// The free flow of more than half of the road is a guess.
 	Young bool
 }

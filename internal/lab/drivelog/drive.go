@@ -16,9 +16,8 @@ import (
 )
 
 type Drive struct {
-	Format string
-	// zero if the log has no absolute time
-	Start           time.Time
+	Format          string
+	Start           time.Time // zero if the log has no absolute time
 	Rows            []Row
 	Lines           int
 	RowsLeftOut     []Count
@@ -28,12 +27,10 @@ type Drive struct {
 }
 
 type Row struct {
-	// since the file's first row
-	At time.Duration
+	At time.Duration // since the file's first row
 	// Readings may be empty in a row with a label.
 	Readings vehicle.Readings
-	// of an observer; 0 if there is none
-	Label vehicle.DrivingState
+	Label    vehicle.DrivingState // of an observer; 0 if there is none
 }
 
 // Duration is that from the file's first row to the last of Rows.

@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// that a readSet holds
+// maxColumns is what a readSet holds.
 const maxColumns = 64
 
 // No error repeats the file, because it may hold anything.

@@ -31,18 +31,16 @@ type table struct {
 	labelAt int
 	cellAt  []int // index in columns, -1 for none
 
-	// if each row names its sensor; otherwise nameAt is -1
-	nameAt, valueAt, unitAt int
+	nameAt, valueAt, unitAt int            // if each row names its sensor; otherwise nameAt is -1
 	byName                  map[string]int // index in columns
 
 	codes map[int][]vehicle.TroubleCode // by line
 }
 
 type record struct {
-	line  int   // among the file's data rows, those left out included
-	stamp int64 // milliseconds on the logger's clock
-	// another recording begins here
-	joined bool
+	line   int   // among the file's data rows, those left out included
+	stamp  int64 // milliseconds on the logger's clock
+	joined bool  // another recording begins here
 	label  vehicle.DrivingState
 	cells  []float32 // NaN: blank or unreadable
 }

@@ -13,8 +13,7 @@ import (
 const (
 	// Longer is a pause, whose time the rules ignore too.
 	drivenGap = 75 * time.Second
-	// the default of the service
-	maxAge = 5 * time.Minute
+	maxAge    = 5 * time.Minute // the default of the service
 )
 
 // Add returns what a plot shows of a drive.

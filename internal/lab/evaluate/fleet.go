@@ -17,13 +17,10 @@ import (
 // than a simulated one. The choice depends only on names and times, so two runs use the same
 // readings.
 type FleetConfig struct {
-	Observe func(vehicle.State, vehicle.Sample) vehicle.State
-	// zero keeps all
-	Every time.Duration
-	// above 0 and at most 1
-	Share float64
-	// since the last call; may be nil
-	Progress func(readings int)
+	Observe  func(vehicle.State, vehicle.Sample) vehicle.State
+	Every    time.Duration      // zero keeps all
+	Share    float64            // above 0 and at most 1
+	Progress func(readings int) // since the last call; may be nil
 	// Judged receives the samples that are used, with the state in the answer, or 0. If nil, it is
 	// not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)

@@ -17,16 +17,15 @@ type spot struct {
 	state               vehicle.DrivingState
 }
 
-// about 11 m
+// spotDegrees is about 11 m.
 const spotDegrees = 0.0001
 
 const (
-	// a verdict
-	pictureLasts = 2 * time.Minute
+	pictureLasts = 2 * time.Minute // a verdict
 	pictureEvery = time.Minute
 )
 
-// in units of spotDegrees, rounded down
+// place is in units of spotDegrees, rounded down.
 type place struct{ latitude, longitude int32 }
 
 type judgement struct {
@@ -93,7 +92,7 @@ func (p *Picture) Map(name string) string {
 
 const mapHeight = 1000
 
-// no verdict, normal, slow and jam, which differ in colour and in size
+// mapMarks are for no verdict, normal, slow and jam. They differ in colour and in size.
 var mapMarks = [...]struct {
 	colour string
 	size   float64
@@ -106,8 +105,7 @@ func plotMap(title string, spots []spot) string {
 		south, north = min(south, s.latitude), max(north, s.latitude)
 		west, east = min(west, s.longitude), max(east, s.longitude)
 	}
-	// a degree to the east by one to the north
-	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
+	narrow := math.Cos((south + north) / 2 * math.Pi / 180) // a degree to the east by one to the north
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
 	const margin = 20
 	scale := min((pageWidth-2*margin)/wide, (mapHeight-2*margin)/high)

@@ -26,7 +26,7 @@ type speedAt struct {
 	after bool // no line leads to it
 }
 
-// 0 is none; among anomalies, 1 is one
+// band has 0 for none; among the anomalies, 1 is one.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
 const (
@@ -63,7 +63,8 @@ const (
 	stripHeight = 8
 )
 
-// no verdict, normal, slow and jam, of different brightness for readers who do not see the hues
+// bandColours are for no verdict, normal, slow and jam. Their brightness differs, for readers who do
+// not see the hues.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (

@@ -27,7 +27,7 @@ type fileResult struct {
 	*score.Agreement              // if the log has labels
 }
 
-// by state, 0 for no verdict
+// stateSeconds is by state, 0 for no verdict.
 type stateSeconds [4]float64
 
 func (s *stateSeconds) add(state vehicle.DrivingState, seconds float64) {

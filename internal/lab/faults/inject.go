@@ -49,7 +49,7 @@ func (f Fault) Deviation() float64 {
 	return 5
 }
 
-// percent above closed: the car can creep home
+// springs hold the plate above closed, in percent, for the car to creep home.
 const springs = 6
 
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}

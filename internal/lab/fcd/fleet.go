@@ -17,11 +17,9 @@ import (
 )
 
 type Fleet struct {
-	Vehicles []vehicle.ID
-	// a row without any reading is none
-	Readings int
-	// since the file's time 0
-	First, Last time.Duration
+	Vehicles    []vehicle.ID
+	Readings    int           // a row without any reading is none
+	First, Last time.Duration // since the file's time 0
 	// WithoutPositions may be set after Open.
 	WithoutPositions bool
 
@@ -105,7 +103,7 @@ var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed",
 
 const neededFleetColumns = 5
 
-// from the third column on
+// fleetSignals are from the third column on.
 var fleetSignals = [...]vehicle.Signal{
 	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
 }

@@ -20,13 +20,10 @@ import (
 
 const (
 	// Otherwise a quote that is never closed would make the rest of the file one cell.
-	maxRow = 64 << 10
-	// also the limit of carstate simulate
-	maxVehicles = 100_000
-	// in 2128, as Unix time
-	maxSeconds = 5e9
-	// rows
-	checkEvery = 4096
+	maxRow      = 64 << 10
+	maxVehicles = 100_000 // also the limit of carstate simulate
+	maxSeconds  = 5e9     // in 2128, as Unix time
+	checkEvery  = 4096    // rows
 )
 
 type table struct {

@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// while the service is busy
+// sendTries is how often a batch is sent while the service is busy.
 const sendTries = 8
 
 // The rate, or too many samples are not processed yet.

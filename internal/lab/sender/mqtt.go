@@ -145,7 +145,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	return refused.orNil()
 }
 
-// in order
+// sendVehicle sends one message after the other, to keep the order.
 func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
 	refused := Refusal{}
 	for batch := range slices.Chunk(samples, mqttBatch) {

@@ -39,8 +39,7 @@ type Login struct {
 }
 
 const (
-	// until all nodes of a cluster know a new source
-	spreadTime = 10 * time.Second
+	spreadTime = 10 * time.Second // until all nodes of a cluster know a new source
 	askAgain   = time.Second
 )
 
@@ -52,7 +51,7 @@ func (l Login) spreads(err error) bool {
 	return unknown && time.Since(l.Made) < spreadTime
 }
 
-// what is the listener; flags select its address.
+// unreachable names the listener (what), and the flags that select its address.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	// longer than any replay that is not live
-	TemporaryLife = 24 * time.Hour
-	// until the user ends the program
-	EndlessLife = 30 * 24 * time.Hour
+	TemporaryLife = 24 * time.Hour      // longer than any replay that is not live
+	EndlessLife   = 30 * 24 * time.Hour // until the user ends the program
 	// A busy store takes seconds, but an operator who has pressed Ctrl-C waits.
 	tidyTime = 10 * time.Second
 )

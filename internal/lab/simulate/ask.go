@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// about one car, longer if that would be more than askPerSecond
-	askEvery     = 10 * time.Second
+	askEvery     = 10 * time.Second // about one car, longer if that would be more than askPerSecond
 	askPerSecond = 200
 	askers       = 4
 )
@@ -52,7 +51,7 @@ func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.I
 	}
 }
 
-// for answers that include the last samples
+// At the end, the simulation waits so long for answers that include the last samples.
 const (
 	judgedWithin = 2 * time.Minute
 	judgedEvery  = 20 * time.Millisecond

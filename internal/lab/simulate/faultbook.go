@@ -26,9 +26,8 @@ type standingFault struct {
 	fault        faults.Fault
 	injector     *faults.Injector
 	begun, until time.Duration
-	// when a reading first changed by more than healthy sensors err, or 0
-	observable time.Duration
-	ended      time.Duration // 0: the fault lasts
+	observable   time.Duration // when a reading first changed by more than healthy sensors err, or 0
+	ended        time.Duration // 0: the fault lasts
 	// queries after the fault was observable for a minute, and when one was first answered
 	// "anomaly", or 0
 	asked int

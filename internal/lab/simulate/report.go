@@ -85,7 +85,7 @@ func (s *Simulation) Report() *Report {
 	return r
 }
 
-// mu is locked.
+// judgeThrottle is called with mu locked.
 func (s *Simulation) judgeThrottle() *throttleReport {
 	r := new(s.score.throttleReport)
 	telling, found, alarms := 0, 0, 0

@@ -39,8 +39,7 @@ const (
 	changedSoon = time.Minute
 	// An anomaly ends only after a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// to find a fault
-	tellable = time.Minute
+	tellable = time.Minute // to find a fault
 )
 
 func newScoreBoard(cars int) *scoreBoard {

@@ -28,10 +28,8 @@ type Config struct {
 	Duration time.Duration // 0: when its context ends
 	Prefix   string        // of the vids
 
-	// may be nil
-	Developer *client.Client
-	// every ten seconds; may be nil
-	Progress io.Writer
+	Developer *client.Client // may be nil
+	Progress  io.Writer      // every ten seconds; may be nil
 }
 
 func (c *Config) IDs() []vehicle.ID {
@@ -60,14 +58,13 @@ type Simulation struct {
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
-	mu      sync.Mutex          // guards the fields below, fleet and faults
-	latest  []vehicle.UnixMilli // of the cars' latest samples
-	score   *scoreBoard
-	refusal string        // of the first refusal
-	ended   bool          // everything is acknowledged
-	asking  time.Duration // 0: not yet
-	// until when queries are repeated
-	judgedBy time.Time
+	mu       sync.Mutex          // guards the fields below, fleet and faults
+	latest   []vehicle.UnixMilli // of the cars' latest samples
+	score    *scoreBoard
+	refusal  string        // of the first refusal
+	ended    bool          // everything is acknowledged
+	asking   time.Duration // 0: not yet
+	judgedBy time.Time     // until when queries are repeated
 }
 
 const (
@@ -75,8 +72,7 @@ const (
 	Doors = 4
 	// Then the simulation waits.
 	laneSamples = 20_000
-	// after Ctrl-C
-	flushWithin = 5 * time.Second
+	flushWithin = 5 * time.Second // after Ctrl-C
 	tellEvery   = 10 * time.Second
 )
 
@@ -248,7 +244,7 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// for Teach
+// How long, and how often, cars report for Teach.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1

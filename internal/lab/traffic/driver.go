@@ -14,10 +14,10 @@ type driver struct {
 	minGapMeter float64 // bumper to bumper in a standstill, s0
 }
 
-// on a dry road
+// hardestMps2 is what tyres allow on a dry road.
 const hardestMps2 = 9
 
-// a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b))), with u = aheadMps
+// follow returns a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b))), with u = aheadMps
 func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	free := mps / d.desiredMps
 	free *= free

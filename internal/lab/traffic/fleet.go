@@ -14,8 +14,7 @@ type Config struct {
 	// The intervals vary at random by up to a fifth.
 	PerSecond float64
 	Seed      uint64
-	// the mean speed of the road in light traffic
-	FreeFlow bool
+	FreeFlow  bool // the mean speed of the road in light traffic
 	// WithoutPositions changes nothing else.
 	WithoutPositions bool
 	// Light keeps the number of cars on each road at its minimum.
@@ -35,37 +34,29 @@ type Fleet struct {
 }
 
 type Truth struct {
-	// 0 if the car is parked or in a side street
-	Driving vehicle.DrivingState
-	Since   time.Duration // of Driving, on the clock of [Fleet.Now]
-	Parked  bool
-	// 0 on no road
-	LimitKmh float64
-	// of the cars around, by the speed in light traffic
-	OfFreeFlow float64
+	Driving    vehicle.DrivingState // 0 if the car is parked or in a side street
+	Since      time.Duration        // of Driving, on the clock of [Fleet.Now]
+	Parked     bool
+	LimitKmh   float64 // 0 on no road
+	OfFreeFlow float64 // of the cars around, by the speed in light traffic
 }
 
 const (
 	carsPerRoad = 60
-	// on average
-	onRoads = 0.8
+	onRoads     = 0.8 // on average
 	// A smaller fleet has a single road.
 	fewRoads      = 30
 	shortestMeter = 400
 	tide          = 30 * time.Minute
 	// The tide adds to each road at least 1-leastSwell times as many cars per kilometre as to the
 	// busiest of its kind.
-	leastSwell = 0.8
-	// mean time on one road
-	stay = 20 * time.Minute
-	// of the cars leaving a road
-	parkingShare = 0.3
-	shortestPark = 2 * time.Minute
-	meanPark     = 6 * time.Minute
-	// between two reports
-	parkedEvery = 30 * time.Second
-	// from one road to another
-	sideStreetMps = 30 / 3.6
+	leastSwell    = 0.8
+	stay          = 20 * time.Minute // mean time on one road
+	parkingShare  = 0.3              // of the cars leaving a road
+	shortestPark  = 2 * time.Minute
+	meanPark      = 6 * time.Minute
+	parkedEvery   = 30 * time.Second // between two reports
+	sideStreetMps = 30 / 3.6         // from one road to another
 	acrossMps     = 80 / 3.6
 )
 

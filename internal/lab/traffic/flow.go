@@ -22,10 +22,9 @@ type cell struct{ meter, seconds float64 }
 
 const (
 	// A road has a whole number of cells.
-	cellMeter = 50
-	flowParts = 12
-	// in front and behind; on a short road, at most a quarter of it
-	aroundMeter = 300
+	cellMeter   = 50
+	flowParts   = 12
+	aroundMeter = 300 // in front and behind; on a short road, at most a quarter of it
 )
 
 func newFlow(lengthMeter float64, window time.Duration) flow {
@@ -115,7 +114,7 @@ func newLight(k *kind, lengthMeter float64) light {
 	return all
 }
 
-// 1.5 and 2.5 times the travel time in light traffic
+// The borders of the true states are 1.5 and 2.5 times the travel time in light traffic.
 const (
 	normalAbove = 2.0 / 3
 	jamUpTo     = 2.0 / 5

@@ -4,9 +4,8 @@ import "time"
 
 type kind struct {
 	driver
-	limitKmh float64
-	// the least of each road, the most of the busiest
-	fewestPerKm, mostPerKm float64
+	limitKmh               float64
+	fewestPerKm, mostPerKm float64 // the least of each road, the most of the busiest
 	lights                 lights
 	// The window ends now, because the service is compared while the cars drive. Shorter, it would
 	// depend on single cars; longer, it would be out of date. With lights, it is a whole number of

@@ -25,7 +25,7 @@ const (
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// an Ornstein-Uhlenbeck process
+// stray is an Ornstein-Uhlenbeck process.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()

@@ -56,7 +56,7 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// green wave, by the desired speed
+// waveShare is the speed of the green wave, by the desired speed.
 const waveShare = 0.85
 
 // A car passes yellow if it would have to brake at more than 3 m/s², and red only if even hard
@@ -83,8 +83,8 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// the greatest deceleration caused by turning into a road (Kesting, Treiber, Helbing, "MOBIL",
-// 2007)
+// politeMps2 is the greatest deceleration that a car causes when it turns into a road (Kesting,
+// Treiber, Helbing, "MOBIL", 2007).
 const politeMps2 = 4
 
 // admit is false if there is no room in front of the i-th car without hard braking.

@@ -34,7 +34,7 @@ func newSensors(random *rand.Rand) sensors {
 	return s
 }
 
-// a compact with 75 kW
+// All cars are a compact with 75 kW.
 const (
 	massKg        = 1400
 	powerWatt     = 75_000
@@ -52,7 +52,7 @@ func effort(mps, mps2 float64) float64 {
 	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
 }
 
-// speed up to which a gear is used, and engine speed per km/h
+// gears has the speed up to which each is used, and its engine speed per km/h.
 var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
 
 func engineRPM(kmh float64) float64 {
