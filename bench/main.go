@@ -24,7 +24,7 @@ import (
 	"example.org/carstate/bench/sample"
 	"example.org/carstate/bench/scale"
 	"example.org/carstate/bench/vehicle"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 var parts = []struct {

@@ -21,7 +21,7 @@ import (
 	"example.org/carstate/bench/gobench"
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )

@@ -19,7 +19,7 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 )
 

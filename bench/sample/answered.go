@@ -9,7 +9,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration, all report.Rounds) {

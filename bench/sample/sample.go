@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 func Run(ctx context.Context, p *report.Part) error {

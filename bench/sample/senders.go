@@ -16,7 +16,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 type sender struct {

@@ -13,8 +13,8 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 // Servers, and copies of a stream.

@@ -12,9 +12,9 @@ import (
 	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 func (b *bench) slice(ctx context.Context) {

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestRolesApart restarts processes with one role each, one after the other, each as soon as the

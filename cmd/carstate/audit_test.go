@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestAuditCommandExports(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 func TestClientsOfOtherLanguages(t *testing.T) {

@@ -23,10 +23,10 @@ import (
 	nats "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestNATSConfig starts three servers with the configuration that we ship, and a node.

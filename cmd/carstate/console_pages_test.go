@@ -11,10 +11,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"example.org/carstate/internal/browsertest"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/periodic"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/browsertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestConsoleVehiclesByKeyboard(t *testing.T) {

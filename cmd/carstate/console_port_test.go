@@ -11,8 +11,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.org/carstate/internal/browsertest"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/browsertest"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 // eavesdropper is a server on another port of the console's host; /toss tries to replace the

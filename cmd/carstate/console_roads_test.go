@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.org/carstate/internal/lab/sender"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 

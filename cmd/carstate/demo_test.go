@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"example.org/carstate/client"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 type demoProcess struct {

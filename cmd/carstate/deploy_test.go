@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 const deployDir = "../../deploy"

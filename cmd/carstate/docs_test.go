@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 const acceptedOne = `{"accepted":1,"rejected":[]}` + "\n"

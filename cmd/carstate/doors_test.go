@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"example.org/carstate/client"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/local"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/lab/score"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

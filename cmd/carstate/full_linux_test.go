@@ -9,8 +9,8 @@ import (
 	"time"
 	"unsafe"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // A limit on file sizes has the effect of a full disk.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // A generated client must demand the token, and its answers must be records with fields.

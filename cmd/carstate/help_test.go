@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/carstate/internal/cmdline"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestHelpTextHasASectionForEachCommand(t *testing.T) {

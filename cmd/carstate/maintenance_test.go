@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func says(p *process, path string, status int, text string) func() error {

@@ -22,12 +22,12 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 
 	"pgregory.net/rapid"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // With -binary, TestMatrix is the row "matrix" of the torture, which also sets -rapid.checks.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func (p *process) metrics(t *testing.T) string {

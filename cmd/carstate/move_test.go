@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster; a million needs -unraced")

@@ -14,11 +14,11 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 type reporting struct {

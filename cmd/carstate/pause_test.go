@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/wire"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // A token may have been revoked while the node was paused: it must not answer from old copies, not

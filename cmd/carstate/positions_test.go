@@ -16,8 +16,8 @@ import (
 
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/lab/sender"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

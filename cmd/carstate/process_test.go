@@ -14,9 +14,9 @@ import (
 	"time"
 
 	carstate "example.org/carstate/cmd/carstate"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 var run = carstate.Run

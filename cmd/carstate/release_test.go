@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func release(t *testing.T, version, dist string) (string, error) {

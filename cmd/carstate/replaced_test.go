@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // An operator deletes a stream and creates it again: the node exits for its supervisor with one

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // Tokens, keys and states are there, and salvage refuses a directory in use.

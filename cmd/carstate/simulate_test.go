@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/simulate"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // All places that operators see name the source.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // The test takes the place of systemd: ready, repeatedly alive, stopping.

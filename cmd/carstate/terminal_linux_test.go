@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func openTerminal(t *testing.T, typed string) *os.File {

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // buildNext writes records of the next schema version, and reads both.

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // Code 2 (serve: 78) and one line that says what to do, before anything is opened.

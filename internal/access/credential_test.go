@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestRotate_OverlapsAndEnds(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func created(t testing.TB, r access.Request, at time.Time) (access.Credential, string) {

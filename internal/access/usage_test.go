@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func counting(t testing.TB) (*access.Tokens, *access.Grant) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/test/opstest"
 )
 
 func TestBackupOverTheWire(t *testing.T) {

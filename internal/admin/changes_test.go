@@ -14,8 +14,8 @@ import (
 
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

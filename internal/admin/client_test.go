@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func fails(t *testing.T, c *client.Client, ctx context.Context) string {

@@ -18,7 +18,7 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

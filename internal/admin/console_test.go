@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/admin"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 type endless struct{ closed chan struct{} }

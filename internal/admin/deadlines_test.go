@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // The timeouts are a hundredth of the real ones.

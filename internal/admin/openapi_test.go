@@ -22,9 +22,9 @@ import (
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")

@@ -15,9 +15,9 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/roadtest"
 )
 
 func TestForgetRoads(t *testing.T) {

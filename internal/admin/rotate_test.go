@@ -9,7 +9,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestRotateAnswersExactly(t *testing.T) {

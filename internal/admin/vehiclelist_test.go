@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

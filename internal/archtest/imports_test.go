@@ -37,9 +37,9 @@ func goList(t *testing.T, args ...string) (all []listed) {
 var standardOnly = []string{"internal/vehicle", "client"}
 
 // Most of these were made for tests.
-var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
-	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
-	"internal/testkit", "internal/natsprocess", "internal/road", "internal/ops/opstest", "internal/admin/client"}
+var testsMayImport = []string{"internal/test/clustertest", "internal/store/local",
+	"internal/test/storetest", "internal/test/roadtest", "internal/test/browsertest", "internal/test/nodeprocess",
+	"internal/test/testkit", "internal/test/natsprocess", "internal/road", "internal/test/opstest", "internal/admin/client"}
 
 const needsReason = `ARCHITECTURE.md must say under "## Dependencies" why it and not another`
 

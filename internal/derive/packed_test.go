@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // echo answers with the path: /long with more than what is collected before it is sent, /wait when

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // An idle connection of a sender is not evicted.

@@ -17,7 +17,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

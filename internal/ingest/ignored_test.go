@@ -9,7 +9,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func signalsLine(names ...string) string {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestLog_StoreOutageWithoutSecrets(t *testing.T) {

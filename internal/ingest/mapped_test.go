@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func (f *fixture) mappedSource(t *testing.T, name, text string, v access.Vehicles) (key string) {

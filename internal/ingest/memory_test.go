@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/periodic"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // until returns the append of a store that blocks until release is closed, beyond storeTimeout,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func mosquitto(t *testing.T, name string, args ...string) (output string, ok bool) {

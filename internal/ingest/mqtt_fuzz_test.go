@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // FuzzMQTT sends any bytes after a login, or in place of it. The connection must end, no message

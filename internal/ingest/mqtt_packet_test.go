@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // MQTT 3.1.1 has an answer only to a wrong protocol level, which a bridge needs.

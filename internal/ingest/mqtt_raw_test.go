@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // rawClient sends bytes that no library would, and sees what comes.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func startMQTT(t testing.TB, c ingest.Config) (m *ingest.MQTT, addr string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // rated has a source "slow" of four samples a minute, and returns a function that moves the clock.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func (f *fixture) useTLS(t *testing.T) *tls.Config {

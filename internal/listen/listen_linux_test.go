@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // Silent and sending ones first, then idle ones, then those silent just now; held ones never.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 type pair struct {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lograte"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestWarning_OncePerMinute(t *testing.T) {

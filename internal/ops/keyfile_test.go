@@ -12,7 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestKeyIsMadeOnce(t *testing.T) {

@@ -30,9 +30,9 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/natsprocess"
 	"example.org/carstate/internal/pull"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestMain is also the process that tests kill.

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"example.org/carstate/internal/browsertest"
+	"example.org/carstate/internal/test/browsertest"
 )
 
 var updateScreens = flag.Bool("screens", false, "update the screenshots in docs/")

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // The code and docs/errors.txt have the same failures, and the page shows all of them.

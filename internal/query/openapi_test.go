@@ -15,7 +15,7 @@ import (
 
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/http1"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 
 	"github.com/getkin/kin-openapi/openapi3"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // README.txt in testdata describes the format.

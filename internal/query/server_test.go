@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // No goroutine may outlive the servers.

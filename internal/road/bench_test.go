@@ -9,7 +9,7 @@ import (
 	"github.com/golang/geo/s2"
 
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

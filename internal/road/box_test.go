@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 

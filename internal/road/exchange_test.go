@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // Neither in a message, nor in a text, an error or another value, nor in an attribute of With.

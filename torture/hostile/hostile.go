@@ -24,7 +24,7 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/row"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"

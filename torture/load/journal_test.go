@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )

@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 const servers = 3

@@ -15,9 +15,9 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/admin/wire"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/row"
 	"example.org/carstate/torture/writers"

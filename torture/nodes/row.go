@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"

@@ -19,7 +19,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/mqtt"

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"

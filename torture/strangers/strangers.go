@@ -18,7 +18,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"

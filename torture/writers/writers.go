@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"

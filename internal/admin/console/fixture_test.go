@@ -23,8 +23,8 @@ import (
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

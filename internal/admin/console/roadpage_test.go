@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 

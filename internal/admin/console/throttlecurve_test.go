@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/console"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

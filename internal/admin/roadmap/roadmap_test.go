@@ -16,8 +16,8 @@ import (
 
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/roadtest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/lab/evaluate"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

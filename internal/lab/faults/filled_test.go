@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

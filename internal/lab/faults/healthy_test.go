@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/faults"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/fcd"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

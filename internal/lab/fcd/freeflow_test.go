@@ -13,8 +13,8 @@ import (
 
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/roadtest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

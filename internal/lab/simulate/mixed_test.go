@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/simulate"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"example.org/carstate/client"
 	"example.org/carstate/internal/lab/faults"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // commitInProgress checks a commit whose batch the leader refuses because an earlier try of the

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
 	"example.org/carstate/internal/store/local/wal"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // killedWith returns the file system of a process that was killed after it had acknowledged the

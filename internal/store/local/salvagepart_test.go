@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestSalvage_SmallStore damages the only block of a stream's table, in a store that was then

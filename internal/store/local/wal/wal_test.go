@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"example.org/carstate/internal/store/local/durable"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // guarded is a file system that keeps a Note for its logs, which

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // Cluster is a NATS cluster of three real server processes. A test may kill, stop, pause and
