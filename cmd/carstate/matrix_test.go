@@ -82,7 +82,7 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	m := &matrix{used: make(map[string]int)}
-	m.process = start(t, filepath.Join(t.TempDir(), "data"), "--max-age", matrixMaxAge.String())
+	m.process = startOf(t, plain, filepath.Join(t.TempDir(), "data"), "--max-age", matrixMaxAge.String())
 	var err1, err2 error
 	m.admin, err1 = m.AdminClient()
 	m.key = m.addSource(t, "gateway")

@@ -71,9 +71,16 @@ func Check(kind Kind, s []byte) error {
 	return nil
 }
 
+var isBase62 = func() (t [256]bool) {
+	for i := range len(base62) {
+		t[base62[i]] = true
+	}
+	return t
+}()
+
 func IsBase62(b []byte) bool {
 	for _, c := range b {
-		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+		if !isBase62[c] {
 			return false
 		}
 	}
