@@ -217,7 +217,7 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	return true
 }
 
-// in bytes of values
+// The work of an item and of a hash, in bytes of values.
 const (
 	itemWork = 64
 	hashWork = 128

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -42,9 +43,7 @@ func TestPresets(t *testing.T) {
 func archive(t *testing.T, file string) []txtar.File {
 	t.Helper()
 	a, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return a.Files
 }
 
@@ -53,9 +52,7 @@ var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 func decode(t *testing.T, mapping, topic, body string) string {
 	t.Helper()
 	f, err := format.Parse(mapping)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var b strings.Builder
 	m := format.Message{Body: []byte(strings.TrimSpace(body)), Topic: topic, Now: vehicle.At(now)}
 	if topic == "vehicles/CarX/telemetry" {

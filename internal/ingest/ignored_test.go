@@ -37,7 +37,7 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
 		{body: signalsLine("Speed"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["Speed"],"did_you_mean":{"Speed":"Vehicle.Speed"}}`},
-		// each once, sorted
+		// Each name is there once, sorted.
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
 			status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},

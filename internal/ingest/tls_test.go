@@ -63,8 +63,7 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
-		err := m.ReadConnect(here, 20*time.Millisecond)
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := m.ReadConnect(here, 20*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: got error %v, want a time-out", said, err)
 		}
 		_ = here.Close()

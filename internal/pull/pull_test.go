@@ -108,9 +108,7 @@ func sample(vid string) string {
 func address(t *testing.T, url string) pull.Address {
 	t.Helper()
 	a, err := pull.ParseAddress(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return a
 }
 
