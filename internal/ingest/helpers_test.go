@@ -23,10 +23,8 @@ import (
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
 const (
-	telemetryPath = "/v1/telemetry"
-	members       = ": a sample has the members vid, time and signals"
-
-	// Limits that DESIGN.md names.
+	telemetryPath   = "/v1/telemetry"
+	members         = ": a sample has the members vid, time and signals"
 	requestBytes    = 64 << 10
 	readerBytes     = 128 << 10
 	reservationStep = 16 << 10
