@@ -1,5 +1,5 @@
-// Command bench measures carstate side by side with what an expert would use instead, in one run on
-// one machine. Run it with `make bench`.
+// Command bench measures carstate side by side with what an expert would use instead, on one
+// machine. Run it with `make bench`.
 package main
 
 import (
@@ -24,10 +24,9 @@ import (
 	"example.org/carstate/bench/sample"
 	"example.org/carstate/bench/scale"
 	"example.org/carstate/bench/vehicle"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// parts run one after the other, each alone on the machine.
 var parts = []struct {
 	name string
 	run  func(context.Context, *report.Part) error
@@ -42,8 +41,7 @@ var parts = []struct {
 const allParts = "query,vehicle,restart,scale,sample"
 
 func main() {
-	// This program also runs the peers and generators that are written in Go, each as a process
-	// of its own.
+	// Peers and generators in Go run as processes of this program.
 	if len(os.Args) > 1 && os.Args[1] == "self" {
 		if err := query.Self(os.Args[2:], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -104,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		if err := must.Caught(func() { must.Do(p.run(ctx, measured), ctx.Err()) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		// Save after each part, so that a failure of the next part loses nothing.
+		// The next part may fail.
 		must.Do(document.Save(report.Run{
 			Part: p.name, Machine: machine, Version: version,
 			At: begin, Took: time.Since(begin), Rounds: rounds, Quick: *quick,

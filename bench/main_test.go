@@ -11,8 +11,6 @@ import (
 	"example.org/carstate/bench/report"
 )
 
-// TestRun_OnePartQuick checks that a quick run of one part measures the built program from end to
-// end and writes the results. `make bench BENCHFLAGS=-quick` does the same with every part.
 func TestRun_OnePartQuick(t *testing.T) {
 	docs := t.TempDir()
 	var out strings.Builder

@@ -7,29 +7,23 @@ import (
 	"time"
 )
 
-// Answer has the fields that a [DrivingAnswer] and a [ThrottleAnswer] have in common.
+// Answer is common to a [DrivingAnswer] and a [ThrottleAnswer].
 type Answer struct {
 	VID    string
 	Status Status
-	// Reason is why there is no answer. It is "" if there is an answer, or if the service does not
-	// give the reason.
+	// Reason is why there is no answer, or "" if the service does not say.
 	Reason Reason
-	// AsOf is the time of the reading on which the answer is based, in whole seconds. It is the
-	// zero time if the service does not give this time.
+	// AsOf is the time of the reading behind the answer, in whole seconds; zero: unknown.
 	AsOf time.Time
-	// Age is the time from the reading on which the answer is based to the service's response, by
-	// the service's clock. It is zero if AsOf is the zero time.
+	// Age is how old that reading was when the service answered, by the service's clock.
 	Age time.Duration
-	// RequestID is the service's ID of this request. Give it to the operator when you
-	// report a problem.
+	// RequestID identifies the request. Give it to the operator when you report a problem.
 	RequestID string
-	// Record is the JSON object in the response that contains the answer, as the service sent it.
+	// Record is the JSON of the answer as the service sent it.
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer, that is, whether Status is [Succeed]. If
-// Answered returns false, State of the [DrivingAnswer], or System of the [ThrottleAnswer], has no
-// meaning; with Status [Fail], it is "".
+// Answered reports whether Status is [Succeed]. If not, State or System has no meaning.
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
@@ -38,7 +32,7 @@ type DrivingAnswer struct {
 	State DrivingState // "" with status Fail
 }
 
-// String returns the answer in one line, such as "traffic jam (3), as of 4 s ago".
+// String returns one line, such as "traffic jam (3), as of 4 s ago".
 func (a DrivingAnswer) String() string {
 	return a.line(a.State.String(), string(a.State), a.State.Unknown())
 }
@@ -49,7 +43,7 @@ type ThrottleAnswer struct {
 	System ThrottleState // "" with status Fail
 }
 
-// String returns the answer in one line, such as "throttle normal (1), as of 4 s ago".
+// String returns one line, such as "throttle normal (1), as of 4 s ago".
 func (a ThrottleAnswer) String() string {
 	return a.line(a.System.String(), string(a.System), a.System.Unknown())
 }
@@ -72,7 +66,6 @@ func (a Answer) line(state, raw string, unknown bool) string {
 	return state + ", as of " + ago(a.Age)
 }
 
-// ago returns an age as text, rounded down, such as "4 s ago".
 func ago(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -85,11 +78,9 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 }
 
-// Status says whether the service has an answer to a query. It is one of the constants of this
-// type, or any other text that the service sent.
+// Status says whether there is an answer. It may be another text than the constants.
 type Status string
 
-// The outcomes of a query.
 const (
 	Fail    Status = "0" // there is no answer; see Reason
 	Succeed Status = "1"
@@ -97,18 +88,15 @@ const (
 
 var statuses = map[Status]string{Fail: "fail", Succeed: "succeed"}
 
-// Unknown reports whether the status is not one of the constants.
+// Unknown reports whether s is not one of the constants.
 func (s Status) Unknown() bool { return statuses[s] == "" }
 
-// String returns the name of the status, such as "succeed". For an unknown status, it returns the
-// text that the service sent, in quotes after the words "unknown status".
+// String returns "succeed", or a text with the quoted status if it is unknown.
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
-// DrivingState is how a vehicle drives. It is one of the constants of this type, or any other text
-// that the service sent.
+// DrivingState is how a vehicle drives. It may be another text than the constants.
 type DrivingState string
 
-// The driving states.
 const (
 	NormalDriving DrivingState = "1"
 	SlowDriving   DrivingState = "2"
@@ -119,19 +107,15 @@ var drivingStates = map[DrivingState]string{
 	NormalDriving: "normal driving", SlowDriving: "slow driving", TrafficJam: "traffic jam",
 }
 
-// Unknown reports whether the state is not one of the constants. string(s) is the text that
-// the service sent.
+// Unknown reports whether s is not one of the constants.
 func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 
-// String returns the name of the state, such as "traffic jam". For an unknown state, it returns the
-// text that the service sent, in quotes after the words "unknown driving state".
+// String returns a name, such as "traffic jam", or a text with the quoted state if it is unknown.
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
-// ThrottleState is the state of a throttle system. It is one of the constants of this type, or any
-// other text that the service sent.
+// ThrottleState is the state of a throttle system. It may be another text than the constants.
 type ThrottleState string
 
-// The states of a throttle system.
 const (
 	ThrottleAnomaly ThrottleState = "0"
 	ThrottleNormal  ThrottleState = "1"
@@ -139,25 +123,22 @@ const (
 
 var throttleStates = map[ThrottleState]string{ThrottleAnomaly: "throttle anomaly", ThrottleNormal: "throttle normal"}
 
-// Unknown reports whether the state is not one of the constants. string(s) is the text that
-// the service sent.
+// Unknown reports whether s is not one of the constants.
 func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 
-// String returns the name of the state, such as "throttle normal". For an unknown state, it returns
-// the text that the service sent, in quotes after the words "unknown throttle state".
+// String returns a name, such as "throttle normal", or a text with the quoted state if it is
+// unknown.
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
-// Reason is why there is no answer. It is one of the constants of this type, or any other text that
-// the service sent.
+// Reason is why there is no answer. It may be another text than the constants.
 type Reason string
 
-// The reasons why there is no answer.
 const (
-	// ReasonUnknown means that the vehicle is not known, or not granted to this token.
+	// ReasonUnknown: the vehicle is not known, or not granted to this token.
 	ReasonUnknown Reason = "unknown"
-	// ReasonStale means that the newest reading of the vehicle is too old.
+	// ReasonStale: the newest reading is too old.
 	ReasonStale Reason = "stale"
-	// ReasonNotDriving means that the vehicle is not driving.
+	// ReasonNotDriving: the vehicle is not driving.
 	ReasonNotDriving Reason = "not_driving"
 )
 
@@ -167,11 +148,9 @@ var reasons = map[Reason]string{
 	ReasonNotDriving: "the vehicle is not driving (not_driving)",
 }
 
-// String returns an explanation of the reason. For a reason that is not one of the constants, it
-// returns the text that the service sent, in quotes after the words "unknown reason".
+// String returns an explanation, or a text with the quoted reason if it is unknown.
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
-// nameOf returns the name of a value or, if it has none, "unknown", kind and the quoted value.
 func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	if name := names[value]; name != "" {
 		return name
@@ -179,9 +158,7 @@ func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	return "unknown " + kind + " " + quote(string(value))
 }
 
-// quote returns a text from the service in quotes, with escapes for all characters that are not
-// printable ASCII, so that it is safe for a terminal. Of a text of more than 64 bytes, it returns
-// only the first 64, and an ellipsis after the quotes.
+// quote makes a text from the service safe for a terminal.
 func quote(s string) string {
 	const most = 64
 	if len(s) > most {

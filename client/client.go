@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// Client queries one service with one token. Make one with [New]. A Client is safe for
-// concurrent use. It keeps connections open for the next call.
+// Client queries one service with one token. It is safe for concurrent use and keeps connections
+// open.
 type Client struct {
-	base string // the base URL, without a slash at the end; "" if it is invalid
-	// token returns the access token. It is a function because every way to print a Client
-	// shows only the address of a function, and so never the token.
+	base string // without a slash at the end; "" if it is invalid
+	// token is a function because every way to print a Client shows only its address, never the
+	// token.
 	token    func() string
 	http     *http.Client
 	patience time.Duration
@@ -27,9 +27,8 @@ type Client struct {
 // Option configures a [Client].
 type Option func(*Client)
 
-// WithHTTPClient makes the client send its requests through a copy of h, for example to have other
-// certificates, a proxy or another timeout. If h has no Timeout, only the context limits the time
-// of an attempt. Redirects are never followed, whatever h says.
+// WithHTTPClient sends requests through a copy of h, for example with other certificates or another
+// proxy. If h has no Timeout, only the context limits an attempt. Redirects are never followed.
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		own := *h
@@ -37,9 +36,8 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithPatience sets how long after its start a call may be retried. If the next retry would begin
-// later than d after the start, the call returns its error at once. The random part of the wait
-// before a retry is not counted. The default is 30 seconds. If d is zero, no call is retried.
+// WithPatience sets how long after its start a call may be retried, not counting the random part of
+// the wait. The default is 30 seconds; zero is no retry.
 func WithPatience(d time.Duration) Option {
 	return func(c *Client) { c.patience = d }
 }
@@ -50,8 +48,8 @@ const (
 	maxHeaderBytes  = 64 << 10
 )
 
-// New returns a client of the service at baseURL, such as https://cars.example. The client sends
-// the access token with each query. If baseURL is invalid, every call fails with [ErrBaseURL].
+// New returns a client of a service such as https://cars.example. If baseURL is invalid, every call
+// fails with [ErrBaseURL].
 func New(baseURL, token string, options ...Option) *Client {
 	c := &Client{
 		base:     parseBase(baseURL),
@@ -86,9 +84,7 @@ func newTransport() *http.Transport {
 	}
 }
 
-// parseBase returns the base URL s without a slash at the end. If s is not a valid base URL,
-// parseBase returns "". A URL with a user, a query or a fragment is not valid, because these parts
-// could hold a secret.
+// A URL with a user, a query or a fragment is not valid, because these could hold a secret.
 func parseBase(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
@@ -98,17 +94,14 @@ func parseBase(s string) string {
 	return strings.TrimRight(u.String(), "/")
 }
 
-// The URL paths of the two queries, relative to the base URL.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// CarDrivingState asks whether the vehicle drives normally, slowly, or is in a traffic jam. vid is
-// the vehicle's id, 1 to 256 letters and digits; the service refuses any other text, with
-// [ErrInvalidRequest]. If the service has no answer about the vehicle, the error is nil, and
-// [Answer.Answered] returns false. If ctx ends before there is an answer, the error matches the
-// error of ctx. Every error is an [*Error].
+// CarDrivingState asks how a vehicle drives. vid has 1 to 256 letters and digits. If the service
+// has no answer, the error is nil, and [Answer.Answered] is false. Every error is an [*Error]; it
+// matches that of ctx if ctx has ended.
 func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer, error) {
 	r, err := c.ask(ctx, drivingPath, vid)
 	if err != nil {
@@ -117,8 +110,8 @@ func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer
 	return DrivingAnswer{Answer: r.answer, State: DrivingState(r.driving)}, nil
 }
 
-// ThrottleSystem asks whether the throttle system of the vehicle is normal or has an anomaly. The
-// parameters and the errors are those of [Client.CarDrivingState].
+// ThrottleSystem asks whether a throttle system is normal or has an anomaly. Its errors are those
+// of [Client.CarDrivingState].
 func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer, error) {
 	r, err := c.ask(ctx, throttlePath, vid)
 	if err != nil {
@@ -127,15 +120,15 @@ func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer
 	return ThrottleAnswer{Answer: r.answer, System: ThrottleState(r.throttle)}, nil
 }
 
-// String returns a description with the base URL and without the token.
+// String hides the token.
 func (c *Client) String() string {
 	return "carstate client of " + c.where() + ", token hidden"
 }
 
-// GoString returns the same as String, for %#v.
+// GoString is for %#v.
 func (c *Client) GoString() string { return c.String() }
 
-// LogValue returns the same as String, for log/slog.
+// LogValue is for log/slog.
 func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func (c *Client) where() string {
@@ -145,7 +138,6 @@ func (c *Client) where() string {
 	return c.redact(c.base)
 }
 
-// redact replaces the token in a text that the service or a library has made.
 func (c *Client) redact(s string) string {
 	token := c.token()
 	for _, t := range []string{token, url.QueryEscape(token)} {
@@ -158,19 +150,15 @@ func (c *Client) redact(s string) string {
 
 const (
 	maxTries = 4
-	// maxBody is the maximum size of a response in bytes. A response contains the vehicle id,
-	// and the longest id that fits into a request line has 8 KiB.
+	// The longest vehicle id that fits into a request line has 8 KiB.
 	maxBody = 64 << 10
-	// firstDelay is the longest wait before the first retry, if the service sent no
-	// Retry-After. The wait doubles with each further retry.
+	// firstDelay is the longest wait before the first retry without Retry-After. It doubles with
+	// each.
 	firstDelay = 100 * time.Millisecond
 )
 
-// ask sends a query, and sends it again after an error that may be transient. It returns the parsed
-// answer of the first attempt that succeeds. It returns the last error, always an [*Error], if
-// another attempt cannot help, if maxTries attempts have failed, or if the next attempt would begin
-// too late: after the time set by [WithPatience], or after the deadline of ctx. If ctx ends during
-// a wait, ask returns the last error at once, which then also matches the error of ctx.
+// ask retries what may be transient, at most maxTries times and within patience and the deadline of
+// ctx, and returns the last error.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -202,10 +190,8 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns how long to wait after attempt number try, counted from 1. The caller waits for
-// wait plus a random time of at most spread. If a retry cannot help, both are 0. If the service
-// asks for a wait, wait is that time, and spread is a quarter of it. Otherwise wait and spread are
-// each firstDelay × 2^(try−1) / 2.
+// delay returns the wait after attempt try, counted from 1, of wait plus at most spread; both 0: no
+// retry.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):
@@ -217,8 +203,6 @@ func (e *Error) delay(try int) (wait, spread time.Duration) {
 	return 0, 0
 }
 
-// once sends a query once and returns the parsed answer. If there is no valid answer with at most
-// maxBody bytes, it returns an error.
 func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	query := url.Values{"access_token": {c.token()}, "vid": {vid}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path+"?"+query.Encode(), nil)
@@ -244,8 +228,7 @@ func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	return parse(r, vid)
 }
 
-// callError returns the error for a call that got no complete response because of err. It removes
-// the URL that net/http puts into its errors, because the URL contains the token.
+// callError removes the URL that net/http puts into its errors, because it contains the token.
 func (c *Client) callError(ctx context.Context, err error) *Error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err

@@ -19,7 +19,6 @@ import (
 	"example.org/carstate/client"
 )
 
-// TestBaseURL_Invalid checks that with an invalid base URL a call fails before anything is sent.
 func TestBaseURL_Invalid(t *testing.T) {
 	for _, base := range []string{
 		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api",
@@ -45,8 +44,6 @@ func TestBaseURL_Invalid(t *testing.T) {
 	}
 }
 
-// TestContext_EndsCall checks that a call ends when its context ends, and that its error unwraps to
-// the error of the context.
 func TestContext_EndsCall(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -73,8 +70,6 @@ func TestContext_EndsCall(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestUnreachable checks that calls to a port on which nothing listens, and to one with another
-// protocol, fail with ErrUnreachable.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -96,8 +91,6 @@ func TestUnreachable(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestTimeout_OfOneAttempt checks that one attempt does not take longer than the timeout of the
-// HTTP client.
 func TestTimeout_OfOneAttempt(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
@@ -112,8 +105,6 @@ func TestTimeout_OfOneAttempt(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestCertificate checks that a call to a service whose certificate is not trusted fails without a
-// retry. With an HTTP client that trusts the certificate, the call must succeed.
 func TestCertificate(t *testing.T) {
 	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(jam))
@@ -126,7 +117,7 @@ func TestCertificate(t *testing.T) {
 		}
 	}
 	service.StartTLS()
-	// Without a limit of time for a handshake, which a busy machine may pass.
+	// A busy machine may pass a limit of time for a handshake.
 	strange := client.New(service.URL, token, client.WithHTTPClient(&http.Client{Transport: new(http.Transport)}))
 	_, err := strange.CarDrivingState(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "certificate") {
@@ -144,8 +135,6 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestBrokenConnections checks that a call is retried on a new connection when its connection
-// breaks.
 func TestBrokenConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

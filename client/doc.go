@@ -1,5 +1,5 @@
-// Package client queries a carstate service. It asks how a car drives, and whether its throttle
-// system is healthy. It needs only the standard library.
+// Package client queries a carstate service: how a car drives, and whether its throttle system is
+// healthy. It needs only the standard library.
 //
 //	c := client.New("http://127.0.0.1:8080", os.Getenv("CARSTATE_TOKEN"))
 //	a, err := c.CarDrivingState(ctx, "NHeN4UqVsohGS55I7LBdh")
@@ -8,23 +8,19 @@
 //	}
 //	fmt.Println(a) // traffic jam (3), as of 4 s ago
 //
-// If the service has no answer about a car, the error is nil: check [Answer.Answered]; if it
-// returns false, [Answer.Reason] says why there is no answer. Every error is an [*Error] whose
-// message is one line and says what to do. [errors.Is] reports the kind of the error:
-// [ErrInvalidToken], [ErrRateLimited] and so on.
+// If the service has no answer about a car, the error is nil, and [Answer.Reason] says why. Every
+// error is an [*Error]: one line that says what to do. [errors.Is] tells its kind, such as
+// [ErrInvalidToken].
 //
-// The client accepts everything that the interface allows or its samples show. This includes a
-// status that is a number or a string, and values outside the documented set, which keep their text
+// The client accepts a status that is a number or a string, and values outside the documented set
 // (see [DrivingState.Unknown]).
 //
-// If a retry can help, a call is tried up to four times, within the time of [WithPatience]. After
-// the statuses 429, 502, 503 and 504 with Retry-After, the call waits for the time in Retry-After.
-// After 502, 503 and 504 without Retry-After, as gateways send them, and after a connection that
-// failed or broke, it retries after 50 to 400 ms. A random part is added to each wait, so that many
-// clients do not return at the same moment. A call never waits past the deadline of its context.
+// A call is tried up to four times, within the time of [WithPatience]: after 429, 502, 503 and 504
+// as Retry-After says, and after 50 to 400 ms if the last three have none or the connection fails.
+// Waits have a random part, so that many clients do not return at the same moment, and never pass
+// the deadline of the context.
 //
-// The access token is sent in the query of the request, as the interface requires. This
-// package must never send or show it anywhere else: it follows no redirect, sends no http://
-// request through a proxy of the environment, removes the URL from errors, and hides the
-// token when a [Client] is printed.
+// The token is sent in the query, as the interface requires, and must never be sent or shown
+// elsewhere: the client follows no redirect, sends no http:// request through a proxy of the
+// environment, removes the URL from errors, and hides the token when a [Client] is printed.
 package client

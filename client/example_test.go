@@ -9,8 +9,7 @@ import (
 	"example.org/carstate/client"
 )
 
-// The examples call a test server with a recorded answer. It takes the place of a service at
-// http://127.0.0.1:8080.
+// A test server with a recorded answer takes the place of a service.
 
 func Example() {
 	service := serve(`200 OK

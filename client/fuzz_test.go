@@ -9,8 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzParse checks the result for any response. It must be either an answer with a record or an
-// error of one line, and no text may contain the token.
 func FuzzParse(f *testing.F) {
 	for _, body := range []string{
 		`{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`,

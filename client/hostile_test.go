@@ -21,8 +21,6 @@ import (
 
 const right = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// endlessly returns a function that writes piece again and again, with pauses of the length every,
-// until the other side closes the connection.
 func endlessly(piece string, every time.Duration) func(net.Conn) {
 	return func(c net.Conn) {
 		for _, err := io.WriteString(c, piece); err == nil; _, err = io.WriteString(c, piece) {
@@ -33,9 +31,7 @@ func endlessly(piece string, every time.Duration) func(net.Conn) {
 	}
 }
 
-// TestHostileServer checks a server that tries to block a client, fill its memory or keep it busy.
-// The call must end within its patience and the time of one attempt. The test has a fake clock and
-// uses the client's own transport.
+// The server tries to block a client, fill its memory or keep it busy. The clock is fake.
 func TestHostileServer(t *testing.T) {
 	says := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
@@ -50,7 +46,7 @@ func TestHostileServer(t *testing.T) {
 		}
 	}
 	const head = "HTTP/1.1 200 OK\r\n"
-	var bomb bytes.Buffer // 64 MiB of zeros, as a gzip stream
+	var bomb bytes.Buffer // 64 MiB of zeros
 	packer := gzip.NewWriter(&bomb)
 	if _, err := packer.Write(make([]byte, 64<<20)); errors.Join(err, packer.Close()) != nil {
 		t.Fatal(err)
@@ -112,8 +108,7 @@ func TestHostileServer(t *testing.T) {
 					serving.Go(func() {
 						defer far.Close()
 						if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
-							// This read makes the test notice when the client closes the
-							// connection.
+							// This read notices when the client closes the connection.
 							go func() { _, _ = io.Copy(io.Discard, far) }()
 							c.serve(far)
 						}

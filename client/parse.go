@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 )
 
-// reply is a complete HTTP response.
 type reply struct {
 	code   int
 	header http.Header
@@ -19,13 +18,11 @@ type reply struct {
 	redact func(string) string
 }
 
-// result is the parsed answer to a query, about driving or about the throttle system.
 type result struct {
 	answer            Answer
 	driving, throttle string
 }
 
-// object is a JSON object by the names of its members, which are case-sensitive.
 type object map[string]json.RawMessage
 
 // parseObject returns nil if b is not an object in valid UTF-8 with unique names.
@@ -47,8 +44,8 @@ func parseObject(b []byte) object {
 	return o
 }
 
-// text returns a member that is a string, or the JSON of any other member. So 1 and "1" are equal,
-// and null and a missing member are "".
+// text returns a string, or the JSON of any other member: 1 and "1" are equal, and null and a
+// missing member are "".
 func (o object) text(name string) (s string) {
 	if len(o[name]) == 0 || json.Unmarshal(o[name], &s) == nil {
 		return s
@@ -56,9 +53,6 @@ func (o object) text(name string) (s string) {
 	return string(o[name])
 }
 
-// parse returns the answer in the response to a query about the vehicle vid. If the response
-// reports a failure, or is not a valid answer, parse returns nil and an error. Otherwise the error
-// is nil, even if the service has no answer about the vehicle.
 func parse(r *reply, vid string) (*result, *Error) {
 	e := parseObject(r.body)
 	isEnvelope := e.text("code") != ""
@@ -82,15 +76,14 @@ func parse(r *reply, vid string) (*result, *Error) {
 	a.AsOf, a.Age = r.times()
 	if a.Status == Fail {
 		// Some services send a value although they have no answer. The throttle's "0" would then
-		// mean an anomaly, so the value is discarded.
+		// mean an anomaly.
 		return &result{answer: a}, nil
 	}
 	// The interface spells the first name like this.
 	return &result{a, r.value(rec.text("vehicle_runing_state")), r.value(rec.text("throttle_system"))}, nil
 }
 
-// value returns the text of a member of a record. The valid texts have one character. A longer text
-// may contain the token, so value replaces the token in it by "[token]".
+// The valid texts have one character. A longer one may contain the token.
 func (r *reply) value(text string) string {
 	if len(text) < 2 {
 		return text
@@ -98,8 +91,6 @@ func (r *reply) value(text string) string {
 	return r.redact(text)
 }
 
-// refusalError returns the error for a response that reports a failure. If isEnvelope is true, the
-// response has the JSON form of this service's responses, and e holds that JSON.
 func refusalError(r *reply, e object, isEnvelope bool) *Error {
 	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(),
 		Message: oneLine(e.text("msg"), r.redact)}
@@ -126,7 +117,6 @@ func refusalError(r *reply, e object, isEnvelope bool) *Error {
 	return out
 }
 
-// badAnswer returns the error for a response that is not a valid answer because of why.
 func badAnswer(r *reply, why string) *Error {
 	return &Error{
 		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
@@ -136,9 +126,6 @@ func badAnswer(r *reply, why string) *Error {
 
 func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
-// times returns the time of the reading on which the answer is based, from the header
-// Last-Modified, and the age of that reading when the answer was sent. If there is no valid
-// Last-Modified, both are zero.
 func (r *reply) times() (asOf time.Time, age time.Duration) {
 	asOf, err := http.ParseTime(r.header.Get("Last-Modified"))
 	if err != nil {
@@ -147,8 +134,7 @@ func (r *reply) times() (asOf time.Time, age time.Duration) {
 	return asOf, max(0, r.date().Sub(asOf))
 }
 
-// date returns when the answer was sent: the time in the header Date, by the clock of the service.
-// If there is no such header, date returns when the answer arrived, by our own clock.
+// By the service's clock if possible.
 func (r *reply) date() time.Time {
 	if t, err := http.ParseTime(r.header.Get("Date")); err == nil {
 		return t
@@ -156,12 +142,9 @@ func (r *reply) date() time.Time {
 	return r.at
 }
 
-// maxRetryAfter is the longest wait that the method retryAfter returns.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// retryAfter returns the wait that the header Retry-After asks for, in seconds or as a date. The
-// result is in whole seconds, rounded up, and at most maxRetryAfter. If there is no valid
-// Retry-After, it is 0.
+// In whole seconds, rounded up; 0 if there is no valid Retry-After.
 func (r *reply) retryAfter() time.Duration {
 	value := r.header.Get("Retry-After")
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {

@@ -22,11 +22,10 @@ import (
 	"example.org/carstate/client"
 )
 
-// token contains characters that a query must escape, so that tests see both the plain and the
-// escaped form.
+// A query must escape characters of token.
 const token = "cst_0123456789/+=abcdefghijklmnopqrstuvwx"
 
-// recording is one case of testdata. The file README.txt there describes the format.
+// See testdata/README.txt.
 type recording struct {
 	title, operation, vid string
 	answer, want          string
@@ -79,7 +78,6 @@ func recordings(t testing.TB) (all []*recording) {
 	return all
 }
 
-// ServeHTTP sends the recorded answer.
 func (r *recording) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader("HTTP/1.1 "+r.answer)), nil)
 	if err != nil {
@@ -92,12 +90,11 @@ func (r *recording) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serve starts a server for the examples. It answers with answer, which begins with the status.
+// answer begins with the status.
 func serve(answer string) *httptest.Server {
 	return httptest.NewServer(&recording{answer: answer})
 }
 
-// ask makes the recording's call and returns the result as text.
 func (r *recording) ask(t testing.TB, c *client.Client) string {
 	t.Helper()
 	switch r.operation {
@@ -165,7 +162,6 @@ func tellError(t testing.TB, err error) string {
 	return err.Error() + "\n" + strings.Join(s, ", ") + "\n"
 }
 
-// TestRecorded_Answers checks the result of each recorded call. A server sends the recorded answer.
 func TestRecorded_Answers(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.title, func(t *testing.T) {
@@ -178,8 +174,6 @@ func TestRecorded_Answers(t *testing.T) {
 	}
 }
 
-// TestRecord_IsKeptAsSent checks that [client.Answer.Record] is the record as sent, including
-// unknown members.
 func TestRecord_IsKeptAsSent(t *testing.T) {
 	const want = `{"vid":"Car1","status":1,"vehicle_runing_state":"4","more":[1,{"a":null}]}`
 	service := serve("200 OK\n\n" + `{"code":200,"msg":"success","data":` + want + `}`)
@@ -190,7 +184,6 @@ func TestRecord_IsKeptAsSent(t *testing.T) {
 	}
 }
 
-// TestRequest_AsSent checks the method, target and headers of the request that is sent.
 func TestRequest_AsSent(t *testing.T) {
 	for _, prefix := range []string{"", "/", "/some/prefix", "/some/prefix//"} {
 		var got *http.Request

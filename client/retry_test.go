@@ -21,11 +21,10 @@ import (
 
 const jam = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// script answers each attempt with the next one of its steps. After the last step, it repeats that
-// step.
+// After the last step, script repeats it.
 type script struct {
 	steps []step
-	at    []time.Duration // the times of the attempts, since begin
+	at    []time.Duration
 	begin time.Time
 }
 
@@ -39,8 +38,6 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.steps[min(len(s.at), len(s.steps))-1]()
 }
 
-// says returns a step that answers with a status, headers of the form "Name: value", and a
-// body.
 func says(code int, body string, headers ...string) step {
 	return func() (*http.Response, error) {
 		h := http.Header{}
@@ -58,7 +55,6 @@ func failure(code int, headers ...string) step {
 	return says(code, fmt.Sprintf(`{"code":%d,"msg":"told so","data":null}`, code), headers...)
 }
 
-// brokenBody answers with a body that ends too early.
 func brokenBody() (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(
 		strings.NewReader(jam[:20]), iotest.ErrReader(io.ErrUnexpectedEOF)))}, nil
@@ -72,7 +68,6 @@ var (
 		Err: &net.DNSError{Err: "server misbehaving", Name: "cars.example", IsTemporary: true}}
 )
 
-// TestRetries_WhenAndHowOften checks which calls are retried, and when. The test has a fake clock.
 func TestRetries_WhenAndHowOften(t *testing.T) {
 	ok := says(200, jam)
 	second := time.Second
@@ -82,8 +77,8 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 		patience time.Duration // 0: the default
 		deadline time.Duration // 0: none
 		tries    int
-		// Each wait is at least Retry-After and at most a quarter longer. Without Retry-After, the
-		// three waits are 50 to 100 ms, 100 to 200 ms and 200 to 400 ms.
+		// Each wait is at least Retry-After and at most a quarter longer. Without it, the waits are
+		// 50 to 100 ms, 100 to 200 ms and 200 to 400 ms.
 		least, most time.Duration
 		want        error
 	}{
@@ -173,8 +168,6 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 	}
 }
 
-// TestJitter_SpreadsRetries checks that 50 clients that were refused at the same time retry at 45
-// or more different times.
 func TestJitter_SpreadsRetries(t *testing.T) {
 	for name, first := range map[string]step{
 		"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, ""),
@@ -196,8 +189,6 @@ func TestJitter_SpreadsRetries(t *testing.T) {
 	}
 }
 
-// TestEndedWhileWaiting checks a call whose context ends while it waits for a retry. The call must
-// end with an error that unwraps to two errors, that of the last attempt and that of the context.
 func TestEndedWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

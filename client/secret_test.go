@@ -21,8 +21,7 @@ import (
 	"example.org/carstate/client"
 )
 
-// mustBeClean checks that the error is one line, and that neither the error nor any error to which
-// it unwraps contains the token in any form.
+// Any error to which err unwraps must not contain the token, either.
 func mustBeClean(t testing.TB, err error) {
 	t.Helper()
 	if strings.ContainsAny(err.Error(), "\r\n") || err.Error() == "" {
@@ -43,7 +42,6 @@ func mustBeClean(t testing.TB, err error) {
 	}
 }
 
-// mustHide checks that a text contains the token in no form.
 func mustHide(t testing.TB, s string) {
 	t.Helper()
 	for _, form := range []string{token, url.QueryEscape(token), url.PathEscape(token), fmt.Sprintf("%x", token)} {
@@ -53,8 +51,6 @@ func mustHide(t testing.TB, s string) {
 	}
 }
 
-// TestClient_PrintsNoToken checks that the token is not shown when a client is printed, in many
-// ways.
 func TestClient_PrintsNoToken(t *testing.T) {
 	c := client.New("https://cars.example/api", token, client.WithHTTPClient(&http.Client{}))
 	type holder struct {
@@ -83,12 +79,10 @@ func TestClient_PrintsNoToken(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	// Here the token is in the wrong place, the base URL.
+	// Here the token is in the wrong place.
 	mustHide(t, client.New("https://cars.example/"+token, token).String())
 }
 
-// TestRedirect checks that no redirect is followed, so that only the service gets the token. This
-// must be so even if the caller's own HTTP client would follow the redirect.
 func TestRedirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("asked %s", r.Host)
@@ -117,9 +111,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestEnvironmentProxy checks that a proxy of the environment gets no request without TLS, because
-// it could read the token. The call is made in a child process, because a process reads the
-// environment variables of the proxy only once.
+// A process reads the environment's proxy only once, so a child process calls.
 func TestEnvironmentProxy(t *testing.T) {
 	if os.Getenv("HTTP_PROXY") != "" && os.Getenv("HTTP_PROXY") == os.Getenv("ASK_THROUGH") {
 		for _, base := range []string{"http://cars.invalid", "https://cars.invalid"} {
@@ -146,13 +138,12 @@ func TestEnvironmentProxy(t *testing.T) {
 	for line := range asked {
 		got = append(got, line)
 	}
-	// With TLS through the proxy, the proxy must see only the name of the host.
+	// With TLS, the proxy must see only the name of the host.
 	if len(got) != 1 || got[0] != "CONNECT cars.invalid:443" {
 		t.Errorf("the proxy was asked: %q", got)
 	}
 }
 
-// transport is an http.RoundTripper that answers without a network.
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -161,8 +152,6 @@ func (f transport) option() client.Option {
 	return client.WithHTTPClient(&http.Client{Transport: f})
 }
 
-// TestTalkativeTransport checks that no error contains the token at any depth, even if the
-// transport puts the whole request into its error.
 func TestTalkativeTransport(t *testing.T) {
 	for name, f := range map[string]transport{
 		"text": func(r *http.Request) (*http.Response, error) {

@@ -12,28 +12,25 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// done is the last run of one row.
 type done struct {
 	Row      string        `json:"row"`
 	Machine  string        `json:"machine"`
 	Version  string        `json:"version"` // of carstate
 	At       time.Time     `json:"at"`
-	Took     time.Duration `json:"took_ns"` // without the controls
+	Took     time.Duration `json:"took_ns"`
 	Seed     uint64        `json:"seed"`
 	Count    int           `json:"count"`
 	Outcome  row.Outcome   `json:"outcome"`
 	Controls []control     `json:"controls,omitempty"`
 }
 
-// control says whether a row caught a build that was broken on purpose.
 type control struct {
 	Defect string        `json:"defect"`
 	Caught bool          `json:"caught"`
-	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first finding
+	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first one
 	Took   time.Duration `json:"took_ns"`
 }
 
-// results are the last runs of all rows, as the file reliability.json keeps them.
 type results struct {
 	Rows []done `json:"rows"`
 	file string
@@ -45,7 +42,6 @@ func load(docs string) (r results, err error) {
 	return r, err
 }
 
-// save replaces the run of a row, and writes the file.
 func (r *results) save(d done) error {
 	r.Rows = append(slices.DeleteFunc(r.Rows, func(o done) bool { return o.Row == d.Row }), d)
 	return report.WriteResults(r.file, r)
@@ -60,7 +56,6 @@ func (d *done) caught() (n int) {
 	return n
 }
 
-// print writes the outcome as a plain table.
 func (d *done) print(w io.Writer, unit string) error {
 	o := &d.Outcome
 	fmt.Fprintf(w, "%s, seed %d: %d %s in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %d of %d\n",

@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/torture/strangers"
 )
 
-// rows lists all rows in the order in which they run.
 var rows = []row.Row{
 	kill.Row,
 	engine.Power,
@@ -54,7 +53,6 @@ func find(name string) (row.Row, error) {
 	return row.Row{}, fmt.Errorf("there is no row %q: choose from %s", name, names(true))
 }
 
-// choose returns the rows with the given names, which are separated by commas.
 func choose(names string) ([]row.Row, error) {
 	wanted := strings.Split(names, ",")
 	for _, name := range wanted {
@@ -65,7 +63,6 @@ func choose(names string) ([]row.Row, error) {
 	return slices.DeleteFunc(slices.Clone(rows), func(r row.Row) bool { return !slices.Contains(wanted, r.Name) }), nil
 }
 
-// counts parses the sizes of rows, such as "kill=1000,power=200".
 func counts(text string) (map[string]int, error) {
 	given := make(map[string]int)
 	for pair := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {

@@ -1,5 +1,4 @@
-// Command torture breaks carstate on purpose and checks that it keeps its promises: nothing
-// acknowledged is lost, and no answer is wrong. Run it with `make torture`.
+// Command torture breaks carstate on purpose and checks that it keeps its promises.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 	"example.org/carstate/bench/gobench"
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
@@ -49,7 +48,7 @@ func main() {
 	}
 }
 
-// job is one attempt at one row, the task of a child process.
+// A child process does one job.
 type job struct {
 	Row    string
 	Seed   uint64
@@ -60,14 +59,12 @@ type job struct {
 }
 
 type session struct {
-	program string // the torture itself, which runs each attempt as a child process
+	program string
 	scratch string
 	seed    uint64
 	stderr  io.Writer
 }
 
-// run returns an error that names the rows that had findings, could not be completed, or did not
-// catch a control.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer must.Catch(&err)
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
@@ -84,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	given := must.Get(counts(*count))
 	results := must.Get(load(*docs))
 	for *seed == 0 {
-		*seed = rand.Uint64() >> 12 // few enough bits for a number in JavaScript
+		*seed = rand.Uint64() >> 12 // few enough bits for JavaScript
 	}
 	scratch := must.Get(makeScratch(*dir))
 	defer os.RemoveAll(scratch)
@@ -126,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		if !d.Outcome.Passed() {
 			failed = append(failed, r.Name)
-			must.Do(results.save(d)) // the rest of the run may fail
+			must.Do(results.save(d))
 		}
 		must.Do(ctx.Err())
 		if *controls && (d.Outcome.Undone == "" || d.Outcome.Found()) {
@@ -147,13 +144,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control runs a row of size n against a build with a defect.
 func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) control {
 	root, dir := must.Get(filepath.Abs("..")), filepath.Join(s.scratch, c.Defect)
 	must.Do(os.Mkdir(dir, 0o700))
 	defer os.RemoveAll(dir)
 	overlay, broken := must.Get(defects.Overlay(root, c.Defect, dir)), filepath.Join(dir, "carstate")
-	// The version names the defect, so that nobody mistakes the binary for a usable build.
+	// The version names the defect, so that nobody takes the binary for a usable build.
 	must.Do(nodeprocess.Build(ctx, root, r.Tests, broken, "-overlay", overlay, "-ldflags",
 		"-s -w -X main.version=broken-"+c.Defect))
 	if c.Count > 0 {
@@ -173,13 +169,12 @@ func verdict(c defects.Control, o row.Outcome, took time.Duration) control {
 	return v
 }
 
-// limitOf returns a time limit that only an attempt that hangs exceeds.
+// Only an attempt that hangs exceeds it.
 func limitOf(r row.Row, n int) time.Duration {
 	return 15 * time.Minute * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }
 
-// do runs one attempt in a new process, so that the memory or a defect of one attempt does not
-// affect the next.
+// In a new process, the memory or a defect of one attempt does not affect the next.
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -189,8 +184,8 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 		defer os.RemoveAll(j.Dir)
 		cmd := exec.CommandContext(limited, s.program, "attempt", string(must.Get(json.Marshal(j))))
 		cmd.Stderr = s.stderr
-		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the child then stops its processes
-		cmd.WaitDelay = 2 * time.Minute                                          // longer than a node has for an orderly stop
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 2 * time.Minute // longer than a node has for an orderly stop
 		var err error
 		out, err = cmd.Output()
 		must.Do(err)
@@ -210,7 +205,6 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 	return o
 }
 
-// attempt is the child process. It prints the outcome.
 func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	var j job
@@ -232,15 +226,14 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	}
 	err = errors.Join(must.Caught(func() { r.Run(running, a) }), ctx.Err())
 	o := a.Outcome()
-	if err != nil && o.CaughtBy == "" { // a control that was caught ends early by design
+	if err != nil && o.CaughtBy == "" { // a control that was caught ends early
 		a.Logf("ended early: %v", err)
 		o.NotDone(err)
 	}
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// makeScratch creates a directory below dir, which must be on a disk: on a file system in memory, a
-// missing sync would not be noticed.
+// On a file system in memory, a missing sync would go unnoticed.
 func makeScratch(dir string) (string, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

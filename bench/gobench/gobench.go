@@ -10,14 +10,10 @@ import (
 	"strings"
 )
 
-// Results holds the values of all rounds, by benchmark and unit. The name of a benchmark is that in
-// the output of `go test`, without the prefix "Benchmark" and the number of processors.
+// Results are the values of all rounds, by benchmark and unit.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks of a package whose names match the regular expression pattern. pkg is the
-// package's directory in carstate's module, and rounds is how often each benchmark runs. The
-// current directory must be bench, which is beside that module's packages. It is an error if the
-// tests fail, or if no benchmark matches.
+// Run runs the benchmarks of a package that match pattern. The current directory must be bench.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
 		"-timeout", "1h", "./"+pkg)
@@ -34,8 +30,6 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 	return results, nil
 }
 
-// Version returns the version of the checkout, from its tags and its commit, or "unknown" if git
-// fails.
 func Version(ctx context.Context) string {
 	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
 	if err != nil {
@@ -44,8 +38,6 @@ func Version(ctx context.Context) string {
 	return strings.TrimSpace(string(described))
 }
 
-// parse reads the result lines of `go test`: name, number of iterations, and then pairs of a value
-// and its unit. It ignores all other lines.
 func parse(out string) Results {
 	results := make(Results)
 	for line := range strings.Lines(out) {

@@ -1,10 +1,8 @@
-// Package must ends a measurement of the bench, or an attempt of the torture, with an error from any
-// depth of calls, as [testing.T.Fatal] ends a test. Nothing can be done about such an error but to
-// clean up and report it, so the functions in between need not return it.
+// Package must ends a measurement of the bench, or an attempt of the torture, with an error from
+// any depth of calls, as [testing.T.Fatal] ends a test.
 //
 // [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred
-// [Catch], or in [Caught]. Functions that retry, or whose errors are expected, return their errors
-// as results.
+// [Catch], or in [Caught].
 package must
 
 import (
@@ -14,10 +12,9 @@ import (
 	"sync"
 )
 
-// failure is the value with which the functions of this package panic.
 type failure struct{ err error }
 
-// Do ends the measurement if any of the errors is not nil. If there are several, they are joined.
+// Do ends the measurement if an error is not nil.
 func Do(errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		if len(errs) == 1 {
@@ -27,31 +24,29 @@ func Do(errs ...error) {
 	}
 }
 
-// Fail ends the measurement with an error that has the text of [fmt.Errorf].
+// Fail ends the measurement. It takes the arguments of [fmt.Errorf].
 func Fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// Get returns v, or ends the measurement with err.
 func Get[T any](v T, err error) T {
 	Do(err)
 	return v
 }
 
-// Get2 returns v and w, or ends the measurement with err.
 func Get2[T, U any](v T, w U, err error) (T, U) {
 	Do(err)
 	return v, w
 }
 
-// Caught calls f and returns the error with which a call of Do, Get or Fail has ended f, or nil. A
-// goroutine that uses this package needs it, because it must not end with a panic.
+// Caught returns the error that has ended f. A goroutine needs it, because it must not end with a
+// panic.
 func Caught(f func()) (err error) {
 	defer Catch(&err)
 	f()
 	return nil
 }
 
-// Together calls f(0) to f(n-1) in a goroutine each. The first error cancels their context, and ends
-// the measurement once all have returned.
+// Together calls f(0) to f(n-1) in a goroutine each. The first error cancels their context, and
+// ends the measurement once all have returned.
 func Together(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,9 +68,8 @@ func Together(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	}
 }
 
-// Catch sets the result of a function to the error with which a call of Do, Get or Fail has ended
-// it. Any other panic continues. The function must defer its clean-up before it defers Catch.
-// Deferred calls run in reverse order, so the clean-up then runs after Catch and sees the error.
+// Catch sets the error that has ended a function. Clean-up must be deferred before Catch, so that
+// it runs after it and sees the error.
 func Catch(err *error) {
 	switch f := recover().(type) {
 	case nil:

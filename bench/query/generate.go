@@ -18,8 +18,7 @@ import (
 	"example.org/carstate/bench/must"
 )
 
-// generated is the result of a run of the generator. A latency counts from when the request was
-// due, so a server that stalls cannot hide the delay of those that become due during the stall.
+// A latency counts from when the request was due, so a stall delays all that become due during it.
 type generated struct {
 	Sent                int
 	Took, P50, P99, Max time.Duration
@@ -27,8 +26,7 @@ type generated struct {
 
 const connections = 64
 
-// generateMain runs the generator as a program of its own. It polls without a pause, so that
-// neither timers nor a scheduler delay a request.
+// The generator polls, so that neither timers nor a scheduler delay a request.
 func generateMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
@@ -48,14 +46,13 @@ func generateMain(args []string, stdout io.Writer) {
 type wire struct {
 	fd   int
 	busy bool
-	due  time.Duration // when its request was due
+	due  time.Duration
 	in   []byte
 	buf  [16 << 10]byte
 }
 
-// generate sends the requests in turn, at even intervals, each over an idle connection; if there is
-// none, a request that is due waits. If rate is 0, the next request is sent as soon as a connection
-// is idle. It fails if an answer is not 200, or not all have arrived at 2*during + 10 s.
+// generate sends requests at even intervals, or, if rate is 0, as soon as a connection is idle. It
+// fails if an answer is not 200, or not all have arrived at 2*during + 10 s.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	defer must.Catch(&err)
 	if len(requests) == 0 {
@@ -92,7 +89,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			return r, fmt.Errorf("%d of %d requests were not answered", sent-len(took), sent)
 		}
 		if rate == 0 && now > during {
-			total = sent // then wait for the requests in progress
+			total = sent
 		}
 		for sent < total && len(free) > 0 {
 			due := now
@@ -105,8 +102,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			w := wires[free[len(free)-1]]
 			free = free[:len(free)-1]
 			w.busy, w.due, w.in = true, due, w.buf[:0]
-			// A request is smaller than the buffer of a socket, so one write sends all
-			// of it.
+			// One write sends all of it.
 			request := requests[sent%len(requests)]
 			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
 				return r, fmt.Errorf("cannot send a request: %w", err)
@@ -134,7 +130,6 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 	return r, nil
 }
 
-// read reports whether the answer is complete.
 func (w *wire) read() bool {
 	n, err := syscall.Read(w.fd, w.buf[len(w.in):])
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {

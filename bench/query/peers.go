@@ -19,11 +19,11 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 )
 
-// starters start the peers, which may not answer yet when they return.
+// Peers may not answer yet when start returns.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) *peer
@@ -34,16 +34,14 @@ var starters = []struct {
 	{"carstate, access log on", carstatePeer(true)},
 }
 
-// nginxText is the configuration of nginx as a single process, which does the work of a worker and
-// has no master.
+// A single process, which does the work of a worker.
 //
 //go:embed nginx.conf.tmpl
 var nginxText string
 
 var nginxConfig = template.Must(template.New("").Parse(nginxText))
 
-// nginxPeer starts nginx with its directive `return`, or with the look-ups of token and vehicle in
-// lua, in shared dicts.
+// kind is the directive `return`, or a script that looks up token and vehicle.
 func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {
@@ -64,8 +62,7 @@ func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 	}
 }
 
-// carstatePeer starts the released binary with all its features on; the vehicles report through
-// ingest.
+// The released binary; the vehicles report through ingest.
 func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		dir := filepath.Join(f.Dir, "carstate")
@@ -100,10 +97,9 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
 	}
 }
 
-// freshFor is below the five minutes for which a reading is fresh.
+// Below the five minutes for which a reading is fresh.
 const freshFor = 2 * time.Minute
 
-// reportAll sends a reading of every vehicle, so that all are fresh.
 func reportAll(ctx context.Context, n *nodeprocess.Node, key, token string, ids []vehicle.ID) {
 	var b strings.Builder
 	since := time.Now()
@@ -118,11 +114,10 @@ func reportAll(ctx context.Context, n *nodeprocess.Node, key, token string, ids 
 	must.Do(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
 }
 
-// field holds what all peers (the measured servers) share.
 type field struct {
 	*report.Part
-	self                      string // this program
-	core, generator           int    // the cores of the server and of the generator
+	self                      string
+	core, generator           int    // cores
 	tokens, vehicles, targets string // files
 	started                   []*peer
 }
@@ -139,16 +134,14 @@ func (f *field) stopAll() {
 	f.started = nil
 }
 
-// peer is one server to be measured, or the generator.
 type peer struct {
 	name, addr, targets string
 	pid                 int
 	out                 *bufio.Reader
 	stop                func()
-	before              func(context.Context) // called before each run; may be nil
+	before              func(context.Context) // may be nil
 }
 
-// launch starts a program on one core.
 func (f *field) launch(ctx context.Context, name string, core int, argv ...string) *peer {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -158,7 +151,7 @@ func (f *field) launch(ctx context.Context, name string, core int, argv ...strin
 	cmd := exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
 	cmd.Dir, cmd.Stderr = f.Dir, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 6 * time.Second // after that it is killed
+	cmd.WaitDelay = 6 * time.Second
 	out := must.Get(cmd.StdoutPipe())
 	if err := begin(cmd); err != nil {
 		end()
@@ -166,11 +159,10 @@ func (f *field) launch(ctx context.Context, name string, core int, argv ...strin
 	}
 	return &peer{name: name, targets: f.targets, pid: cmd.Process.Pid, out: bufio.NewReader(out), stop: func() {
 		end()
-		_ = cmd.Wait() // it was ended on purpose
+		_ = cmd.Wait()
 	}}
 }
 
-// startSelf starts this program as a server, and waits until it has printed its address.
 func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) {
 	p := f.add(f.launch(ctx, name, f.core, append([]string{f.self, "self"}, args...)...))
 	line, err := p.out.ReadString('\n')
@@ -180,20 +172,18 @@ func (f *field) startSelf(ctx context.Context, name, targets string, args ...str
 	p.targets, p.addr = targets, strings.TrimSpace(line)
 }
 
-// begin starts a process that is killed when this one ends.
+// The process is killed when this one ends.
 func begin(c *exec.Cmd) error {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return c.Start()
 }
 
-// freePort returns a port that is free now; if it is taken, the peer reports that.
 func freePort() int {
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// cores returns two cores that this process may use.
 func cores() (server, generator int) {
 	var found []int
 	for core := 0; core < 1024 && len(found) < 2; core++ {

@@ -18,10 +18,10 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// The names of carstate and its peers, and the aims: ratios of CPU times per request.
+// The aims are ratios of CPU times per request.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
@@ -30,7 +30,6 @@ const (
 	aimGrowth = 1.15
 )
 
-// Run measures all peers side by side, and then the query server with growing tables.
 func Run(ctx context.Context, p *report.Part) error {
 	f := newField(p)
 	defer f.stopAll()
@@ -56,8 +55,6 @@ func newField(p *report.Part) *field {
 	return f
 }
 
-// measure runs the generator in a closed loop, and adds the µs of the server's CPU per request, those
-// in the kernel, and the requests per second.
 func (f *field) measure(ctx context.Context, p *peer, all report.Rounds) {
 	if p.before != nil {
 		p.before(ctx)
@@ -70,8 +67,7 @@ func (f *field) measure(ctx context.Context, p *peer, all report.Rounds) {
 	all.Add("rate", float64(g.Sent)/g.Took.Seconds())
 }
 
-// rounds measures all peers in turn, in each round, so that other load on the machine affects all
-// equally. The results are in the order of f.started.
+// Peers take turns, so that other load affects all equally.
 func (f *field) rounds(ctx context.Context) []report.Rounds {
 	all := make([]report.Rounds, len(f.started))
 	for round := range f.Rounds {
@@ -106,7 +102,6 @@ func (f *field) comparePeers(ctx context.Context) {
 	}
 }
 
-// over divides the values of one peer by those of the other, round by round.
 func over(one, other []float64) []float64 {
 	q := make([]float64, len(one))
 	for i := range one {
@@ -115,15 +110,14 @@ func over(one, other []float64) []float64 {
 	return q
 }
 
-// latencies measures a peer at half of the rate that it can answer. A peer other than carstate that
-// fails three times gets no figure.
+// A peer other than carstate that fails three times gets no figure.
 func (f *field) latencies(ctx context.Context, p *peer, capacity float64) {
 	if p.before != nil {
 		p.before(ctx)
 	}
 	var l generated
 	var err error
-	for range 3 { // more than one attempt, for a peer that drops a connection now and then
+	for range 3 {
 		err = must.Caught(func() { l = f.runGenerator(ctx, p, capacity/2) })
 		must.Do(ctx.Err())
 		if err == nil {
@@ -158,13 +152,12 @@ func (f *field) runGenerator(ctx context.Context, p *peer, rate float64) (l gene
 	return l
 }
 
-// check requests the first target, whose answer must be that of all peers.
 func (p *peer) check(ctx context.Context) error {
 	target, _, _ := strings.Cut(string(must.Get(os.ReadFile(p.targets))), "\n")
 	req := must.Get(http.NewRequestWithContext(ctx, "GET", "http://"+p.addr+target, nil))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("%s: no answer", p.name) // err is not returned: it contains the URL with its token
+		return fmt.Errorf("%s: no answer", p.name) // err contains the URL with its token
 	}
 	defer resp.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
@@ -174,9 +167,8 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
-// compareSizes measures only the query server, in a process for each size of its tables.
 func (f *field) compareSizes(ctx context.Context) {
-	const many = 100_000 // vehicles in the tables with growing numbers of tokens
+	const many = 100_000 // of tokens
 	sizes := []struct{ vehicles, tokens int }{{1000, 1}, {many, 1}, {1_000_000, 1}, {10_000_000, 1}, {many, 1000},
 		{many, 100_000}}
 	last := 3

@@ -25,7 +25,6 @@ const (
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs a program of the bench that needs a process of its own.
 func Self(args []string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	switch args[0] {
@@ -39,8 +38,7 @@ func Self(args []string, stdout io.Writer) (err error) {
 	return nil
 }
 
-// tableMain runs only carstate's query server, over a table that is filled without telemetry,
-// because ten million vehicles would take hours to report.
+// Ten million vehicles would take hours to report, so the table is filled without telemetry.
 func tableMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
@@ -71,18 +69,17 @@ func tableMain(args []string, stdout io.Writer) {
 	writeTargets(*targets, secrets, *vehicles)
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	must.Get(fmt.Fprintln(stdout, l.Addr()))
-	must.Do(carstate.New(c).Serve(l)) // until a signal ends the process
+	must.Do(carstate.New(c).Serve(l))
 }
 
-// spread is the number of different requests, over all vehicles, so that the data of many vehicles
-// does not fit into the processor's caches.
+// So many that the data of their vehicles does not fit into the caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) {
 	var b bytes.Buffer
 	for i := range spread {
-		// The factor is coprime to the number of vehicles, so each is chosen once before
-		// any is again.
+		// The factor is coprime to the number of vehicles, so each is chosen once before any is
+		// again.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
 		fmt.Fprintf(&b, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// Run says when and where a part was measured.
 type Run struct {
 	Part    string        `json:"part"`
 	Machine string        `json:"machine"`
@@ -24,7 +23,7 @@ type Run struct {
 	Quick   bool          `json:"quick,omitempty"`
 }
 
-// Document holds the results of the last run of every part.
+// Document is the last run of every part.
 type Document struct {
 	Runs    []Run    `json:"runs"`
 	Figures []Figure `json:"figures"`
@@ -32,14 +31,13 @@ type Document struct {
 	file string
 }
 
-// Load reads the results of a directory of documents. They are empty if there is no file.
 func Load(docs string) (d Document, err error) {
 	d.file = filepath.Join(docs, "performance", "results.json")
 	err = ReadResults(d.file, &d)
 	return d, err
 }
 
-// ReadResults reads the JSON in a file into stored. If there is no file, it changes nothing.
+// ReadResults changes nothing if there is no file.
 func ReadResults(file string, stored any) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +52,6 @@ func ReadResults(file string, stored any) error {
 	return nil
 }
 
-// WriteResults writes results as JSON to a file.
 func WriteResults(file string, results any) error {
 	text, err := json.MarshalIndent(results, "", " ")
 	if err != nil {
@@ -63,14 +60,13 @@ func WriteResults(file string, results any) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, append(text, '\n'), 0o644))
 }
 
-// Save replaces the results of a part by those of a new run, and writes the file.
+// Save replaces the results of a part.
 func (d *Document) Save(run Run, p *Part) error {
 	d.Runs = append(slices.DeleteFunc(d.Runs, func(o Run) bool { return o.Part == run.Part }), run)
 	d.Figures = append(slices.DeleteFunc(d.Figures, func(f Figure) bool { return f.Part == run.Part }), p.Figures...)
 	return WriteResults(d.file, d)
 }
 
-// Print writes the figures as a plain table.
 func (p *Part) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range p.Figures {

@@ -1,31 +1,33 @@
-package report
+package report_test
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/carstate/bench/report"
 )
 
 func TestSaveAndLoad(t *testing.T) {
 	docs := t.TempDir()
-	d, err := Load(docs)
+	d, err := report.Load(docs)
 	if err != nil || len(d.Figures) > 0 {
 		t.Fatalf("of an empty directory: got %v, %v, want no figures", d, err)
 	}
-	part := func(name string, figures int) *Part {
-		p := &Part{Name: name, Logf: t.Logf}
+	part := func(name string, figures int) *report.Part {
+		p := &report.Part{Name: name, Logf: t.Logf}
 		for range figures {
 			p.AtMost(0.9, "carstate", "requests", "1/s", "wrk", 1, 2, 3)
 		}
 		return p
 	}
-	for _, p := range []*Part{part("query", 3), part("sample", 1), part("query", 2)} {
-		if err := d.Save(Run{Part: p.Name}, p); err != nil {
+	for _, p := range []*report.Part{part("query", 3), part("sample", 1), part("query", 2)} {
+		if err := d.Save(report.Run{Part: p.Name}, p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	again, err := Load(docs)
+	again, err := report.Load(docs)
 	if err != nil || len(again.Figures) != 3 || len(again.Runs) != 2 {
 		t.Errorf("got %+v, %v, want the 3 figures of the last runs of 2 parts", again, err)
 	}
@@ -37,14 +39,13 @@ func TestSaveAndLoad(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(docs, "performance", "results.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(docs); err == nil {
+	if _, err := report.Load(docs); err == nil {
 		t.Error("results that are cut off were accepted")
 	}
 }
 
-// TestPage_HasAims checks that the page on performance has every stored figure with an aim.
 func TestPage_HasAims(t *testing.T) {
-	d, err := Load("../../docs")
+	d, err := report.Load("../../docs")
 	if err != nil {
 		t.Fatal(err)
 	}

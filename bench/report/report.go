@@ -15,38 +15,35 @@ import (
 	"time"
 )
 
-// Figure is one measured number.
 type Figure struct {
-	Part    string  `json:"part"`             // "query", "vehicle", "sample"
-	Subject string  `json:"subject"`          // the system measured: "carstate", "nginx return"
-	Name    string  `json:"name"`             // the quantity: "server CPU a request"
-	Value   float64 `json:"value"`            // the median, if there were several rounds
-	Low     float64 `json:"low,omitempty"`    // minimum of the rounds; 0, like High, after one round
-	High    float64 `json:"high,omitempty"`   // maximum of the rounds
-	Unit    string  `json:"unit"`             // "µs", "B", "1/s"
-	Aim     string  `json:"aim,omitempty"`    // as shown to people: "≤ 64 B"
-	Met     *bool   `json:"met,omitempty"`    // whether the aim was met; nil without an aim
-	Remark  string  `json:"remark,omitempty"` // what a reader must know about this number
+	Part    string  `json:"part"`    // such as "query"
+	Subject string  `json:"subject"` // the system: "carstate", "nginx return"
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"`         // the median of the rounds
+	Low     float64 `json:"low,omitempty"` // of the rounds; 0, like High, after one
+	High    float64 `json:"high,omitempty"`
+	Unit    string  `json:"unit"`
+	Aim     string  `json:"aim,omitempty"` // as shown to people: "≤ 64 B"
+	Met     *bool   `json:"met,omitempty"` // nil without an aim
+	Remark  string  `json:"remark,omitempty"`
 }
 
-// Part is one part of the bench: how it has to measure, and what it has measured so far.
 type Part struct {
 	Name   string
-	Quick  bool   // a short run, as a test of the bench; its figures are rough
-	Rounds int    // how often each subject is measured, interleaved; the result is the median
-	Dir    string // a directory of the part's own, on the disk to be measured; removed afterwards
-	Binary string // the built carstate
+	Quick  bool
+	Rounds int    // interleaved; the result is the median
+	Dir    string // on the disk to be measured
+	Binary string
 	Logf   func(format string, args ...any)
 
 	Figures []Figure
 }
 
-// Add adds a figure with the median of the rounds, their minimum and maximum. It returns the median.
 func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float64 {
 	return p.add("", nil, subject, name, unit, remark, rounds)
 }
 
-// AtMost is like Add, but most is the greatest good median. If most is 0, there is no aim.
+// AtMost adds a figure with an aim, if most is not 0.
 func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	if most == 0 {
 		return p.Add(subject, name, unit, remark, rounds...)
@@ -54,7 +51,7 @@ func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds .
 	return p.add(fmt.Sprintf("≤ %g", most), func(v float64) bool { return v <= most }, subject, name, unit, remark, rounds)
 }
 
-// AtLeast is like Add, but least is the smallest good median. If least is 0, there is no aim.
+// AtLeast adds a figure with an aim, if least is not 0.
 func (p *Part) AtLeast(least float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	if least == 0 {
 		return p.Add(subject, name, unit, remark, rounds...)
@@ -78,13 +75,10 @@ func (p *Part) add(aim string, met func(float64) bool, subject, name, unit, rema
 	return f.Value
 }
 
-// Rounds collects values of several rounds by name.
 type Rounds map[string][]float64
 
-// Add adds the value of a round.
 func (r Rounds) Add(name string, v float64) { r[name] = append(r[name], v) }
 
-// Median returns the median of values, or 0 if there are none.
 func Median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	if len(s) == 0 {
@@ -93,7 +87,6 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// Quantile returns the smallest value that is greater than or equal to a share q of values, or 0.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -102,7 +95,7 @@ func Quantile(values []float64, q float64) float64 {
 	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
-// Text returns the figure with the range of its rounds and its unit.
+// Text has the range of the rounds and the unit.
 func (f *Figure) Text() string {
 	if f.Low == 0 && f.High == 0 {
 		return strings.TrimSpace(number(f.Value) + " " + f.Unit)
@@ -110,7 +103,6 @@ func (f *Figure) Text() string {
 	return strings.TrimSpace(fmt.Sprintf("%s (%s–%s) %s", number(f.Value), number(f.Low), number(f.High), f.Unit))
 }
 
-// Verdict says whether the aim was met; it is "" without an aim.
 func (f *Figure) Verdict() string {
 	if f.Met == nil {
 		return ""
@@ -118,7 +110,7 @@ func (f *Figure) Verdict() string {
 	return map[bool]string{true: "yes", false: "no"}[*f.Met]
 }
 
-// number formats a value with three significant digits, or more if it has more before the point.
+// Three significant digits, or more before the point.
 func number(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -138,7 +130,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Count formats a number of vehicles for people, such as "100 k" or "1 M".
+// Count returns "100 k" or "1 M".
 func Count(n int) string {
 	v := float64(n)
 	for _, prefix := range []string{"", " k"} {
@@ -150,7 +142,7 @@ func Count(n int) string {
 	return number(v) + " M"
 }
 
-// Machine describes this machine in one line, with the time in which the disk of dir syncs 4 KiB.
+// Machine is one line, with the time in which the disk of dir syncs 4 KiB.
 func Machine(dir string) (string, error) {
 	model := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -165,7 +157,7 @@ func Machine(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kernel, _, _ := strings.Cut(string(release), "-") // without the suffix of a distribution or a host
+	kernel, _, _ := strings.Cut(string(release), "-") // of a distribution or a host
 	syncs, err := Fsyncs(dir, 101)
 	if err != nil {
 		return "", fmt.Errorf("cannot measure the disk: %w", err)
@@ -174,7 +166,7 @@ func Machine(dir string) (string, error) {
 		strings.TrimSpace(kernel), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
-// Fsyncs returns how long each of a number of synced writes of 4 KiB took, in milliseconds.
+// Fsyncs times synced writes of 4 KiB, in milliseconds.
 func Fsyncs(dir string, times int) (took []float64, err error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {
@@ -196,8 +188,7 @@ func Fsyncs(dir string, times int) (took []float64, err error) {
 	return took, nil
 }
 
-// DirSize returns the size of all files of a directory, in bytes. Files that vanish during
-// the walk are left out.
+// DirSize leaves out files that vanish during the walk.
 func DirSize(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -12,8 +12,8 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 type plan struct {

@@ -9,10 +9,9 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// runLone sends one sample per request, of 1,000 cars in turn.
 func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration, all report.Rounds) {
 	const atOnce, cars = 64, 1000
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -32,24 +31,23 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 		"carstate_commit_samples_count"))
 }
 
-// The probes take turns: one of them sends a sample, and is queried until the answer includes it.
+// One probe at a time sends a sample, and is queried until the answer includes it.
 const (
 	probes    = 100
 	probeRate = 50
-	// askAgain is the pause between two queries, by which a time may be too long.
+	// By this pause, a time may be too long.
 	askAgain = 200 * time.Microsecond
 )
 
 const answeredCars = 10_000
 
-// hearOfAll lets every car and probe report once, because derive looks up a state in the engine for
-// a car's first sample, which the measurement must not include.
+// derive looks up a car's state in the engine for its first sample, which must not be measured.
 func hearOfAll(ctx context.Context, n *node) {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
 	defer s.client.CloseIdleConnections()
 	before := must.Get(n.Metrics(ctx))
-	at := time.Now().Add(-5 * time.Minute) // earlier than any other sample
+	at := time.Now().Add(-5 * time.Minute)
 	for first := 0; first < answeredCars+probes; first += perBody {
 		b := newBody(first, perBody, 1)
 		b.stamp(at)
@@ -60,8 +58,6 @@ func hearOfAll(ctx context.Context, n *node) {
 	}))
 }
 
-// runAnswered sends samples of 10,000 cars, ten a request, and measures the time from when a sample
-// of a probe is due until the answer to a query includes it.
 func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) *latencies {
 	const atOnce, cars, perBody = 32, answeredCars, 10
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, 2*atOnce)
@@ -88,8 +84,7 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 		})
 	}()
 	l := new(latencies)
-	// The time in an answer has whole seconds, so the samples of a probe are one second apart,
-	// and the first is recent enough to be fresh.
+	// The time in an answer has whole seconds, so the samples of a probe are one second apart.
 	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
 	openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) {
 		b := newBody(cars+i%probes, 1, 1)
@@ -103,7 +98,6 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	return l
 }
 
-// askUntil queries a vehicle until the time in the answer is at.
 func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

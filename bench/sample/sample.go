@@ -1,5 +1,4 @@
-// Package sample measures what one sample costs on its way from a car to an answer. The service is
-// the released binary with a data directory on a real disk; the senders run on the same processors.
+// Package sample measures what one sample costs on its way from a car to an answer.
 package sample
 
 import (
@@ -13,7 +12,7 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 func Run(ctx context.Context, p *report.Part) error {
@@ -50,7 +49,7 @@ func (b *run) decoder(ctx context.Context) {
 	const name = "CPU to decode a sample of 165 bytes"
 	b.Add("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
 	b.Add("carstate, unusual line", name, "ns",
-		"an escape in a name: the line is first checked with jsontext", found["Decode/checked"]["ns/op"]...)
+		"an escape in a name: the line is read with jsontext", found["Decode/checked"]["ns/op"]...)
 }
 
 func (b *run) disk(context.Context) {
@@ -118,7 +117,6 @@ func (b *run) mqtt(ctx context.Context) {
 		fleets = []int{20, 100}
 	}
 	for _, cars := range fleets {
-		// If the limit of open descriptors is low, nearly all descriptors are for the cars.
 		flags := []string{"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2)}
 		var acks *latencies
 		var rate, cpu, memory float64
@@ -145,14 +143,14 @@ func (b *run) mqtt(ctx context.Context) {
 type run struct {
 	*report.Part
 	rounds  int
-	lasting time.Duration // duration of one measurement
-	cars    int           // number of cars of a flood
+	lasting time.Duration
+	cars    int // of a flood
 }
 
 type node struct {
 	*nodeprocess.Node
-	key   string // of a source that may send samples of all vehicles
-	token string // of a developer who may query all vehicles
+	key   string
+	token string
 }
 
 func (b *run) onNode(ctx context.Context, name string, flags []string, f func(*node)) {
@@ -168,9 +166,9 @@ func since(before, after nodeprocess.Metrics, name string) float64 {
 	return after[name] - before[name]
 }
 
-// latencies collects durations in milliseconds. It is safe for concurrent use.
+// In milliseconds.
 type latencies struct {
-	mu   sync.Mutex // guards took
+	mu   sync.Mutex
 	took []float64
 }
 
@@ -186,7 +184,6 @@ func (l *latencies) quantile(part float64) float64 {
 	return report.Quantile(l.took, part)
 }
 
-// openLoop makes perSecond calls a second, for a minute longer than lasting at most.
 func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration, f func(int, time.Time)) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
 	defer cancel()

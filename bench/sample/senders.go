@@ -16,7 +16,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 type sender struct {
@@ -30,7 +30,6 @@ func newSender(addr, key string, connections int) *sender {
 		client: &fasthttp.HostClient{
 			Addr: addr, MaxConns: connections, MaxConnWaitTimeout: time.Minute,
 			ReadTimeout: time.Minute, WriteTimeout: time.Minute,
-			// Do not retry, because a sample that was not acknowledged is a failure.
 			MaxIdemponentCallAttempts: 1,
 		},
 		auth: "Bearer " + key,
@@ -38,8 +37,7 @@ func newSender(addr, key string, connections int) *sender {
 	}
 }
 
-// post returns once the body is acknowledged. It is sent again while the source has too much
-// unfolded.
+// A body is sent again while the source has too much unfolded.
 func (s *sender) post(body []byte) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -67,8 +65,6 @@ func floodBodies(cars, perCar int) []*body {
 	return bodies
 }
 
-// send sends bodies in a closed loop, and returns how many samples were acknowledged. All samples
-// of a car use the same connection.
 func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) int {
 	start := time.Now()
 	var sent atomic.Int64
@@ -80,7 +76,6 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 				if time.Since(start) > lasting {
 					return
 				}
-				// Samples may be sent faster than their times advance.
 				b := bodies[i]
 				b.stamp(start.Add(-2*time.Minute + time.Duration(round*b.perCar)*step))
 				s.post(b.text)
@@ -91,8 +86,8 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 	return int(sent.Load())
 }
 
-// runFlood adds to the rounds the rate of acknowledged samples, their CPU until all are folded, how
-// long that takes after the last acknowledgement, and the states stored by then.
+// CPU is that until all samples are folded, and drain is how long that takes after the last
+// acknowledgement.
 func runFlood(ctx context.Context, n *node, bodies []*body, lasting time.Duration, all report.Rounds) {
 	const connections = 4
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, connections)
@@ -109,11 +104,11 @@ func runFlood(ctx context.Context, n *node, bodies []*body, lasting time.Duratio
 	all.Add("states", since(before, after, "carstate_states_stored_total")/sent)
 }
 
-// body is an NDJSON text. Only its times change, so the sender needs almost no CPU.
+// Only the times in a body change, so the sender needs almost no CPU.
 type body struct {
 	text   []byte
-	times  []int // offset of each sample's time in text, in order
-	perCar int   // samples of one car, consecutive
+	times  []int // offset of each sample's time
+	perCar int   // consecutive samples of one car
 }
 
 const timeText = "2006-01-02T15:04:05.000Z"
@@ -144,7 +139,6 @@ func newBody(first, cars, perCar int) *body {
 
 func (b *body) samples() int { return len(b.times) }
 
-// stamp sets the times of each car's samples, from start on.
 func (b *body) stamp(start time.Time) {
 	var text [32]byte
 	for k := range b.perCar {
@@ -155,20 +149,18 @@ func (b *body) stamp(start time.Time) {
 	}
 }
 
-// vid returns an id that is as long as those in the documentation.
+// As long as those in the documentation.
 func vid(n int) string { return fmt.Sprintf("NHeN4UqVsohGS5%07d", n) }
 
-// car publishes its own samples by MQTT 3.1.1.
 type car struct {
 	conn    net.Conn
 	body    *body
-	publish []byte // the packet; body is its last part
+	publish []byte // body is its last part
 	answer  [4]byte
 }
 
 type source struct{ name, key string }
 
-// dial connects a car and prepares a packet with one sample at QoS 1.
 func dial(ctx context.Context, addr string, as source, number int) *car {
 	var d net.Dialer
 	conn := must.Get(d.DialContext(ctx, "tcp", addr))
@@ -198,8 +190,7 @@ func (c *car) send(at time.Time) {
 	}
 }
 
-// runMQTT connects cars, each of which sends its next sample when the last one is acknowledged.
-// The CPU is in µs per sample, and the memory in bytes per connection, before the first sample.
+// CPU is in µs per sample, memory in bytes per connection, before the first sample.
 func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting time.Duration) (
 	acks *latencies, rate, cpu, memory float64) {
 	before := must.Get(n.Resident())

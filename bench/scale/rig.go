@@ -12,9 +12,9 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 )
 

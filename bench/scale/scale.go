@@ -1,7 +1,7 @@
-// Package scale measures what a part of a fleet far larger than this machine costs: carstate on three
-// real NATS servers that sync every write, with as many messages a second as one of many partitions
-// would have. All processes run on the processors of one machine, so CPU times and bytes are valid
-// results, and latencies on separate machines would differ.
+// Package scale measures what a part of a fleet far larger than this machine costs: carstate on
+// three real NATS servers that sync every write, with as many messages a second as one of many
+// partitions would have. All share one machine, so CPU times and bytes are valid, and latencies
+// would differ.
 package scale
 
 import (
@@ -13,28 +13,26 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// The measured slice is one of fleetParts equal parts of a fleet of fleetCars cars.
 const (
 	fleetCars   = 100_000_000
 	fleetParts  = 1024
-	perBody     = 100 // cars whose samples a gateway sends in one request
+	perBody     = 100
 	reportEvery = 10 * time.Second
-	startLimit  = 2 * time.Minute // of a node, on two busy cores
+	startLimit  = 2 * time.Minute
 )
 
-// plan says how much is measured.
 type plan struct {
 	cars       int           // of the slice
-	alone      int           // cars on one machine without NATS
-	first      time.Duration // duration of the cars' first reports
-	steady     time.Duration // duration of the measurement at the full rate
-	slow       time.Duration // duration of each other measurement of the slice
-	partitions int           // of the second measurement of the same load
-	subjects   int           // vehicles in one stream
+	alone      int           // without NATS
+	first      time.Duration // the cars' first reports
+	steady     time.Duration
+	slow       time.Duration // each other measurement
+	partitions int           // of the second measurement
+	subjects   int
 	operations int
 }
 
@@ -43,10 +41,9 @@ type bench struct {
 	plan    plan
 	binary  string // nats-server
 	servers *servers
-	nodes   int // started so far
+	nodes   int
 }
 
-// Run measures the part scale.
 func Run(ctx context.Context, p *report.Part) (err error) {
 	defer must.Catch(&err)
 	b := &bench{Part: p, plan: plan{cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute,
@@ -74,7 +71,6 @@ func Run(ctx context.Context, p *report.Part) (err error) {
 	return nil
 }
 
-// onServers runs a step on new servers, so that no earlier step has used their memory.
 func (b *bench) onServers(f func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		b.servers = new(servers)
@@ -84,10 +80,8 @@ func (b *bench) onServers(f func(context.Context)) func(context.Context) {
 	}
 }
 
-// micros returns seconds divided by n, in µs.
 func micros(seconds, n float64) float64 { return 1e6 * seconds / n }
 
-// alone measures one machine that has its own store, with a hundred cars per request.
 func (b *bench) alone(ctx context.Context) {
 	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")},
 		startLimit))
@@ -100,7 +94,7 @@ func (b *bench) alone(ctx context.Context) {
 		must.Get(n.AwaitMetrics(ctx, startLimit,
 			func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
 	}
-	drive(reportEvery) // the first report of each car
+	drive(reportEvery)
 	cpu, written := must.Get(n.CPU()), writtenBy(n.PID())
 	began, before := time.Now(), cars.Sent.Load()
 	done := make(chan error, 1)

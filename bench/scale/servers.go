@@ -17,19 +17,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// copies is the number of servers, and of copies of a stream.
+// Servers, and copies of a stream.
 const copies = 3
 
-// servers are three NATS servers, each a process that syncs every write before it acknowledges it.
 type servers struct {
 	dir      string
 	all      []*natsprocess.Server
 	urls     string
-	monitors []string // addresses of their HTTP monitoring
+	monitors []string // HTTP monitoring
 	nc       *nats.Conn
 	js       jetstream.JetStream
 }
@@ -73,8 +72,7 @@ func (s *servers) end() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// freeAddresses returns addresses that are free now, because each server's configuration names those
-// of all.
+// Each server's configuration names the addresses of all.
 func freeAddresses() (all []string) {
 	for range copies {
 		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
@@ -86,7 +84,6 @@ func freeAddresses() (all []string) {
 
 func (s *servers) pidFile(i int) string { return filepath.Join(s.dir, fmt.Sprint(i, ".pid")) }
 
-// stream returns the servers' information about a stream, or fails after five seconds.
 func (s *servers) stream(ctx context.Context, name string) *jetstream.StreamInfo {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -98,11 +95,9 @@ func (s *servers) leader(ctx context.Context, name string) int {
 	return slices.IndexFunc(s.all, func(n *natsprocess.Server) bool { return n.Name == leader })
 }
 
-// counters holds amounts by name, either the total used so far or the amount used between two
-// times. CPU is in seconds, memory and traffic in bytes.
+// CPU in seconds, memory and traffic in bytes; totals or differences.
 type counters map[string]float64
 
-// since returns the amounts that were used after before was read.
 func (c counters) since(before counters) counters {
 	d := make(counters)
 	for name, v := range c {
@@ -111,10 +106,8 @@ func (c counters) since(before counters) counters {
 	return d
 }
 
-// all returns the CPU time of nodes and servers together.
 func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
 
-// work returns the amounts that the servers have used so far, and their memory.
 func (s *servers) work(ctx context.Context) counters {
 	c := make(counters)
 	for i := range copies {
@@ -139,7 +132,6 @@ func (s *servers) work(ctx context.Context) counters {
 	return c
 }
 
-// writtenBy returns the number of bytes that a process has written to the disk.
 func writtenBy(pid int) int64 {
 	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)))
 	for line := range strings.Lines(string(text)) {

@@ -12,13 +12,11 @@ import (
 	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// slice measures one part of a large fleet in one partition: at the full rate, with its states
-// cached, and at half of it, and then the sizes of records.
 func (b *bench) slice(ctx context.Context) {
 	b.onNodes(ctx, 1, func(r *rig) {
 		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
@@ -42,8 +40,8 @@ func (b *bench) slice(ctx context.Context) {
 	})
 }
 
-// spread measures the same cars at the same rate over several partitions: as many as are recommended
-// for two nodes that fold. Samples that arrive together are then stored in more and smaller pieces.
+// As many partitions as are recommended for two nodes that fold: samples that arrive together are
+// stored in more and smaller pieces.
 func (b *bench) spread(ctx context.Context) {
 	b.onNodes(ctx, b.plan.partitions, func(r *rig) {
 		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
@@ -54,8 +52,7 @@ func (b *bench) spread(ctx context.Context) {
 	})
 }
 
-// measure adds what a sample costs each process at the rate of a rig, and the lag. maxLag in ms and
-// maxBacklog in s are aims; 0 is none.
+// maxLag in ms and maxBacklog in s are aims; 0 is none.
 func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting time.Duration, maxLag, maxBacklog float64) counters {
 	n := max(1, int(r.rate*lasting.Seconds()))
 	s, l := r.load(ctx, r.rate, n)
@@ -95,7 +92,6 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 	return s
 }
 
-// records measures the bytes of a source, of a token, and of the audit records about each of them.
 func (b *bench) records(ctx context.Context, r *rig) {
 	a := must.Get(r.cars.Node.AdminClient())
 	bytes := func() counters {
@@ -120,9 +116,7 @@ func (b *bench) records(ctx context.Context, r *rig) {
 		grown[codec.Audit]/float64(2*n))
 }
 
-// subjects measures one stream that holds the states of many vehicles in one copy: the memory of its
-// server after kill -9, how soon the stream is available again, and how fast a feed delivers all
-// states, which each node reads after its start.
+// subjects measures one stream with the states of many vehicles, after kill -9 of its server.
 func (b *bench) subjects(ctx context.Context) {
 	const subject = "subjects"
 	n := b.plan.subjects

@@ -1,5 +1,4 @@
-// Package vehicle measures what one vehicle costs in the fleet table, which holds the
-// answers to queries. The benchmark itself is in internal/fleet.
+// Package vehicle measures one vehicle in the fleet table.
 package vehicle
 
 import (
@@ -11,7 +10,6 @@ import (
 	"example.org/carstate/bench/report"
 )
 
-// Run measures the part vehicle: the cost of one vehicle in the fleet table.
 func Run(ctx context.Context, p *report.Part) error {
 	sizes := []int{100_000, 1_000_000, 10_000_000}
 	if p.Quick {

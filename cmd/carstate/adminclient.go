@@ -16,20 +16,18 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// adminFlags are the flags that select the service whose admin API a command calls, and the key.
+// adminFlags select the service whose admin API a command calls, and the key.
 type adminFlags struct {
 	DataDir string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	KeyFile string `placeholder:"FILE" help:"File with an operator's key, to use instead of the admin key."`
 	listenerFlags
 }
 
-// listenerFlags are the flags that select the admin listener of a service.
 type listenerFlags struct {
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
 	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`
 }
 
-// unauthenticated returns a client of the admin listener, without a key.
 func (f listenerFlags) unauthenticated() (*client.Client, error) {
 	base := netaddr.BaseURL(f.AdminAddr)
 	if _, err := url.Parse(base); err != nil || !strings.Contains(f.AdminAddr, "://") && !netaddr.Valid(f.AdminAddr) {
@@ -39,8 +37,7 @@ func (f listenerFlags) unauthenticated() (*client.Client, error) {
 	return &client.Client{URL: base, HTTP: client.HTTPClient(trust)}, err
 }
 
-// listFlags are the flags of a command that prints a part of a list, or exports the whole list as
-// CSV or NDJSON.
+// listFlags are those of a command that prints a page of a list, or exports the whole list.
 type listFlags struct {
 	adminFlags
 	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file with all matches (${default})."`
@@ -48,8 +45,7 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes one list of the service to w.out as CSV or NDJSON, as --format says. list is its
-// URL path in the admin API, and query holds the URL parameters that select its records.
+// export writes the list at a path of the admin API, as --format says.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -58,8 +54,6 @@ func (f listFlags) export(ctx context.Context, w streams, list string, query url
 	return client.Export(ctx, w.out, list, query, f.Format)
 }
 
-// client returns a client of the admin API. Its key is the operator's key in the file of --key-file,
-// or else the admin key in the data directory.
 func (f adminFlags) client() (*client.Client, error) {
 	c, err := f.unauthenticated()
 	switch {
@@ -72,20 +66,18 @@ func (f adminFlags) client() (*client.Client, error) {
 	return c, err
 }
 
-// jsonFlag is the flag --json of a command that can print its result as JSON (see [streams.show]).
 type jsonFlag struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// askFlags are the flags of a command that makes a call of the admin API. A command with flags of
-// its own embeds adminFlags and jsonFlag with its own flags between them, because the help lists the
-// flags in the order of the fields.
+// askFlags are those of a command with one call of the admin API. A command with flags of its own
+// embeds adminFlags and jsonFlag around them, because the help lists flags in the order of the
+// fields.
 type askFlags struct {
 	adminFlags
 	jsonFlag
 }
 
-// ask makes one call of the admin API and prints its result, unless the call fails.
 func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error {
 	client, err := f.client()
 	if err != nil {
@@ -98,8 +90,6 @@ func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error
 	return w.show(v)
 }
 
-// sureFlag is the flag --yes of the commands that ask for confirmation before an operation that
-// cannot be undone.
 type sureFlag struct {
 	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`
 }
@@ -107,8 +97,7 @@ type sureFlag struct {
 // asks reports whether the command asks for confirmation: only on a terminal, and without --yes.
 func (f sureFlag) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
 
-// sure asks the user at a terminal a question. It returns an error if the answer is not yes, or if
-// ctx ends first. If the command does not ask (see asks), sure returns nil.
+// sure returns an error unless the user at the terminal answers yes, or the command does not ask.
 func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...any) error {
 	if !f.asks() {
 		return nil
@@ -116,8 +105,6 @@ func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...an
 	return term.Confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
 }
 
-// parseVehicles parses the value of a flag that selects vehicles: "all", or a list as for
-// parseVIDs. Any other value is an error.
 func parseVehicles(s string) (access.Vehicles, error) {
 	if s == "all" {
 		return access.AllVehicles(), nil
@@ -129,8 +116,7 @@ func parseVehicles(s string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), err
 }
 
-// parseVIDs parses a list of vehicle ids: "VID,VID", or "@FILE", the name of a file with one
-// vehicle id on each line. Empty lines of the file are skipped. A list without ids is an error.
+// parseVIDs parses "VID,VID", or "@FILE", the name of a file with one vid on each line.
 func parseVIDs(s string) ([]vehicle.ID, error) {
 	where, parts := "vehicle", strings.Split(s, ",")
 	if name, ok := strings.CutPrefix(s, "@"); ok {
@@ -158,9 +144,7 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 	return ids, nil
 }
 
-// lifetime parses the value of --expires: "never", a number of days such as 90d, or a duration such
-// as 12h. It returns the time of expiry, which is now plus that duration. For "never", it returns
-// the zero time. Any other value, and one that is not above 0, is an error.
+// lifetime returns the time of expiry; zero is never.
 func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -172,9 +156,6 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 	return now.Add(d), nil
 }
 
-// overlap parses the value of --overlap, and returns the time for which a replaced secret stays
-// valid, 0 to 90 days. The value is a number of days such as 7d, or a duration in whole seconds
-// such as 24h. Any other value is an error.
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
@@ -184,8 +165,7 @@ func overlap(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// span parses a number of days such as 90d, at most 36,500 days, or a duration such as 12h, and
-// returns it as a duration. Both may be negative. ok is false if s is neither.
+// span parses a number of days such as 90d, at most 36,500, or a duration. Both may be negative.
 func span(s string) (d time.Duration, ok bool) {
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {
@@ -195,7 +175,6 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// optionalVIDs is like parseVIDs, for a flag that may be missing: if s is empty, it returns no ids.
 func optionalVIDs(s string) ([]vehicle.ID, error) {
 	if s == "" {
 		return nil, nil

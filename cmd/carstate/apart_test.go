@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"errors"
@@ -10,15 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestRolesApart checks processes with one role each. All of them serve the probes and metrics;
-// only the process with the admin role serves an operator. All are restarted one after the other,
-// each as soon as the previous one reports ready. During that time, no query may fail on two nodes,
-// and no acknowledged sample may be lost.
+// TestRolesApart restarts processes with one role each, one after the other, each as soon as the
+// previous one is ready. No query may fail on two nodes, and no acknowledged sample may be lost.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -39,7 +37,7 @@ func TestRolesApart(t *testing.T) {
 	}
 	operator := byRole["admin"].all[0]
 	l := startCallers(t, byRole["query"], byRole["ingest"], operator.issue(t), operator.addSource(t, "gateway"))
-	at := make(map[string]int) // by role: the index of the node to restart next
+	at := make(map[string]int) // by role: the node to restart next
 	for i, role := range roles {
 		n := byRole[role]
 		took := n.all[at[role]].stop(t)
@@ -51,7 +49,6 @@ func TestRolesApart(t *testing.T) {
 	l.end(t)
 }
 
-// checkAdminListener checks what the admin listener of a node with one role serves.
 func checkAdminListener(t *testing.T, p *process, role string) {
 	t.Helper()
 	page := p.URL(nodeprocess.Admin)

@@ -23,8 +23,6 @@ type auditCommand struct {
 	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
 }
 
-// Run prints the newest events of the audit that match the flags: 100 events, or as many as --limit
-// says. With --format csv or ndjson, it exports all that match.
 func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	query, err := c.query(time.Now())
 	if err != nil {
@@ -74,14 +72,8 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	return query, nil
 }
 
-// auditTime converts the value of --since or --until into a time as text for the API:
-//
-//   - A day or a time in a layout that the API accepts is returned unchanged. A time without a zone
-//     is in UTC.
-//   - For an age such as 7d, the result is the time that long before now, in the layout of RFC
-//     3339.
-//
-// ok is false if text is none of these, or a negative age.
+// auditTime converts --since or --until into a time for the API, from an age such as 7d or a text
+// that the API accepts.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
@@ -90,7 +82,6 @@ func auditTime(text string, now time.Time) (_ string, ok bool) {
 	return text, err == nil
 }
 
-// print prints the events that query selects, the newest first, page by page.
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
 	limit := ops.DefaultEvents
 	if c.Limit != nil {
@@ -127,8 +118,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	}
 }
 
-// mayConcernInWords returns a line of text about n events that may concern the vehicle of --vid:
-// they name more vehicles than they list. If n is 0, it returns "".
+// mayConcernInWords is about n events that name more vehicles than they list.
 func mayConcernInWords(n int) string {
 	if n == 0 {
 		return ""

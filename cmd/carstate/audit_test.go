@@ -1,12 +1,19 @@
-package main
+package main_test
 
 import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestAuditCommandExports checks that the command audit prints at most --limit events in a table,
-// and exports all matching events as CSV and NDJSON.
 func TestAuditCommandExports(t *testing.T) {
 	p := start(t, t.TempDir())
 	p.issue(t)
@@ -24,5 +31,33 @@ func TestAuditCommandExports(t *testing.T) {
 	out = p.carstate(t, "audit", "--format", "ndjson", "--since", "1h")
 	if strings.Count(out, "\n") != 3 || strings.Count(out, `"actor":"admin"`) != 3 {
 		t.Errorf("as NDJSON:\n%s", out)
+	}
+}
+
+// A search by a rare filter has pages without events although there are older ones.
+func TestAudit_SkipsEmptyPages(t *testing.T) {
+	pages := map[string]string{
+		"":  `{"events":[],"older":9}`,
+		"9": `{"events":[{"actor":"ada"}],"older":4}`,
+		"4": `{"events":[{"actor":"ada"}],"older":0}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, pages[r.URL.Query().Get("before")])
+	}))
+	defer server.Close()
+	key, _ := access.NewSecret(access.OperatorKind)
+	file := filepath.Join(t.TempDir(), "key")
+	testkit.NoError(t, os.WriteFile(file, []byte(key), 0o600))
+	const more = "There may be older events: --limit 0 shows all.\n"
+	for limit, want := range map[string]struct {
+		events int
+		note   string
+	}{"0": {2, ""}, "1": {1, more}, "2": {2, ""}, "3": {2, ""}} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), []string{"audit", "--limit", limit, "--admin-addr", server.URL, "--key-file", file},
+			&stdout, &stderr)
+		if got := strings.Count(stdout.String(), "ada"); code != exitOK || got != want.events || stderr.String() != want.note {
+			t.Errorf("limit %s: got exit code %d, %d events, want %d; stderr: %s", limit, code, got, want.events, &stderr)
+		}
 	}
 }

@@ -24,9 +24,6 @@ type backupCommand struct {
 	JSON   bool   `name:"json" help:"Print the content of the backup as one JSON value and nothing else."`
 }
 
-// Run writes a backup to a file. If the file exists, it is replaced only with --force. If the name
-// is that of a directory, the file is created there, with a name that contains the time. With
-// --verify, Run takes no backup, but checks an existing file.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -75,7 +72,6 @@ func (c *backupCommand) show(w streams, info access.BackupInfo) error {
 	}{info, c.File, c.Verify})
 }
 
-// describeBackup returns the content of a backup as one line of text.
 func describeBackup(b access.BackupInfo) string {
 	return fmt.Sprintf("%d records (states: %d, tokens: %d, sources: %d, tombstones: %d) of %s, written by carstate %s",
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(b.Began), b.Version)
@@ -91,8 +87,7 @@ type restoreCommand struct {
 	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run restores a backup. It first checks the whole file. If receipts of forgotten vehicles are
-// given, it forgets these vehicles before the restore.
+// Run forgets the vehicles of receipts before it restores.
 func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	admin, err := c.client()
 	if err != nil {
@@ -154,9 +149,6 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"or tombstones that make the service forget vehicles. " +
 	"Check the output of carstate operator list, source list and token list afterwards."
 
-// options returns which backups a restore accepts: by default (the zero value), only those that the
-// service itself made; with --backup-key-file, also those made with the key in that file; with
-// --unauthenticated, all. Both flags together are an error.
 func (c *restoreCommand) options() (t access.RestoreOptions, err error) {
 	t.Compare = c.Compare
 	if c.Unauthenticated {

@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/node"
 )
 
-// check returns an error for a configuration that cannot work, or for a data directory whose format
-// this version of carstate cannot read. For a valid configuration it prints every setting, the
-// source of the setting, and the listeners. It opens no port and changes nothing.
+// check opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	log := slog.New(slog.NewTextHandler(w.err, nil))
 	warnOfUnknown(log, given)

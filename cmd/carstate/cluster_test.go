@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -23,15 +23,13 @@ import (
 	nats "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestNATSConfig checks the NATS configuration that we ship. It starts three servers with it, each
-// on its own ports, and a node that uses them. The node must fold a drive, and a node with a wrong
-// password must not start.
+// TestNATSConfig starts three servers with the configuration that we ship, and a node.
 func TestNATSConfig(t *testing.T) {
 	startsPrograms(t)
 	const password = "inTheTestOnly"
@@ -44,9 +42,7 @@ func TestNATSConfig(t *testing.T) {
 	var routes []string
 	for i := range 3 {
 		o, err := nats.ProcessConfigFile(deployDir + "/nats/nats.conf")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !o.SyncAlways || o.StoreDir != "/data" || len(o.Routes) != 3 || o.Cluster.Port != 6222 || o.Port != 4222 {
 			t.Fatalf("the configuration was not understood: %+v", o)
 		}
@@ -54,9 +50,7 @@ func TestNATSConfig(t *testing.T) {
 		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1, "127.0.0.1", -1
 		o.Routes = nats.RoutesFromStr(strings.Join(routes, ","))
 		s, err := nats.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		if !s.ReadyForConnections(time.Minute) {
@@ -68,21 +62,17 @@ func TestNATSConfig(t *testing.T) {
 	dir := t.TempDir()
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
-	// Until the servers have elected a leader, the node exits. So the test starts the node
-	// repeatedly, as a supervisor does.
-	if err := until(testkit.Patience, func() (err error) {
+	// Until the servers have elected a leader, the node exits; a supervisor would start it again.
+	testkit.NoError(t, until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(p.Kill)
 	drivesAndAnswers(t, p)
 	if strings.Contains(p.log.String(), password) {
 		t.Errorf("the password is in the log:\n%s", p.log)
 	}
 	p.stop(t)
-	// The user name of the node alone is not enough to log in.
 	stranger := strings.Replace(urls[0], password, "guess", 1)
 	if _, err := startProcess(t.TempDir(), nil, "--nats", stranger); err == nil ||
 		strings.Contains(err.Error(), "guess") || !strings.Contains(err.Error(), "carstate ended with") {
@@ -90,20 +80,16 @@ func TestNATSConfig(t *testing.T) {
 	}
 }
 
-// authority creates a CA. issue creates certificates for the host name localhost, because the
-// certificates of real servers are usually for host names.
+// authority is a CA. Certificates are for localhost, because those of real servers are for host
+// names.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return file
 	}
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
@@ -131,9 +117,8 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	}
 }
 
-// TestNATSConfigWithTLS checks the TLS configuration file that we ship, without changes. It starts
-// three servers with it. With the permissions that the file grants, nodes with one role each do
-// everything that cars, developers and operators need. A server also loads a renewed certificate.
+// TestNATSConfigWithTLS checks the file that we ship, unchanged: with its permissions, nodes with
+// one role each do everything, and a server loads a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -141,23 +126,19 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	ca, issue := authority(t)
 	elsewhere, _ := authority(t)
 	file, err := filepath.Abs(filepath.Join(deployDir, "nats", "nats-tls.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dirs := make([]string, 3) // the directories of the servers' certificates
+	testkit.NoError(t, err)
+	dirs := make([]string, 3)
 	configure := func(_ testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 		dirs[i] = dir
 		cert, key := issue(dir)
 		host, port, err := net.SplitHostPort(clients[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_HOST=localhost", "NATS_CERT=" + cert,
 			"NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
 		for n, r := range routes {
 			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, byName(r)))
 		}
-		// All servers are on one machine, so they cannot all use the ports in the file.
+		// On one machine, not all can use the ports in the file.
 		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster",
 			"nats://" + routes[i]}, Env: env}
 	}
@@ -168,9 +149,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	begin := func(role, dir string) {
 		t.Helper()
 		p, err := startProcess(dir, env, "--nats", c.URLs(), "--partitions", "4", "--max-age", "24h", "--roles", role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(p.Kill)
 		nodes[role] = p
 	}
@@ -207,7 +186,6 @@ func TestNATSConfigWithTLS(t *testing.T) {
 			t.Errorf("%s has refused another server", n.Name)
 		}
 	}
-	// Without TLS, or without trust in the CA, a node cannot connect.
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
 		for file, want := range map[string]string{
 			"":              "cannot be reached: set SSL_CERT_FILE to",
@@ -223,29 +201,24 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	}
 }
 
-// byName replaces the loopback address with the name in the certificate.
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
-// drivesAndAnswers replays a drive and waits until the drive has been folded.
 func drivesAndAnswers(t *testing.T, p *process) {
 	t.Helper()
 	token := p.issue(t)
 	p.carstate(t, "replay", demoDrive, "--vid", "clustered")
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		a, err := p.ask(drivingPath, token, "clustered")
 		if err == nil && a.Status != 1 {
 			err = fmt.Errorf("no answer: %+v", a)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if list := p.carstate(t, "vehicles", "--prefix", "clus"); !strings.Contains(list, "\nclustered ") {
 		t.Errorf("the vehicle is not listed:\n%s", list)
 	}
 }
 
-// operates runs all operators' commands against nodes with one role each.
 func operates(t *testing.T, nodes map[string]*process) {
 	t.Helper()
 	do := func(args ...string) string {
@@ -265,19 +238,15 @@ func operates(t *testing.T, nodes map[string]*process) {
 	dir := t.TempDir()
 	many := filepath.Join(dir, "many")
 	var list strings.Builder
-	for i := range 1000 { // more than one stored record holds
+	for i := range 1000 { // more than one stored record has
 		fmt.Fprintf(&list, "Many%d\n", i)
 	}
-	if err := os.WriteFile(many, []byte(list.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(many, []byte(list.String()), 0o600))
 
 	token := do("token", "issue", "--developer", "Ada", "--vehicles", "all")
 	var narrow struct{ ID string }
-	if err := json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")),
-		&narrow); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")),
+		&narrow))
 	do("token", "grant", narrow.ID, "--remove", "Many1")
 	do("token", "grant", narrow.ID, "--add", "byHTTP,byMQTT")
 	do("source", "add", "gateway", "--vehicles", "@"+many)
@@ -322,7 +291,6 @@ func operates(t *testing.T, nodes map[string]*process) {
 	do("source", "list")
 }
 
-// renews replaces the certificate files and makes a server load the new certificate while it runs.
 func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	t.Helper()
 	serial := func() (string, error) {
@@ -339,12 +307,10 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 		return state.PeerCertificates[0].SerialNumber.String(), nil
 	}
 	before, err := serial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	renew()
 	c.Nodes[0].Reload()
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		if n := c.Nodes[0]; n.Said("Failed to reload") > 0 {
 			t.Fatal("the configuration cannot be read again")
 		}
@@ -353,12 +319,9 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 			err = errors.New("the old certificate is shown")
 		}
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
-// openCluster opens an engine on a cluster and closes it with the test.
 func openCluster(t *testing.T, c cluster.Config) *cluster.Engine {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)

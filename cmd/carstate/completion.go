@@ -13,7 +13,6 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Run prints the completion script of a shell.
 func (c *completionCommand) Run(w streams) error {
 	_, err := io.WriteString(w.out, cmdline.CompletionScript(c.Shell))
 	return err
@@ -23,8 +22,6 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last one is being typed."`
 }
 
-// Run prints the possible completions of the last word that the user has typed. Each is on a line
-// of its own, with its help.
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	for _, next := range cmdline.Candidates(given.Model.Node, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"example.org/carstate/internal/cmdline"
 )
 
-// TestCompletionNamesWhatMayStandNext checks that completion offers commands, flags, and the values
-// of enumerated flags.
 func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 	for words, want := range map[string]string{
 		"tok":                     "token",
@@ -35,8 +33,6 @@ func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 	}
 }
 
-// TestCompletionInEachShell checks that the script of each shell completes the beginning of a
-// command.
 func TestCompletionInEachShell(t *testing.T) {
 	startsPrograms(t)
 	for shell, use := range map[string]string{

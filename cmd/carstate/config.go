@@ -15,13 +15,11 @@ import (
 	"example.org/carstate/internal/store/local"
 )
 
-// serveFlags are the flags of serve, which configure a node, with their help texts.
 type serveFlags struct {
 	storeFlags
 	nodeFlags `kong:"set='max_age=5m',set='log_level=info',set='drain=5s',set='query_connections=16384',set='ingest_connections=4096',set='mqtt_connections=20000',set='admin_connections=512'"`
 }
 
-// storeFlags select where data is stored.
 type storeFlags struct {
 	DataDir      string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
 	Nats         string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
@@ -31,7 +29,6 @@ type storeFlags struct {
 	Replicas     int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
 }
 
-// nodeFlags select what a node does and where it listens.
 type nodeFlags struct {
 	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address for the queries of developers (${default})."`
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by HTTP (${default})."`
@@ -86,55 +83,41 @@ func (f *serveFlags) validate() error {
 		}
 	}
 	_, networks := netaddr.ParseNetworks(f.TrustedProxies)
-	switch alone := f.Nats == ""; {
-	case f.DataDir == "":
-		return usageError("--data-dir must name a directory")
-	case (f.TLSCert == "") != (f.TLSKey == ""):
-		return usageError("--tls-cert and --tls-key must be given together")
-	case f.MqttTLSAddr != "" && f.TLSCert == "":
-		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
-	case f.MaxAge <= 0:
-		return usageError("--max-age must be a positive duration such as 5m")
-	case f.MaxFeedAge < time.Second:
-		return usageError("--max-feed-age must be at least 1s: in normal operation copies are up to 1s old")
-	case f.Drain < 0 || f.Drain > time.Hour:
-		return usageError("--drain must be between 0s and 1h")
-	case f.Retention < time.Minute:
-		return usageError("--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it")
-	case f.Checkpoint != 0 && (f.Checkpoint < 100*time.Millisecond || f.Checkpoint > 10*time.Minute):
-		return usageError("--checkpoint must be between 100ms and 10m")
-	case f.MaxStretches < 1000 || f.MaxStretches > 1e9:
-		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
-	case f.MaxVehicles < 0 || f.MaxVehicles > 1e9:
-		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory")
-	case f.Partitions < 0 || f.Partitions > 4096:
-		return usageError("--partitions must be between 1 and 4096")
-	case !slices.Contains([]int{0, 1, 3, 5}, f.Replicas):
-		return usageError("--replicas must be 1, 3 or 5")
-	case !networks:
-		return usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
-	case strings.ContainsAny(strings.Join(f.AdminHosts, ","), ":/ *"):
-		return usageError("--admin-hosts must be host names such as cars.example.org, without ports or patterns")
-	case f.AccessLog != "" && !f.has("query"):
-		return usageError("--access-log is for a node that answers queries: add query to --roles")
-	case len(f.Roles) == 0:
-		return usageError("--roles must name at least one of query, ingest, derive, admin")
-	case alone && f.NatsCreds != "":
-		return usageError("--nats-creds needs --nats")
-	case alone && f.NatsFresh:
-		return usageError("--nats-fresh needs --nats")
-	case alone && f.Replicas > 1:
-		return usageError("--replicas needs --nats: one machine keeps one copy")
-	case alone && !(f.has("query") && f.has("ingest") && f.has("derive") && f.has("admin")):
-		return usageError("--roles needs --nats: a node without a cluster must have all roles")
-	case !alone && f.SyncInterval != "always":
-		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS " +
-			"servers' configuration")
-	case !alone && !cluster.ValidURLs(f.Nats):
-		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
-	case !f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear():
-		return usageError("--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody " +
-			"else is in that network")
+	alone, all := f.Nats == "", f.has("query") && f.has("ingest") && f.has("derive") && f.has("admin")
+	if err := firstBroken([]rule{
+		{f.DataDir == "", "--data-dir must name a directory"},
+		{(f.TLSCert == "") != (f.TLSKey == ""), "--tls-cert and --tls-key must be given together"},
+		{f.MqttTLSAddr != "" && f.TLSCert == "", "--mqtt-tls-addr needs --tls-cert and --tls-key"},
+		{f.MaxAge <= 0, "--max-age must be a positive duration such as 5m"},
+		{f.MaxFeedAge < time.Second, "--max-feed-age must be at least 1s: in normal operation copies are up to 1s old"},
+		{f.Drain < 0 || f.Drain > time.Hour, "--drain must be between 0s and 1h"},
+		{f.Retention < time.Minute,
+			"--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it"},
+		{f.Checkpoint != 0 && (f.Checkpoint < 100*time.Millisecond || f.Checkpoint > 10*time.Minute),
+			"--checkpoint must be between 100ms and 10m"},
+		{f.MaxStretches < 1000 || f.MaxStretches > 1e9,
+			"--max-stretches must be between 1000 and 1000000000; a town has about 20000"},
+		{f.MaxVehicles < 0 || f.MaxVehicles > 1e9,
+			"--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory"},
+		{f.Partitions < 0 || f.Partitions > 4096, "--partitions must be between 1 and 4096"},
+		{!slices.Contains([]int{0, 1, 3, 5}, f.Replicas), "--replicas must be 1, 3 or 5"},
+		{!networks, "--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses"},
+		{strings.ContainsAny(strings.Join(f.AdminHosts, ","), ":/ *"),
+			"--admin-hosts must be host names such as cars.example.org, without ports or patterns"},
+		{f.AccessLog != "" && !f.has("query"), "--access-log is for a node that answers queries: add query to --roles"},
+		{len(f.Roles) == 0, "--roles must name at least one of query, ingest, derive, admin"},
+		{alone && f.NatsCreds != "", "--nats-creds needs --nats"},
+		{alone && f.NatsFresh, "--nats-fresh needs --nats"},
+		{alone && f.Replicas > 1, "--replicas needs --nats: one machine keeps one copy"},
+		{alone && !all, "--roles needs --nats: a node without a cluster must have all roles"},
+		{!alone && f.SyncInterval != "always",
+			"--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS servers' configuration"},
+		{!alone && !cluster.ValidURLs(f.Nats),
+			"--nats must be a list of addresses such as tls://host:4222, separated by commas"},
+		{!f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear(),
+			"--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody else is in that network"},
+	}); err != nil {
+		return err
 	}
 	for _, l := range f.listeners() {
 		if err := l.Check(f.BehindProxy); err != nil {
@@ -156,8 +139,7 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// syncInterval parses the value of --sync-interval: a duration of at least 1 ms, or "always", for
-// which it returns 0: data is then synced to the disk before it is acknowledged.
+// syncInterval returns 0 for "always": data is synced to the disk before it is acknowledged.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -169,16 +151,12 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// node returns the configuration of a node from these flags. It returns an error if the flags are
-// wrong, if the data directory has a format that this version cannot read or another number of
-// partitions, or if it holds the records of one machine although --nats is given without
-// --nats-fresh. log is the node's logger, and level is its level.
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// In a cluster, a node does not read the records in the data directory. So it would not know
-	// the tokens and vehicles in these records.
+	// In a cluster, a node does not read the records in the data directory, and so would not know
+	// their tokens and vehicles.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/operations.md says under \"Move between one machine "+
@@ -192,7 +170,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 			return node.Config{}, err
 		}
 	}
-	// validate has already parsed these values, so they cause no error here.
+	// validate has parsed these already.
 	interval, _ := f.syncInterval()
 	proxies, _ := netaddr.ParseNetworks(f.TrustedProxies)
 	return node.Config{

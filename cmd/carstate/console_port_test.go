@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -11,15 +11,15 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.org/carstate/internal/browsertest"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/browsertest"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
-// eavesdropper is a server on another port of the console's host. It records what a browser sends
-// to it. Its response to the path /toss tries to replace the session's cookie.
+// eavesdropper is a server on another port of the console's host; /toss tries to replace the
+// session's cookie.
 type eavesdropper struct {
-	mu   sync.Mutex // guards said
-	said []string   // one line for each request: path, cookies, referer
+	mu   sync.Mutex
+	said []string // of each request: path, cookies, referer
 }
 
 const tossed = "carstate-session=tossed"
@@ -35,9 +35,8 @@ func (e *eavesdropper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!DOCTYPE html><title>another port</title><link rel=icon href='data:,'><h1>Another port</h1>")
 }
 
-// TestConsoleFromAnotherPort checks that another server on the console's host gets nothing of the
-// session: no cookie, no storage, no frame and no response. The operator's browser reaches that
-// server through a link on a foreign page. The session must continue to work.
+// Another server on the console's host, which the operator's browser reaches through a foreign
+// page, gets nothing of the session.
 func TestConsoleFromAnotherPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -62,8 +61,6 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Fatalf("the page after the login is %s", page)
 	}
 
-	// The browser follows the foreign page's link to the other port. The page there sends requests
-	// to its own server.
 	b.Run(chromedp.Navigate("http://localhost:" + port + "/"))
 	b.Expect(`document.querySelector("h1").innerText`, "Elsewhere")
 	b.Eval(`document.querySelector("a").click(); ""`)
@@ -95,8 +92,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Errorf("the other port heard of the session:\n%s", said)
 	}
 
-	// The cookie that the other port has set has no effect. A link without the root path leads
-	// to the session.
+	// The cookie of the other port has no effect.
 	for _, section := range []string{"Tokens", "Audit"} {
 		b.Run(chromedp.Navigate(b.Base + "/" + strings.ToLower(section)))
 		b.Expect(`document.querySelector("h1").innerText + location.pathname`, section+root+"/"+strings.ToLower(section))

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -11,14 +11,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.org/carstate/internal/lab/sender"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 
-// town returns the streets on which the cars of these tests drive: streets in both directions, a
-// ring road around them and a road out of town. kmh of a street is the present speed on the street,
-// or 0 if no car is on it.
+// town has streets in both directions, a ring road and a road out of town. kmh is the present
+// speed, or 0 if no car is there.
 func town() (streets []townStreet) {
 	const perDegree = 111_195
 	middleLatitude, middleLongitude := 44.5, 11.35
@@ -37,7 +36,7 @@ func town() (streets []townStreet) {
 		add(at, -1000, 0, 2000, 46, speeds[7-2*i])
 		add(at, 1000, 180, 2000, 46, speeds[6-2*i])
 	}
-	for i := range 8 { // the ring road
+	for i := range 8 {
 		turn := float64(i) * math.Pi / 4
 		sin, cos := math.Sincos(turn)
 		side := 2 * 1500 * math.Tan(math.Pi/8)
@@ -54,8 +53,7 @@ type townStreet struct {
 	free, kmh float64
 }
 
-// driveTown sends what the cars on the streets report. It first sends readings in light traffic of
-// the past hours, and then the present readings.
+// driveTown sends readings in light traffic of the past hours, and then the present ones.
 func (f *consoleFixture) driveTown(streets []townStreet) {
 	f.t.Helper()
 	web := sender.HTTP(f.URL(nodeprocess.Ingest), sender.Login{Name: "gateway-1", Key: f.source}, nil)
@@ -74,16 +72,13 @@ func (f *consoleFixture) driveTown(streets []townStreet) {
 		send(s.Learn(s.free, now))
 	}
 	for _, s := range streets {
-		if s.kmh > 0 { // each car drives the whole street; the last one arrives now
+		if s.kmh > 0 { // the last one arrives now
 			took := time.Duration(s.Metres / s.kmh * 3.6 * float64(time.Second))
 			send(s.Drive("now", 8, s.kmh, now.Add(-took-50*time.Second), 7*time.Second))
 		}
 	}
 }
 
-// TestConsoleRoads checks the page of roads. While no road is known, it says so. Once cars have
-// reported a jam, it draws the jam. It works with mouse and keyboard. The page of a car must show
-// on a map where the car drove last.
 func TestConsoleRoads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -97,12 +92,11 @@ func TestConsoleRoads(t *testing.T) {
 
 	jam := townStreet{roadtest.Street{Name: "a", Latitude: 44.5, Longitude: 11.35, Heading: 90, Metres: 1500}, 50, 10}
 	f.driveTown([]townStreet{jam})
-	// The page updates by itself, and the map shows stretches.
 	b.Expect(`document.querySelector("#live") && document.querySelector("#live").innerText + " " + `+
 		`document.querySelectorAll("[data-map=count]").length`, "Live 1")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent)`, "true")
 	b.Expect(`document.querySelector("[data-live=worst] tbody tr").innerText.includes("Jam")`, "true")
-	// painted counts the pixels that have the colour of a jam.
+	// painted counts the pixels of a jam.
 	const painted = `(() => {
 		const c = document.querySelector("canvas");
 		const copy = new OffscreenCanvas(c.width, c.height).getContext("2d", {willReadFrequently: true});
@@ -114,7 +108,6 @@ func TestConsoleRoads(t *testing.T) {
 	})()`
 	b.Expect(painted, "a jam")
 
-	// The Enter key on a row selects its stretch, and the panel shows its facts.
 	b.TabTo(`document.activeElement.dataset.stretch !== undefined`)
 	b.Press(kb.Enter)
 	b.Expect(`document.activeElement.getAttribute("aria-pressed")`, "true")
@@ -129,8 +122,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(`(+(`+fact("cars")+`) >= 3)`, "true")
 	b.Expect(`/UTC/.test(`+fact("since")+`)`, "true")
 
-	// The stretch is now in the middle of the map. A click beside the stretch selects nothing,
-	// and a click on the stretch selects it.
+	// The stretch is now in the middle of the map.
 	var x, y float64
 	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); ` +
 		`return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)
@@ -142,7 +134,6 @@ func TestConsoleRoads(t *testing.T) {
 	b.Run(chromedp.MouseClickXY(x, y))
 	b.Expect(fact("state"), "Jam")
 
-	// Keys and mouse move and zoom the map, and the key 0 shows the whole map.
 	const scale = `document.querySelector(".rule span").textContent + " in " + ` +
 		`document.querySelector(".rule span").style.width`
 	b.TabTo(`document.activeElement.tagName === "CANVAS"`)
@@ -167,7 +158,6 @@ func TestConsoleRoads(t *testing.T) {
 	b.Run(chromedp.Click(chromedp.CSS("[data-do=all]")))
 	b.Expect(painted, "a jam")
 
-	// The page of a car shows the car's last 300 m on a map.
 	turnTo(b, "/vehicles/anow7")
 	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m")`,
 		"true")

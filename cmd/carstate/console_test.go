@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"flag"
@@ -16,20 +16,19 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"example.org/carstate/internal/browsertest"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/browsertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 var updateScreens = flag.Bool("screens", false, "update the console's screenshots in docs/")
 
-// The cars of these tests.
 const (
 	carInJam    = "NHeN4UqVsohGS55I7LBdh" // drives a recorded drive that ends in a jam
 	carOnRoad   = "WDB1110000P0000001"
-	carWithCode = "WDB1110000P0000002" // reports a trouble code of the throttle
+	carWithCode = "WDB1110000P0000002"
 )
 
-// consoleFixture is a running service with three cars.
 type consoleFixture struct {
 	*process
 	t        *testing.T
@@ -54,7 +53,6 @@ func adminKeyOf(t *testing.T, dir string) string {
 	return strings.TrimSpace(readFile(t, filepath.Join(dir, "admin.key")))
 }
 
-// drive sends one sample of a car with the present time.
 func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	f.t.Helper()
 	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid,
@@ -64,7 +62,6 @@ func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	}
 }
 
-// open opens the console in a new browser.
 func (f *consoleFixture) open() *browsertest.Browser {
 	f.t.Helper()
 	b := browsertest.Open(f.t, f.URL(nodeprocess.Admin))
@@ -72,22 +69,19 @@ func (f *consoleFixture) open() *browsertest.Browser {
 	return b
 }
 
-// logIn types a key into the login form and submits the form.
 func logIn(b *browsertest.Browser, key string) {
 	b.Expect(`document.activeElement.id`, "key")
 	b.Press(key)
 	b.Press(kb.Enter)
 }
 
-// turnTo opens a page of the session by its path.
 func turnTo(b *browsertest.Browser, path string) {
 	b.Run(chromedp.Navigate(b.Base + b.Eval(`document.body.dataset.root`) + strings.TrimSuffix(path, "/")))
 }
 
-// visit opens a page by a click on its link in the navigation.
 func visit(b *browsertest.Browser, section string) {
-	// The new page may be of the same section as the present one. So the present page is
-	// marked, to recognize when it was replaced.
+	// The new page may be of the same section: mark the present one, to recognize when it was
+	// replaced.
 	b.Expect(`document.documentElement.dataset.left = "left",
 		[...document.querySelectorAll("nav a")].find(a => a.innerText === "`+section+`").click() || "clicked"`, "clicked")
 	b.Expect(`(document.documentElement.dataset.left || document.readyState) + " " +
@@ -99,15 +93,12 @@ func confirmAction(b *browsertest.Browser) {
 	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
 }
 
-// TestConsoleDay checks what an operator does in a day. The operator logs in, sees the fleet, looks
-// up why a car is said to be in a jam, issues a token that a developer uses, revokes the token, and
-// reads the audit of all these operations.
+// TestConsoleDay is what an operator does in a day.
 func TestConsoleDay(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
 	b := f.open()
 
-	// Without a key nothing is shown, and a wrong key is refused.
 	b.Expect(`document.querySelector("h1").innerText + document.querySelectorAll("nav").length`, "Log in0")
 	logIn(b, "csa_wrong")
 	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not a key of this service")`, "true")
@@ -115,9 +106,8 @@ func TestConsoleDay(t *testing.T) {
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	b.Expect(`document.querySelector(".me span").innerText`, "admin")
-	b.Expect(`document.cookie`, "") // no script can read the session's cookie
+	b.Expect(`document.cookie`, "") // no script can read it
 
-	// The fleet page shows the counts, the car in the jam, and the reason for its verdict.
 	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`,
 		"Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
 	b.Expect(`document.querySelector("[data-live=jam] .vid").innerText`, carInJam)
@@ -126,11 +116,9 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[data-live=anomaly] .why").innerText.includes("P0121")`, "true")
 	b.Expect(`document.querySelector("#live").innerText`, "Live")
 
-	// The page shows a new car that reports now, without a reload.
 	f.drive("WDB1110000P0000003", 60, "")
 	b.Expect(`document.querySelector(".tiles dd").innerText`, "3")
 
-	// The operator finds the car with the keyboard.
 	visit(b, "Vehicles")
 	b.TabTo(`document.activeElement.id === "vid"`)
 	b.Press(carInJam)
@@ -147,12 +135,9 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[aria-labelledby=sees-h] .quiet").innerText`,
 		"No token sees this vehicle. Issue one.")
 
-	// The car's newest reading appears on the open page.
 	f.drive(carInJam, 3.7, "")
 	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("3.7 km/h")`, "true")
 
-	// A token is issued, used, shown as used, and revoked. After that, a query with it is
-	// refused.
 	visit(b, "Tokens")
 	b.Expect(`document.querySelector("details.form").open`, "true") // there is none yet
 	b.TabTo(`document.activeElement.id === "developer"`)
@@ -168,9 +153,7 @@ func TestConsoleDay(t *testing.T) {
 	ask := func() nodeprocess.Answer {
 		t.Helper()
 		a, err := f.ask(drivingPath, token, carInJam)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return a
 	}
 	if a := ask(); a.HTTP != http.StatusOK || a.Driving != "3" {
@@ -187,7 +170,6 @@ func TestConsoleDay(t *testing.T) {
 		"1Ada Lovelace")
 	b.Expect(`document.querySelector(".records tbody").innerText.includes("1, 0 of them refused")`, "true")
 	b.Expect(`document.body.innerText.includes("`+token[:12]+`")`, "false")
-	// The operator adds a vehicle and lowers the rate; the token's page shows both.
 	b.Run(chromedp.Click(chromedp.CSS(".records th a")))
 	b.Expect(`document.querySelector("h1").innerText`, "Ada Lovelace")
 	b.TabTo(`document.activeElement.id === "add"`)
@@ -204,11 +186,10 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The token is changed.")
 	b.Expect(`document.querySelector(".facts").innerText.includes("Rate\n100/min")`, "true")
 
-	// Revoking asks for confirmation.
 	b.Run(chromedp.Click(chromedp.CSS(".bad")))
 	b.Expect(`document.querySelector("h1").innerText`, "Revoke the token of Ada Lovelace?")
 	b.IsClean(browsertest.Axe(t))
-	b.Run(chromedp.Click(chromedp.CSS("main p a"))) // the link that cancels
+	b.Run(chromedp.Click(chromedp.CSS("main p a"))) // cancels
 	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`,
 		"Tokensactive")
 	if a := ask(); a.HTTP != http.StatusOK {
@@ -226,10 +207,8 @@ func TestConsoleDay(t *testing.T) {
 	}
 	visit(b, "Tokens")
 	b.Expect(`document.querySelector(".records tbody").innerText.includes("revoked")`, "true")
-	b.Expect(`document.querySelector("[role=status]").innerText`, "") // the message is shown only once
+	b.Expect(`document.querySelector("[role=status]").innerText`, "") // only once
 
-	// The page shows when the gateway was last seen. Another source is added, works, and is
-	// removed.
 	visit(b, "Sources")
 	b.Expect(`document.querySelector(".records td:nth-of-type(3)").innerText === "not yet" ? "unseen" : "seen"`, "seen")
 	b.Run(chromedp.Click(chromedp.CSS("details.form summary")))
@@ -253,8 +232,7 @@ func TestConsoleDay(t *testing.T) {
 		t.Errorf("the removed source: %d accepted", n)
 	}
 
-	// The operator forgets the car in the jam. The first attempt fails, because the operator
-	// mistypes the vid that confirms it.
+	// The first attempt mistypes the vid that confirms it.
 	forget := func(vid string) {
 		turnTo(b, "/vehicles/"+carInJam)
 		b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.SendKeys(chromedp.CSS("#confirm"), vid))
@@ -279,7 +257,6 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[role=status]").innerText`, "Telemetry of this vehicle is accepted again.")
 	b.Expect(`document.querySelector(".first h2").innerText`, "No vehicle with this vid has reported")
 
-	// The audit has all these operations and shows no secret.
 	visit(b, "Audit")
 	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + `+
 		`" " + l.querySelector("code").innerText).join()`,
@@ -298,7 +275,6 @@ func TestConsoleDay(t *testing.T) {
 		t.Error("a vid is in the log")
 	}
 
-	// After the logout nothing is shown.
 	b.Eval(`document.querySelector(".me button[type=submit]").click(); ""`)
 	b.Expect(`location.pathname.replace(/^\/s\/\w+/, "")`, "/login")
 	b.Run(chromedp.Navigate(b.Base + "/tokens"))
@@ -306,8 +282,7 @@ func TestConsoleDay(t *testing.T) {
 	b.StayedHere()
 }
 
-// TestConsoleOperators checks that an operator logs in with a key of their own, and that the audit
-// names the operator. When an operator is removed, they are logged out at once, on open pages too.
+// A removed operator is logged out at once, on open pages, too.
 func TestConsoleOperators(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -324,7 +299,6 @@ func TestConsoleOperators(t *testing.T) {
 	logIn(hers, key)
 	hers.Expect(`document.querySelector(".me span").innerText`, "ada")
 	visit(hers, "Operators")
-	// Only the admin key may add operators.
 	hers.Expect(`document.querySelectorAll("main form[method=post]").length`, "0")
 	turnTo(hers, "/sources/gateway-1")
 	hers.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/gateway-1/rotate"] button`)))
@@ -340,27 +314,23 @@ func TestConsoleOperators(t *testing.T) {
 		chromedp.Click(chromedp.CSS(`form[action$="/operators/ada/remove"] button`)))
 	confirmAction(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
-	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page, too, by itself
+	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // by itself
 
-	// When the admin key is replaced, everybody who logged in with the old key is logged out.
 	b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.Click(chromedp.CSS(".danger button")))
 	confirmAction(b)
 	b.Expect(`document.querySelector("h1").innerText`, "Log in")
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("[role=alert]") ? "refused" : ""`, "refused")
 	next, err := os.ReadFile(filepath.Join(f.Dir, "admin.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	logIn(b, strings.TrimSpace(string(next)))
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	b.StayedHere()
 	hers.StayedHere()
 }
 
-// TestConsoleLooks checks every page in light mode, in dark mode and on a narrow screen. Nothing
-// may extend beyond the screen's edge. After everything expandable is expanded, the accessibility
-// checker axe-core must find nothing.
+// TestConsoleLooks checks every page in light mode, in dark mode and on a narrow screen, with
+// axe-core.
 func TestConsoleLooks(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -407,16 +377,13 @@ func TestConsoleLooks(t *testing.T) {
 		b.Prefer(screen.scheme)
 		b.Run(chromedp.EmulateViewport(screen.width, screen.height))
 		for _, page := range pages {
-			f.drive(carOnRoad, 50, "") // keeps the car's answer fresh
+			f.drive(carOnRoad, 50, "") // keeps the answer fresh
 			turnTo(b, page.path)
 			looksRight(b, axe, "console-"+page.name+"-"+screen.name)
 		}
 	}
-	// The pages of a new installation, and the login page.
 	key, err := os.ReadFile(filepath.Join(empty.Dir, "admin.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	first := browsertest.Open(t, empty.URL(nodeprocess.Admin))
 	first.KeepAxe(axe)
 	first.Run(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(first.Base+"/"))
@@ -431,8 +398,7 @@ func TestConsoleLooks(t *testing.T) {
 	first.StayedHere()
 }
 
-// kept names the screenshots for the documentation that looksRight takes.
-// TestConsoleScreensOfTheDemo takes the others.
+// kept are the pictures of the documentation that looksRight takes.
 var kept = []string{
 	"console-anomaly-light", "console-anomaly-390", "console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
@@ -440,7 +406,7 @@ var kept = []string{
 }
 
 func looksRight(b *browsertest.Browser, axe, name string) {
-	// Once a map has drawn its stretches, it shows their number.
+	// Then it has drawn its stretches.
 	b.Expect(`String([...document.querySelectorAll("[data-map=count]")].every(e => /stretch/.test(e.textContent)))`,
 		"true")
 	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
@@ -457,9 +423,8 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 	b.IsClean(axe)
 }
 
-// TestConsolePageInTheBackground checks that a hidden page receives no updates, because the updates
-// would occupy one of the few connections that a browser allows for a host. When the page is
-// visible again, it catches up.
+// Updates of a hidden page would occupy one of the few connections that a browser allows for a
+// host.
 func TestConsolePageInTheBackground(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -490,7 +455,6 @@ func TestConsolePageInTheBackground(t *testing.T) {
 	b.StayedHere()
 }
 
-// fleetPage logs in and returns the first page of the console, which is the page of the fleet.
 func fleetPage(base, key string) (string, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -506,8 +470,7 @@ func fleetPage(base, key string) (string, error) {
 	return string(page), err
 }
 
-// TestConsoleAfterARestart checks that after a restart the fleet page lists the cars in trouble,
-// although no car has reported since the restart.
+// The cars in trouble are listed, although none has reported since the restart.
 func TestConsoleAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -524,12 +487,8 @@ func TestConsoleAfterARestart(t *testing.T) {
 		}
 		return nil
 	}
-	if err := until(30*time.Second, func() error { return listed(f.process) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(30*time.Second, func() error { return listed(f.process) }))
 	f.stop(t)
 	again := start(t, f.Dir)
-	if err := until(30*time.Second, func() error { return listed(again) }); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, until(30*time.Second, func() error { return listed(again) }))
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"errors"
@@ -9,17 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// kills is how often TestKill_LosesNothingAcknowledged kills the process at a random time.
 const kills = 6
 
-// TestKill_LosesNothingAcknowledged checks that every acknowledged sample has its effect after the
-// process was killed. It kills the process while the process receives telemetry, and restarts it on
-// the same directory. Each sample is of a different vehicle, so no later sample can hide a lost
-// one.
+// Each sample is of a vehicle of its own, so that no later sample hides a lost one.
 func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -34,8 +30,8 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 		after := time.Duration(20+random.IntN(400)) * time.Millisecond
 		victim := p
 		timer := time.AfterFunc(after, func() { _ = victim.Signal(syscall.SIGKILL) })
-		// In every second round, the timer starts only after a first acknowledgment, so
-		// that some samples are acknowledged even on a slow disk.
+		// In every second round, the timer starts after the first acknowledgment, so that some are
+		// acknowledged even on a slow disk.
 		waits := round%2 == 1 && timer.Stop()
 		began := time.Now()
 		for i := 0; ; i++ {
@@ -48,10 +44,10 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 				if !strings.Contains(err.Error(), "HTTP 503") || time.Since(began) > time.Minute {
 					t.Fatal(err)
 				}
-				continue // the disk is too slow at the moment
+				continue // the disk is slow
 			}
 			if err != nil {
-				break // the process is gone
+				break
 			}
 			if waits {
 				waits = false
@@ -67,26 +63,21 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 		p = start(t, dir, "--max-age", "24h")
 		t.Logf("round %d: killed after %s, %d samples acknowledged", round, after, len(acknowledged)-before)
 	}
-	// A loss is permanent, so the samples of all rounds are checked once, at the end. A vid begins
-	// with the number of its round.
+	// A loss is permanent: check all rounds at the end. A vid begins with its round.
 	for _, vid := range acknowledged {
-		if err := until(30*time.Second, func() error {
+		testkit.NoError(t, until(30*time.Second, func() error {
 			a, err := p.ask(drivingPath, token, vid)
 			if err == nil && (a.Status != 1 || a.Driving != "1") {
 				err = fmt.Errorf("an acknowledged sample is lost: %s is %+v", vid, a)
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if len(acknowledged) < kills {
 		t.Fatalf("only %d samples were acknowledged in all", len(acknowledged))
 	}
 }
 
-// TestStart_SaysHowTheLastProcessEnded checks that the start after a kill logs one warning that says
-// so, and that other starts log none.
 func TestStart_SaysHowTheLastProcessEnded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -103,15 +94,12 @@ func TestStart_SaysHowTheLastProcessEnded(t *testing.T) {
 	}
 }
 
-// listens is a node that knows the URLs of its listeners.
 type listens interface{ URL(listener string) string }
 
-// post sends one sample of each vehicle and returns how many were accepted.
 func post(p listens, key string, vids []string) (int, error) {
 	return testkit.Post(p.URL(nodeprocess.Ingest), key, vids)
 }
 
-// postLines sends NDJSON and returns how many samples were accepted.
 func postLines(p listens, key, lines string) (int, error) {
 	return testkit.PostLines(p.URL(nodeprocess.Ingest), key, lines)
 }

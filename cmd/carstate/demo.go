@@ -22,21 +22,16 @@ import (
 )
 
 type demoCommand struct {
-	// The flag has no environment variable, because CARSTATE_DATA_DIR is a setting of serve,
-	// and must not make the demo write into a directory that contains a user's data.
+	// CARSTATE_DATA_DIR is a setting of serve, and must not make the demo write into a user's data.
 	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. ${more_data_dir}"`
 	Fleet            int    `default:"600" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
-	// Readings stay fresh for a day, so that queries about the recorded drive are answered as long as
-	// somebody tries the demo. Only warnings are logged, because log lines appear between the lines
-	// that the demo prints. A node keeps serving for the time drain until load balancers stop sending
-	// to it; a demo has no load balancer. The limits on connections suit a process that may open 2,048
-	// files.
+	// Readings stay fresh for a day, so that queries about the recorded drive are answered as long
+	// as somebody tries the demo. Log lines would appear between the lines that the demo prints. No
+	// load balancer needs a drain. The limits suit a process that may open 2,048 files.
 	nodeFlags `kong:"set='max_age=24h',set='log_level=warn',set='drain=0s',set='query_connections=256',set='ingest_connections=256',set='mqtt_connections=256',set='admin_connections=256'"`
 }
 
-// Run runs the demo until a signal ends it. If the demo cannot start, or its node fails, Run
-// returns an error.
 func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
 	fleet := demo.Fleet(c.Fleet, c.WithoutPositions)
@@ -100,17 +95,13 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	}
 	defer roads.Wait()
 	defer park()
-	// The demo ends at once if the node fails. After a signal, which ends ctx, the node keeps serving
-	// for the duration of the flag --drain.
+	// The demo ends at once if the node fails, and drains after a signal, which ends ctx.
 	if err := n.Wait(ctx); err != nil {
 		return err
 	}
 	return n.Drain(context.Background())
 }
 
-// demoService returns the addresses of the node n, and the keys and certificates with which the
-// demo calls it. The data directory of the node is dataDir. The file of its certificate is tlsCert,
-// or "" if it has none.
 func demoService(n *node.Node, dataDir, tlsCert string) (demo.Service, error) {
 	key, err := ops.LoadKey(dataDir)
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -11,13 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 const deployDir = "../../deploy"
 
-// tool runs a program that the test needs and returns its output. If the program is not installed,
-// the test fails.
+// The test fails if the program is not installed.
 func tool(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	startsPrograms(t)
@@ -36,14 +35,11 @@ func tool(t *testing.T, stdin, name string, args ...string) string {
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return string(text)
 }
 
-// TestSystemdUnit checks the systemd units with systemd's own verification, on copies that start
-// the built program.
+// The copies start the built program.
 func TestSystemdUnit(t *testing.T) {
 	dir := t.TempDir()
 	unit := filepath.Join(dir, "carstate.service")
@@ -53,17 +49,13 @@ func TestSystemdUnit(t *testing.T) {
 		t.Fatalf("no line begins with %q", installed)
 	}
 	text = strings.Replace(text, installed, "ExecStart="+binary+" serve ", 1)
-	if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(unit, []byte(text), 0o600))
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", unit); strings.Contains(out, unit) {
 		t.Errorf("systemd has something to say:\n%s", out)
 	}
 	for _, name := range []string{"carstate-backup.service", "carstate-backup.timer"} {
 		text := strings.ReplaceAll(readFile(t, deployDir+"/systemd/"+name), "/usr/local/bin/carstate ", binary+" ")
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	timer := filepath.Join(dir, "carstate-backup.timer")
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", timer,
@@ -73,13 +65,9 @@ func TestSystemdUnit(t *testing.T) {
 	tool(t, "", "systemd-analyze", "security", "--offline=true", "--threshold=25", unit)
 
 	root := filepath.Join(dir, "root")
-	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
 	users, err := filepath.Abs(deployDir + "/systemd/carstate.sysusers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tool(t, "", "systemd-sysusers", "--root="+root, users)
 	user := regexp.MustCompile(`(?m)^carstate:x:\d+:\d+:.*nologin$`)
 	if passwd := readFile(t, root+"/etc/passwd"); !user.MatchString(passwd) {
@@ -87,8 +75,7 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// TestConfigExample checks that the example configuration works unchanged, and that it works with
-// all its commented settings enabled.
+// TestConfigExample also enables all commented settings.
 func TestConfigExample(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	text := readFile(t, deployDir+"/carstate.env")
@@ -112,7 +99,6 @@ func TestConfigExample(t *testing.T) {
 	}
 }
 
-// alertNames returns the names of the alerts in the order of the file.
 func alertNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -126,9 +112,7 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// TestAlerts_FireAndAreDocumented checks the alerts with promtool and runs their tests. Each alert
-// must fire in one of the tests and have its section in docs/metrics.md. The document must have no
-// section for anything else.
+// Each alert fires in one of the tests of promtool, and has its section in docs/metrics.md.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	t.Parallel()
 	dir := deployDir + "/prometheus/"
@@ -160,7 +144,6 @@ func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	}
 }
 
-// panel has the fields of a Grafana panel that these tests check.
 type panel struct {
 	ID      int    `json:"id"`
 	Type    string `json:"type"`
@@ -177,7 +160,6 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-// dashboard returns the dashboard's panels and all of its expressions.
 func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	t.Helper()
 	var d struct {
@@ -191,9 +173,7 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 			} `json:"list"`
 		} `json:"annotations"`
 	}
-	if err := json.Unmarshal([]byte(readFile(t, deployDir+"/grafana/carstate.json")), &d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(readFile(t, deployDir+"/grafana/carstate.json")), &d))
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 39 || len(d.Panels) < 20 {
 		t.Fatalf("uid %q, title %q, schema %d, %d panels", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
 	}
@@ -218,12 +198,11 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	return d.Panels, exprs
 }
 
-// TestDashboard checks that panels do not overlap, that each panel has what Grafana needs to draw
-// it, and that promtool parses every expression.
+// Panels do not overlap, and have what Grafana needs; promtool parses every expression.
 func TestDashboard(t *testing.T) {
 	panels, exprs := dashboard(t)
 	ids := make(map[int]bool)
-	taken := make(map[[2]int]string) // panel by grid cell
+	taken := make(map[[2]int]string)
 	for _, p := range panels {
 		if ids[p.ID] || p.ID == 0 || p.Title == "" {
 			t.Errorf("panel %d %q: its id is not its own, or it has no title", p.ID, p.Title)
@@ -266,13 +245,11 @@ func TestDashboard(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups: [{name: dashboard, rules: [")
 	for _, expr := range exprs {
-		quoted, _ := json.Marshal(expr) // a string can always be marshalled
+		quoted, _ := json.Marshal(expr)
 		rules.WriteString("{record: x, expr: " + string(quoted) + "},\n")
 	}
 	rules.WriteString("]}]\n")
 	file := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 	tool(t, "", "promtool", "check", "rules", "--lint=none", file)
 }

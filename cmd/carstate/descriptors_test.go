@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -12,14 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestStrangersLeaveDescriptors checks a process with a low limit of file descriptors. Unknown
-// clients that use up all connections of the query listener must not use up the descriptors that
-// telemetry, the store and the probes need. At the start, the log must say which limits were scaled
-// down.
+// Strangers that use up all connections of the query listener leave the descriptors that telemetry,
+// the store and the probes need.
 func TestStrangersLeaveDescriptors(t *testing.T) {
 	startsPrograms(t)
 	const files = 900
@@ -41,13 +39,11 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 		}
 	})
 	key, err := n.AddSource(ctx, "gateway")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for range files + 100 {
 		c, err := net.DialTimeout("tcp", n.Address(nodeprocess.Query), 10*time.Second)
 		if err != nil {
-			break // all connections are in use
+			break // all are in use
 		}
 		t.Cleanup(func() { c.Close() })
 		if _, err := io.WriteString(c, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {

@@ -10,22 +10,18 @@ import (
 	"example.org/carstate/internal/netaddr"
 )
 
-// ingestFlags are the flags that select the listener to which telemetry is sent, and the source
-// that sends it.
+// ingestFlags select the listener to which telemetry is sent, and the source that sends it.
 type ingestFlags struct {
 	Source     string `placeholder:"NAME" help:"Send as this source; by default, a temporary one is added and removed."`
 	Key        string `placeholder:"KEY" help:"The source's key; prefer CARSTATE_KEY, which does not appear in process lists."`
 	IngestAddr string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
 	IngestURL  string `name:"ingest-url" placeholder:"URL" help:"The HTTP ingest listener as a URL, such as https://cars.example:8081."`
 	MqttURL    string `placeholder:"URL" help:"Send by MQTT to this URL instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
-	// The flag has no environment variable, because CARSTATE_MQTT_ADDR is a setting of serve
-	// and must not change where telemetry is sent.
+	// CARSTATE_MQTT_ADDR is a setting of serve and must not change where telemetry is sent.
 	MqttAddr string `env:"-" placeholder:"ADDR" help:"Send by MQTT to this address on this machine instead, such as 127.0.0.1:1883."`
 	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
 }
 
-// checkTarget returns an error if the flags contain an invalid URL or exclude each other. It is
-// called before any file is read or anything is sent.
 func (c *ingestFlags) checkTarget() error {
 	switch {
 	case c.IngestURL != "" && c.MqttURL != "":
@@ -42,14 +38,11 @@ func (c *ingestFlags) checkTarget() error {
 	return nil
 }
 
-// emptyOrURL reports whether text is empty, or a URL with a host and one of the schemes.
 func emptyOrURL(text string, schemes ...string) bool {
 	u, err := url.Parse(text)
 	return text == "" || err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme)
 }
 
-// connect returns a sender of telemetry to the listener that the flags select. The sender logs in
-// with the name and the key in as. The caller must close the sender.
 func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := client.Trusting(c.CA)
 	if err != nil {

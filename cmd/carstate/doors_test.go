@@ -1,25 +1,32 @@
-package main
+package main_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/client"
 	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestIngest_SameStatesAndNoSecretsLeft checks that a drive results in the same state whether it is
-// sent by HTTP or by MQTT. It also checks that the program's files and log contain none of the
-// secrets used in the test.
+// A drive results in the same state by HTTP and by MQTT, and no file or log has a secret of the
+// test.
 func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
@@ -47,13 +54,10 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
 		}
 	}
-	// Refused queries must not leave secrets in the files or the log either.
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token,
 		"?access_token=" + token + "%zz&vid=a"} {
 		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		resp.Body.Close()
 	}
 	if took := p.stop(t); took > 5*time.Second {
@@ -70,26 +74,19 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 
 var errNotJam = errors.New("it is not in a traffic jam")
 
-// storedStates opens the data directory of an ended process and returns its states.
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer e.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	states := make(map[vehicle.ID]vehicle.State)
-	if err := e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) { states[id] = *s }, cancel); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) { states[id] = *s }, cancel))
 	return states
 }
 
-// compareStates opens the data directory of the ended process and checks that the states of the
-// three cars are equal, except that their times are shifted: each replay of the drive ended at
-// another time.
+// The times are shifted, because each replay ended at another time.
 func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
@@ -104,13 +101,11 @@ func compareStates(t *testing.T, dir string) {
 	}
 }
 
-// atZero shifts the times in a state so that its last time is the same for every state.
 func atZero(s vehicle.State) vehicle.State {
 	moveTimes(reflect.ValueOf(&s).Elem(), s.Time-1_000_000_000)
 	return s
 }
 
-// moveTimes subtracts by from every time that is set.
 func moveTimes(v reflect.Value, by vehicle.UnixMilli) {
 	switch {
 	case v.Type() == reflect.TypeFor[vehicle.UnixMilli]():
@@ -144,5 +139,88 @@ func searchFiles(t *testing.T, dir, name, secret string) {
 	})
 	if err != nil || files < 5 {
 		t.Fatalf("%d files were searched: %v", files, err)
+	}
+}
+
+// A client receives the whole response to a request that is refused halfway. net/http waits half a
+// second before it closes, so on a slow machine one success of many attempts is enough.
+func TestARefusalEndsInPeace(t *testing.T) {
+	p := start(t, t.TempDir())
+	const tries = 20
+	for i := range tries {
+		c, err := net.Dial("tcp", p.Address(nodeprocess.Ingest))
+		testkit.NoError(t, err)
+		defer c.Close()
+		testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		request := "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 20_000)
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(c)
+		if !bytes.HasPrefix(text, []byte("HTTP/1.1 401 ")) {
+			t.Fatalf("it was answered %q", text)
+		}
+		if err == nil {
+			return
+		}
+		t.Logf("try %d: %v", i, err)
+	}
+	t.Error("no answer ended in peace")
+}
+
+// The admin listener on loopback has none, because the commands use it without TLS.
+func TestTLS_AllListenersButAdmin(t *testing.T) {
+	t.Parallel()
+	cert, key, roots := testkit.Certificate(t)
+	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
+	token := p.issue(t)
+	config := &tls.Config{RootCAs: roots}
+	own := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	answer, err := client.New("https://"+p.Address(nodeprocess.Query), token,
+		client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
+	if err != nil || answer.Reason != client.ReasonUnknown {
+		t.Errorf("got %v, %v, want that the vehicle is unknown", answer, err)
+	}
+	resp, err := own.Post("https://"+p.Address(nodeprocess.Ingest)+"/v1/telemetry", "application/json",
+		strings.NewReader("{}"))
+	testkit.NoError(t, err)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("ingest: HTTP %d", resp.StatusCode)
+	}
+	cmd := exec.Command(binary, "replay", demoDrive, "--vid", "byTLS", "--ingest-url",
+		"https://"+p.Address(nodeprocess.Ingest))
+	cmd.Env = p.env()
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
+		t.Errorf("%v: %s", err, out)
+	}
+	p.carstate(t, "replay", demoDrive, "--vid", "byTLS", "--ca", cert, "--ingest-url",
+		"https://"+p.Address(nodeprocess.Ingest))
+	p.carstate(t, "replay", demoDrive, "--vid", "byMQTTS", "--ca", cert, "--mqtt-url",
+		"mqtts://"+p.Address("mqtt-tls-addr"))
+
+	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.Address(nodeprocess.Query))
+	query.Env = append(p.env(), "CARSTATE_TOKEN="+p.issue(t))
+	if out, err := query.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
+		t.Errorf("%v: %s", err, out)
+	}
+	token, args := "CARSTATE_TOKEN="+p.issue(t), append(query.Args[1:], "--ca", cert)
+	testkit.NoError(t, until(30*time.Second, func() error { // once the drive is folded
+		query := exec.Command(binary, args...)
+		query.Env = append(p.env(), token)
+		if out, err := query.CombinedOutput(); err != nil || !strings.Contains(string(out), "traffic jam") {
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	}))
+
+	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, flag := range []string{"query-addr", "ingest-addr", "mqtt-tls-addr"} {
+		if c, err := old.DialContext(ctx, "tcp", p.Address(flag)); err == nil {
+			c.Close()
+			t.Errorf("%s speaks TLS 1.1", flag)
+		}
 	}
 }

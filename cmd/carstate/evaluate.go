@@ -25,11 +25,8 @@ type evaluateCommand struct {
 	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background, ${more_plot}"`
 }
 
-// fleetFlags are the flags that select a recorded fleet to evaluate, and which of its cars and
-// readings are used.
 type fleetFlags struct {
-	// The flag has no environment variable, because CARSTATE_FLEET is a setting of demo, where
-	// it is a number.
+	// CARSTATE_FLEET is a setting of demo, where it is a number.
 	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) ${more_fleet}"`
 	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table ${more_truth}"`
 	Learn            []string      `sep:"none" placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before. ${more_learn}"`
@@ -38,7 +35,6 @@ type fleetFlags struct {
 	WithoutPositions bool          `help:"Cars of the fleet send no positions."`
 }
 
-// validate rejects flags that are invalid, exclude each other, or lack a flag that they need.
 func (f *fleetFlags) validate(drives []string, plot bool) error {
 	switch {
 	case f.Fleet == "" && (f.Truth != "" || f.Learn != nil || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
@@ -61,8 +57,6 @@ func (f *fleetFlags) validate(drives []string, plot bool) error {
 	return nil
 }
 
-// Run runs the rules over recorded drives or over a fleet, and prints the results. If a file cannot
-// be read, Run prints no result and returns an error.
 func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err
@@ -163,7 +157,6 @@ func writePlot(name, svg string) error {
 	return nil
 }
 
-// sameFile reports whether two names refer to the same existing file.
 func sameFile(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -14,11 +14,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/carstate/internal/lab/evaluate"
+	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
-// labelledDrive writes an invented drive as a log in the TDS format, which can contain labels. The
-// drive has city traffic, then a queue, then city traffic, with the labels of an observer who
-// notices the queue as soon as it begins.
+// labelledDrive has city traffic, a queue, and city traffic, with the labels of an observer.
 func labelledDrive(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -39,13 +42,10 @@ func labelledDrive(t *testing.T) string {
 func writeDrive(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
-// evaluated runs the command and returns its output.
 func evaluated(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -64,9 +64,7 @@ func TestEvaluateJSON(t *testing.T) {
 		Files []map[string]json.RawMessage `json:"files"`
 		Total map[string]json.RawMessage   `json:"total"`
 	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(out), &got))
 	if len(got.Files) != 2 {
 		t.Fatalf("%d files", len(got.Files))
 	}
@@ -98,9 +96,7 @@ func TestEvaluateJSON(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(b, &parts[i])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s := parts[i].States
 		if sum := s["0"] + s["1"] + s["2"] + s["3"]; len(s) != 4 || math.Abs(sum-parts[i].Seconds) > 1e-6 {
 			t.Errorf("%v do not add up to %v s", s, parts[i].Seconds)
@@ -149,9 +145,7 @@ func TestEvaluatePlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plot.svg")
 	evaluated(t, "--plot", file, labelled, demoDrive)
 	svg, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	wellFormed(t, string(svg))
 	for _, want := range []string{"labelled.csv", filepath.Base(demoDrive), "speed, km/h", "minutes driven", "traffic jam",
 		"#f0a39b", "#1f3a5f"} {
@@ -176,8 +170,6 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
-// TestEvaluateTellsFoldersApart checks that two drives with the same file name are distinguished in
-// the output.
 func TestEvaluateTellsFoldersApart(t *testing.T) {
 	drive := labelledDrive(t)
 	other := labelledDrive(t)
@@ -195,9 +187,7 @@ func TestEvaluateTellsFoldersApart(t *testing.T) {
 func TestEvaluateRefuses(t *testing.T) {
 	drive := labelledDrive(t)
 	before, err := os.ReadFile(drive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, c := range []struct {
 		args []string
 		code int
@@ -220,13 +210,9 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 }
 
-// TestEvaluateCutFile checks that a file that ends early is evaluated up to its end, and that
-// standard error says so.
 func TestEvaluateCutFile(t *testing.T) {
 	whole, err := os.ReadFile(demoDrive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	cut := writeDrive(t, "cut.csv.gz", string(whole[:len(whole)/2]))
 	var out, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK ||
@@ -236,8 +222,6 @@ func TestEvaluateCutFile(t *testing.T) {
 	}
 }
 
-// TestEvaluateUnknownLabels checks that rows with an unknown label are not compared, and that
-// standard error says how many there are.
 func TestEvaluateUnknownLabels(t *testing.T) {
 	const header = "VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic\n"
 	odd := writeDrive(t, "odd.csv", header+"50;20,0;4\n50;20,0;LowCongestionCondition\n50;20,0;jam\n")
@@ -249,8 +233,6 @@ func TestEvaluateUnknownLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateWithoutLabels checks that a log of the labelled format is accepted even if it has no
-// labels.
 func TestEvaluateWithoutLabels(t *testing.T) {
 	bare := writeDrive(t, "bare.csv", "VehicleSpeedInstantaneous;VehicleSpeedAverage\n"+strings.Repeat("50;20,0\n", 60))
 	if out := evaluated(t, "--json", bare); !strings.Contains(out, `"1":59`) || strings.Contains(out, "labelled_rows") {
@@ -258,13 +240,10 @@ func TestEvaluateWithoutLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateOddNames checks that a file's name cannot control the terminal, break a table or make
-// a plot invalid.
+// A file's name cannot control the terminal, break a table or make a plot invalid.
 func TestEvaluateOddNames(t *testing.T) {
 	odd := filepath.Join(filepath.Dir(labelledDrive(t)), "a\x1b[31m\n\x01.csv")
-	if err := os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd))
 	svg := filepath.Join(t.TempDir(), "plot.svg")
 	var stderr bytes.Buffer
 	run(t.Context(), []string{"evaluate", odd + "x"}, io.Discard, &stderr)
@@ -275,20 +254,16 @@ func TestEvaluateOddNames(t *testing.T) {
 	readXML(t, svg)
 }
 
-// TestEvaluateStops checks that Ctrl-C ends the command, even while it waits for a pipe.
+// Ctrl-C ends the command even while it waits for a pipe.
 func TestEvaluateStops(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	ctx, interrupt := context.WithCancel(t.Context())
 	var stderr bytes.Buffer
 	code := make(chan int)
 	go func() { code <- run(ctx, []string{"evaluate", pipe}, io.Discard, &stderr) }()
 	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once there is a reader
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer writer.Close()
 	interrupt()
 	if c := <-code; c != exitStopped || !strings.Contains(stderr.String(), "stopped before it was done") {
@@ -296,13 +271,134 @@ func TestEvaluateStops(t *testing.T) {
 	}
 }
 
-// readXML reads a file and fails the test if it is not XML.
 func readXML(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	wellFormed(t, string(text))
 	return text
+}
+
+// Twenty cars drive east for five minutes, ten of them in a jam from the second minute on.
+func fleetFiles(t *testing.T) (fleet, truth string) {
+	t.Helper()
+	var readings, labels strings.Builder
+	readings.WriteString("vehicle,time,latitude,longitude,speed\n")
+	labels.WriteString("vehicle,time,truth,sure,share\n")
+	for s := range 300 {
+		for i := range 20 {
+			kmh, longitude := 50+s%5, 11.3+0.0001*float64(s)
+			if jammed := i >= 10 && s > 60; jammed {
+				kmh, longitude = s%8, 11.31
+			}
+			fmt.Fprintf(&readings, "CAR%02d,%d,%.6f,%.6f,%d\n", i, s, 44.5+0.001*float64(i), longitude, kmh)
+			if truth := map[bool]string{false: "normal,1,0.9", true: "jam,1,0.1"}[i >= 10]; s == 55 && i < 10 || s == 290 {
+				fmt.Fprintf(&labels, "CAR%02d,%d,%s\n", i, s, truth)
+			}
+		}
+	}
+	return writeDrive(t, "fcd.csv", readings.String()), writeDrive(t, "labels.csv", labels.String())
+}
+
+func TestEvaluateFleet(t *testing.T) {
+	fleet, truth := fleetFiles(t)
+	of := func(args ...string) (r evaluate.FleetReport) {
+		t.Helper()
+		out := evaluated(t, append([]string{"--json", "--fleet", fleet, "--truth", truth}, args...)...)
+		var got struct {
+			Fleet *evaluate.FleetReport `json:"fleet"`
+		}
+		d := json.NewDecoder(strings.NewReader(out))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil || got.Fleet == nil || strings.Count(out, "\n") != 1 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for _, key := range []string{"vehicles", "readings", "stretches", "confusion", "sure", "macro_f1", "f1", "normal",
+			"slow", "jam"} {
+			if strings.Count(out, `"`+key+`":`) != 1 {
+				t.Errorf("%s is not there once: %s", key, out)
+			}
+		}
+		return *got.Fleet
+	}
+	all := of()
+	if all.Vehicles != 20 || all.Readings != 6000 {
+		t.Errorf("got %+v, want 20 vehicles and 6000 readings", all)
+	}
+	if want := [3][4]int{{0, 20, 0, 0}, {}, {0, 0, 0, 10}}; all.Confusion != want || all.Sure != want ||
+		all.MacroF1 != 1 || all.F1.Normal != 1 || all.F1.Slow != 0 || all.F1.Jam != 1 {
+		t.Errorf("got %+v, want the confusion %v, all of it sure, and the F1 of that", all, want)
+	}
+	if learned := of("--learn", fleet); learned.Vehicles != 20 || learned.Readings != 6000 ||
+		learned.Confusion != all.Confusion {
+		t.Errorf("with another day: %+v", learned)
+	}
+	thin := of("--every", "5s", "--share", "0.5", "--without-positions")
+	if thin.Vehicles == 0 || thin.Vehicles >= 20 || thin.Readings > thin.Vehicles*60 || thin.Readings < thin.Vehicles*58 {
+		t.Errorf("thinned: %+v", thin)
+	}
+	var sum score.Agreement
+	sum.Join(&score.Agreement{Confusion: thin.Confusion})
+	if sum.MacroF1 != thin.MacroF1 || sum.Of(vehicle.TrafficJam).F1() != thin.F1.Jam {
+		t.Errorf("the figures are not of the confusion: %+v", thin)
+	}
+}
+
+func TestEvaluateFleetTables(t *testing.T) {
+	fleet, truth := fleetFiles(t)
+	out := evaluated(t, "--fleet", fleet, "--truth", truth)
+	for _, text := range []string{
+		"vehicles  readings  stretches\n20        6000 ",
+		"normal           0     20 ", "30 labelled rows, accuracy 1.000, macro-F1 1.000",
+		"Of these, the labels that are sure:",
+	} {
+		if !strings.Contains(out, text) {
+			t.Errorf("%q is not in\n%s", text, out)
+		}
+	}
+}
+
+func TestEvaluateMap(t *testing.T) {
+	fleet, truth := fleetFiles(t)
+	svg := filepath.Join(t.TempDir(), "map.svg")
+	evaluated(t, "--fleet", fleet, "--truth", truth, "--plot", svg)
+	text := readXML(t, svg)
+	// The legend has one mark of this colour, and each car in the jam.
+	if n := strings.Count(string(text), "#c0281c"); n != 11 {
+		t.Errorf("%d marks of a jam", n)
+	}
+	if !strings.Contains(string(text), " m</text>") {
+		t.Error("no length is drawn")
+	}
+}
+
+func TestEvaluateFleetRefuses(t *testing.T) {
+	fleet, truth := fleetFiles(t)
+	for _, c := range []struct {
+		args string
+		code int
+		text string
+	}{
+		{"--fleet FCD", exitUsage, "--truth LABELS"},
+		{"--truth LABELS drive.csv", exitUsage, "--fleet FCD"},
+		{"--every 5s drive.csv", exitUsage, "--fleet FCD"},
+		{"--fleet FCD --truth LABELS drive.csv", exitUsage, "leave out either"},
+		{"--fleet FCD --truth LABELS --every=-1s", exitUsage, "--every must"},
+		{"--fleet FCD --truth LABELS --share 0", exitUsage, "--share must"},
+		{"--fleet FCD --truth LABELS --share NaN", exitUsage, "--share must"},
+		{"--fleet FCD --truth LABELS --share 20", exitUsage, "--share must"},
+		{"--fleet FCD --truth LABELS --plot LABELS", exitUsage, "one of the files to read"},
+		{"--fleet FCD --truth LABELS --plot x.svg --without-positions", exitUsage, "needs positions"},
+		{"--fleet LABELS --truth LABELS", exitError, "labels.csv, line 1: there is no column latitude"},
+		{"--fleet FCD --truth FCD", exitError, "fcd.csv, line 1: there is no column truth"},
+		{"--fleet FCD --truth LABELS --learn none.csv", exitError, "none.csv cannot be read: no such file"},
+		{"--fleet FCD --truth LABELS --share 0.0001", exitError, "no label is of a car that sends"},
+	} {
+		args := strings.Fields(strings.NewReplacer("FCD", fleet, "LABELS", truth).Replace(c.args))
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), append([]string{"evaluate"}, args...), &out, &stderr); code != c.code ||
+			!strings.Contains(stderr.String(), c.text) || out.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%s: exit %d, %s, %s", c.args, code, &stderr, &out)
+		}
+	}
 }

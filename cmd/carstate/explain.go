@@ -12,8 +12,6 @@ type explainCommand struct {
 	VID string `arg:"" name:"vid" help:"The vehicle."`
 }
 
-// Run prints both verdicts about a vehicle, the measures that they are based on, and its newest
-// readings.
 func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseID(c.VID)
 	if err != nil {
@@ -27,7 +25,6 @@ type relearnCommand struct {
 	VID string `arg:"" name:"vid" help:"The vehicle."`
 }
 
-// Run discards what was learned of the throttle of a vehicle, and its anomaly.
 func (c *relearnCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseReportingID(c.VID)
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -20,50 +20,49 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// fieldDir has the field cases: what people in the field send, and what a reasonable person expects
-// the service to answer. Each is a file NAME.json.
+// The field cases, NAME.json, are what people in the field send, and what they expect the service
+// to answer.
 const fieldDir = "testdata/field"
 
-// fieldCase is a field case. Its file also has "about" and "source", for readers.
+// The files also have "about" and "source", for readers.
 type fieldCase struct {
 	Name, Kind string
 	Question   string // driving, throttle or ingest
-	Held       bool   // the answer was right when the case was written
+	Held       bool   // was right when the case was written
 
-	// Samples and Learn name files with a reading on each line, in the order of sending. The
-	// largest time in Samples is now. Learn is sent first, and its time 0 is now.
+	// Files with a reading on each line. The largest time in Samples is now; Learn is sent first,
+	// and its time 0 is now.
 	Samples, Learn string
-	Shift          float64 // degrees added to every longitude, so that no two cases share a road
+	Shift          float64 // degrees of longitude, so that no two cases share a road
 	Node           string  // "default", or "" for the node that answers for a month
 	Each           bool    // every reading is a request of its own
 	Ask            []fieldAsk
 
-	// A case of ingest has a body to post, or a list of them, and a list of acceptable results.
-	// @VID@, @NOW@ and @NOW-3600@ are replaced: Unix milliseconds, seconds ago.
+	// Of ingest: bodies to post, and acceptable results. @VID@, @NOW@ and @NOW-3600@ (milliseconds,
+	// seconds ago) are replaced.
 	Post        any
 	ContentType string `json:"content_type"`
 	Want        []struct {
 		Status   int      `json:"status,omitempty"` // of the last body
-		Body     string   `json:"body,omitempty"`   // regular expression
+		Body     string   `json:"body,omitempty"`   // a regular expression
 		Driving  []string `json:"driving,omitempty"`
 		Throttle []string `json:"throttle,omitempty"`
 	}
 }
 
-// fieldAsk is a question about all vehicles whose names match VIDs.
 type fieldAsk struct {
 	VIDs string
-	// At is "end" or a list of times. If it is missing, the question is repeated at intervals of
-	// Every seconds, about the vehicles that reported during the last interval.
+	// At is "end" or a list of times. Without it, the question is repeated every Every seconds,
+	// about the vehicles that reported in between.
 	At       json.RawMessage
 	Every    float64
 	From, To *float64
-	Want     []string // acceptable answers; "none" is any reason but not_driving, "!jam" all but jam
-	Share    *float64 // fraction of the answers that must be acceptable; if nil, all
+	Want     []string // "none" is any reason but not_driving, "!jam" all but jam
+	Share    *float64 // of the answers that must be acceptable; nil: all
 	Why      string
 }
 
@@ -78,7 +77,6 @@ type fieldNode struct {
 	token, key string
 }
 
-// fieldPlayer plays one case. The names of its vehicles begin with that of the case.
 type fieldPlayer struct {
 	*fieldCase
 	t       *testing.T
@@ -86,14 +84,13 @@ type fieldPlayer struct {
 	prefix  string
 	now     float64 // Unix seconds
 	markers int
-	refused string // the last response of ingest that refused readings
+	refused string // of ingest that refused readings
 }
 
-// wordsOf has the answers in words.
 var wordsOf = map[string]string{"driving1": "normal", "driving2": "slow", "driving3": "jam", "throttle0": "anomaly",
 	"throttle1": "normal"}
 
-// until repeats a request until it has a response other than "too busy".
+// Repeat while it is too busy.
 func (p *fieldPlayer) until(request func() (status int, err error)) {
 	p.t.Helper()
 	testkit.NoError(p.t, until(testkit.Patience, func() error {
@@ -114,8 +111,7 @@ func (p *fieldPlayer) post(contentType, body string) (status int, text []byte) {
 	return status, text
 }
 
-// answer returns the answer about a vehicle in one word: normal, slow, jam, anomaly, or the reason
-// why there is none.
+// In one word, or the reason why there is none.
 func (p *fieldPlayer) answer(question, vid string) string {
 	p.t.Helper()
 	var a nodeprocess.Answer
@@ -133,7 +129,6 @@ func (p *fieldPlayer) answer(question, vid string) string {
 	return wordsOf[question+a.Driving+a.Throttle]
 }
 
-// readings reads a file of readings, plain or gzip.
 func (p *fieldPlayer) readings(name string) (all []fieldReading) {
 	f, err := os.Open(filepath.Join(fieldDir, name))
 	testkit.NoError(p.t, err)
@@ -155,8 +150,7 @@ func (p *fieldPlayer) readings(name string) (all []fieldReading) {
 	return all
 }
 
-// send sends readings whose times are relative to now, then a trouble code of a marker car. Once a
-// query knows the marker, the readings have arrived.
+// Once a query knows the trouble code of the marker car, the readings have arrived.
 func (p *fieldPlayer) send(all []fieldReading) {
 	if len(all) == 0 {
 		return
@@ -190,7 +184,6 @@ func (p *fieldPlayer) send(all []fieldReading) {
 	}))
 }
 
-// questions returns the indices of the questions that are asked at each time.
 func (p *fieldPlayer) questions(end float64) map[float64][]int {
 	all := make(map[float64][]int)
 	for i, a := range p.Ask {
@@ -224,8 +217,6 @@ func (p *fieldPlayer) questions(end float64) map[float64][]int {
 	return all
 }
 
-// play sends the case, part by part up to the time of each question, and returns the answers to each
-// question.
 func (p *fieldPlayer) play() [][]string {
 	left := p.readings(p.Samples)
 	end := math.Inf(-1)
@@ -270,7 +261,6 @@ func (p *fieldPlayer) play() [][]string {
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// fits reports whether an answer is acceptable.
 func fits(word string, want []string) bool {
 	if strings.HasPrefix(want[0], "!") {
 		return !slices.Contains(want, "!"+word)
@@ -279,7 +269,7 @@ func fits(word string, want []string) bool {
 		!slices.Contains([]string{"normal", "slow", "jam", "anomaly", "not_driving"}, word)
 }
 
-// judge plays the case. It returns "" if the answers are right, and otherwise what is wrong.
+// judge returns what is wrong, or "".
 func (p *fieldPlayer) judge() (wrong string) {
 	if p.Question == "ingest" {
 		return p.judgeIngest()
@@ -337,15 +327,13 @@ func (p *fieldPlayer) judgeIngest() (wrong string) {
 		bytes.TrimSpace(text), driving, throttle)
 }
 
-// TestFieldCases plays the field cases through the front door of the program. The cases that are
-// wrong must be those of wrong.txt, so that a repair takes its case from the list, and no change
-// undoes it.
+// The wrong cases must be those of wrong.txt, so that a repair takes its case from the list, and no
+// change undoes it.
 func TestFieldCases(t *testing.T) {
 	testkit.Unraced(t)
 	testkit.Slow(t, "it starts carstate")
 	testkit.NoError(t, buildPlain())
-	// The first node answers for a month, at the last full hour, so that all runs have the same
-	// quarter hours.
+	// At the last full hour, so that all runs have the same quarter hours.
 	hour, nodes := time.Now().Truncate(time.Hour), make(map[string]*fieldNode)
 	for name, maxAge := range map[string]string{"": "720h", "default": "5m"} {
 		p, err := startProgram(plain, t.TempDir(), os.Environ(), "--mqtt-addr", "", "--max-age", maxAge, "--partitions", "1")
@@ -361,7 +349,7 @@ func TestFieldCases(t *testing.T) {
 	var mu sync.Mutex // guards what follows
 	var table []string
 	var broken, cases, right int
-	of, rightOf := make(map[string]int), make(map[string]int) // by question
+	of, rightOf := make(map[string]int), make(map[string]int)
 	t.Cleanup(func() {
 		slices.Sort(table)
 		fmt.Printf("%s%d of %d right (", strings.Join(table, ""), right, cases)
@@ -370,7 +358,7 @@ func TestFieldCases(t *testing.T) {
 		}
 		fmt.Printf("); held broken: %d\n", broken)
 	})
-	found := 0 // entries of listed
+	found := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		testkit.NoError(t, err)

@@ -19,7 +19,6 @@ type forgetCommand struct {
 	JSON  bool `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
 
-// Run forgets a vehicle, or permits telemetry of a forgotten vehicle again.
 func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseReportingID(c.VID)
 	if err != nil {
@@ -37,8 +36,8 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forgetPrompt returns the question that the user must confirm before a vehicle is forgotten. If
-// err is [access.ErrNotFound], its record was not found: it is unknown or forgotten already.
+// forgetPrompt returns a question. err is [access.ErrNotFound] if the vehicle is unknown or
+// forgotten already.
 func forgetPrompt(err error) string {
 	known := "Everything that is known of this vehicle will be erased on every node"
 	if errors.Is(err, access.ErrNotFound) {
@@ -48,10 +47,7 @@ func forgetPrompt(err error) string {
 	return known + ". Forget it?"
 }
 
-// forget deletes everything that the service knows of a vehicle, and makes the service refuse the
-// vehicle's telemetry. It returns the receipt. At a terminal, the user must confirm this first. If
-// nothing was removed, forget prints a hint, because the vid may be a typing error, or the vehicle
-// was forgotten before.
+// forget hints that the vid may be a typing error if nothing was removed.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {
@@ -81,7 +77,6 @@ type roadsForget struct {
 	jsonFlag
 }
 
-// Run forgets the roads in a box. At a terminal, the user must confirm this first.
 func (c *roadsForget) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The speeds of all roads in this box will be learned again, which takes days. Forget them?"); err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// formatFlags name the format of a source or a log.
 type formatFlags struct {
 	Format     string `env:"-" xor:"format" placeholder:"NAME" help:"Format of what is sent: a preset, such as traccar (carstate format list), or own for the service's own."`
 	FormatFile string `env:"-" xor:"format" placeholder:"FILE" help:"The same as a mapping in YAML (docs/connect.md)."`
@@ -22,7 +21,7 @@ type formatFlags struct {
 
 func (c *formatFlags) given() bool { return c.Format != "" || c.FormatFile != "" }
 
-// parse returns the format, or nil for the service's own.
+// parse returns nil for the service's own format.
 func (c *formatFlags) parse() (*format.Format, error) {
 	flag, text := "--format", c.Format
 	switch {
@@ -42,8 +41,8 @@ func (c *formatFlags) parse() (*format.Format, error) {
 	return f, nil
 }
 
-// logFormat returns the format of logs, or nil if the files are recognized. The service's own format is
-// that of a lenient source.
+// logFormat returns nil if the files are recognized. The service's own format is that of a lenient
+// source.
 func (c *formatFlags) logFormat() (*format.Format, error) {
 	if c.Format == "own" {
 		return format.Parse("lenient")
@@ -51,7 +50,6 @@ func (c *formatFlags) logFormat() (*format.Format, error) {
 	return c.parse()
 }
 
-// readLimited reads up to max bytes of a file.
 func readLimited(name string, max int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -69,7 +67,6 @@ type formatCommand struct {
 
 type formatList struct{}
 
-// Run lists the presets.
 func (formatList) Run(w streams) error {
 	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 	names, abouts := format.Presets()
@@ -83,7 +80,6 @@ type formatShow struct {
 	Name string `arg:"" help:"A format of carstate format list."`
 }
 
-// Run prints a preset.
 func (c *formatShow) Run(w streams) error {
 	text, err := format.Text(c.Name)
 	if err != nil {
@@ -99,7 +95,6 @@ type formatTry struct {
 	VID   string `env:"-" name:"vid" placeholder:"VID" help:"The vehicle of a message that names none."`
 }
 
-// Run prints each sample of a message as a service would store it.
 func (c *formatTry) Run(ctx context.Context, w streams) error {
 	f, err := (&formatFlags{Format: c.Name}).parse()
 	if err != nil {

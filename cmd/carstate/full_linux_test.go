@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -9,12 +9,11 @@ import (
 	"time"
 	"unsafe"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// limitFiles limits the size of the files that a process may write, which has the effect of a full
-// disk.
+// A limit on file sizes has the effect of a full disk.
 func limitFiles(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
 	limit := syscall.Rlimit{Cur: bytes, Max: ^uint64(0)}
@@ -24,9 +23,8 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// TestFullDisk_RefusesTelemetryThenEnds checks a running node whose disk fills up. Queries continue
-// and telemetry is refused. When there is space again, the node exits, so that its supervisor
-// restarts it. After the restart, the node has every sample that was acknowledged.
+// Queries continue and telemetry is refused. When there is space again, the node exits for its
+// supervisor, and then has every acknowledged sample.
 func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()
@@ -42,9 +40,7 @@ func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 		}
 		vid := fmt.Sprintf("car%d", i)
 		status, text, err := p.Post(ctx, key, line(vid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if status == http.StatusServiceUnavailable && i > 20 {
 			break
 		}
@@ -57,9 +53,7 @@ func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	answered := func(p *process) {
 		t.Helper()
 		for _, vid := range acknowledged {
-			if err := p.AwaitAnswer(ctx, 30*time.Second, token, vid, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, p.AwaitAnswer(ctx, 30*time.Second, token, vid, time.Time{}))
 		}
 	}
 	answered(p)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"os"
@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// generated are programs that use a generated client. It must demand the token, and its answers must
-// be records with fields.
+// A generated client must demand the token, and its answers must be records with fields.
 var generated = map[string]struct{ file, program, script string }{
 	"oapi-codegen": {"main.go", `package main
 
@@ -43,8 +42,6 @@ console.log(data.vid, status, state);
 		$NPM/.bin/tsc --strict --target es2022 --module nodenext --typeRoots $NPM/@types --types node main.ts; node main.js`},
 }
 
-// project runs a shell script in a new directory that has a program, and returns the output. The
-// script and the program ask the service p with a sandbox token.
 func project(t *testing.T, p *process, file, program, script string, env ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,8 +60,7 @@ func project(t *testing.T, p *process, file, program, script string, env ...stri
 	return string(out)
 }
 
-// TestGeneratedClients checks that clients that oapi-codegen and openapi-typescript generate from
-// the documentation of a running service get an answer of it.
+// The generators are oapi-codegen and openapi-typescript.
 func TestGeneratedClients(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

@@ -6,16 +6,13 @@ import (
 	"time"
 )
 
-// healthCommand requests a health probe of the admin listener: /readyz or /healthz. It exists
-// because a container image without a shell has no other tool for this request.
+// healthCommand is for a container image without a shell, which has no other tool for this request.
 type healthCommand struct {
 	listenerFlags
 	Live    bool          `help:"Check whether a restart would help (/healthz), not whether the node does its work (/readyz)."`
 	Timeout time.Duration `default:"5s" help:"How long to wait for the answer, such as 5s (${default})."`
 }
 
-// Run requests the probe once. It prints the first line of the response if the node is healthy or
-// ready. Otherwise, and if there is no response within --timeout, it returns an error.
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -9,12 +9,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestHelpTextHasASectionForEachCommand checks that help.txt has a section for each command and for
-// each placeholder in the help of a flag, and no other section.
 func TestHelpTextHasASectionForEachCommand(t *testing.T) {
-	want := map[string]bool{"": true} // the text before the first section
+	want := map[string]bool{"": true}
 	placeholders := kong.PostBuild(func(k *kong.Kong) error {
 		return kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
 			if f, ok := v.(*kong.Flag); ok {
@@ -26,9 +25,7 @@ func TestHelpTextHasASectionForEachCommand(t *testing.T) {
 		})
 	})
 	parser, err := kong.New(&commands{}, kong.Name("carstate"), placeholders, longHelp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, n := range parser.Model.Leaves(true) {
 		want[n.Path()] = true
 		if !strings.Contains(n.Detail, "Example") {

@@ -1,21 +1,22 @@
-package main
+package main_test
 
 import (
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestNobodyForgesLog checks that clients cannot forge lines of the log. It sends hostile text in
-// everything that an unknown client can choose, to every listener of a service that logs at level
-// debug.
+// Hostile text comes in everything that a stranger can choose, at every listener, with the log
+// level debug.
 func TestNobodyForgesLog(t *testing.T) {
 	startsPrograms(t)
 	for _, format := range []string{"text", "json"} {
@@ -24,9 +25,7 @@ func TestNobodyForgesLog(t *testing.T) {
 			dir := t.TempDir()
 			p, err := startProcess(dir, os.Environ(), "--log-format", format, "--log-level", "debug", "--tls-cert", cert,
 				"--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			t.Cleanup(p.Kill)
 			escaped := "%0a%0dtime=now%20level=ERROR%20msg=forged%1b%5b2J%9b31m"
 			header := "forged\x1b[2J\x9b31m"
@@ -40,7 +39,6 @@ func TestNobodyForgesLog(t *testing.T) {
 					"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + header + "\r\nX-Forwarded-For: " +
 						header + "\r\nContent-Length: 0\r\n\r\n",
 					"PUT /v1/sources/" + escaped + " HTTP/9.9\r\nTransfer-Encoding: " + header + "\r\n\r\n",
-					// MQTT: a CONNECT with hostile client identifier, user name and password.
 					"\x10\x2f\x00\x04MQTT\x04\xc2\x00\x3c\x00\x0bforged\n\x1b[2J\x00\x09forged\n\x1b[\x00\x09forged\n\x1b[",
 					"\x16\x03\x01\x00\x05forge",
 				} {
@@ -50,15 +48,11 @@ func TestNobodyForgesLog(t *testing.T) {
 			admin := &http.Client{Timeout: 20 * time.Second}
 			for _, body := range []string{`{"developer":"Ada\nlevel=ERROR msg=forged\u001b[2J"}`, `{"forged\n\u001b":1}`} {
 				req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Admin)+"/v1/tokens", strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(readFile(t, dir+"/admin.key")))
 				req.Header.Set("Content-Type", "application/json")
 				resp, err := admin.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusBadRequest {
 					t.Errorf("%s: %s", body, resp.Status)
@@ -78,13 +72,10 @@ func TestNobodyForgesLog(t *testing.T) {
 	}
 }
 
-// throw sends bytes and waits until the server closes the connection.
 func throw(t *testing.T, addr, sent string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, sent); err != nil {
 		return // the server closed it before it had read all
@@ -92,4 +83,38 @@ func throw(t *testing.T, addr, sent string) {
 	_ = c.(*net.TCPConn).CloseWrite()
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	_, _ = io.Copy(io.Discard, c)
+}
+
+// A line for a query has neither the token nor the vehicle. SIGHUP opens a renamed file again.
+func TestAccessLogOfANode(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	p := start(t, filepath.Join(t.TempDir(), "data"), "--access-log", file)
+	token := p.issue(t)
+	ask := func() {
+		t.Helper()
+		if _, err := p.ask(drivingPath, token, "NobodyKnowsMe"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(name string) func() bool {
+		return func() bool {
+			text, err := os.ReadFile(name)
+			return err == nil && strings.Count(string(text), `"outcome":"unknown"`) == 1
+		}
+	}
+	ask()
+	testkit.Await(t, "the first line is written", holds(file))
+	testkit.NoError(t, os.Rename(file, file+".1"))
+	testkit.NoError(t, p.Signal(syscall.SIGHUP))
+	testkit.Await(t, "the file is made again", func() bool { _, err := os.Stat(file); return err == nil })
+	ask()
+	testkit.Await(t, "the second line is written", holds(file))
+	if !holds(file + ".1")() {
+		t.Error("the old file was written to after that")
+	}
+	p.stop(t)
+	if text := readFile(t, file) + readFile(t, file+".1"); strings.Contains(text, token) ||
+		strings.Contains(text, "NobodyKnowsMe") || strings.Count(text, `"outcome":"unknown"`) != 2 {
+		t.Errorf("the token or the vehicle is in it, or it does not have two lines:\n%s", text)
+	}
 }

@@ -14,11 +14,10 @@ func main() {
 	syscall.Umask(0o077)
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, new(syscall.Rlimit))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// SIGHUP must not end a service, even before the service starts to listen for it. Other
-	// commands listen for SIGHUP in run, and exit when it arrives.
+	// SIGHUP must not end a service, even before the service listens for it. Other commands listen
+	// for it in run, and exit.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	// A closed pipe must cause a write error. Without this, SIGPIPE would kill the process,
-	// which would skip all cleanup.
+	// A closed pipe must cause a write error, because SIGPIPE would skip all cleanup.
 	signal.Ignore(syscall.SIGPIPE)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

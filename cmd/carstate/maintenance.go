@@ -12,7 +12,6 @@ type logLevelCommand struct {
 	Level string `arg:"" optional:"" default:"" enum:",debug,info,warn,error" help:"debug, info, warn or error; if left out, the level is shown."`
 }
 
-// Run sets the log level of a node, if the command line gives one, and prints the level.
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(client *client.Client) (any, error) {
 		if c.Level == "" {
@@ -27,8 +26,6 @@ type readOnlyCommand struct {
 	State string `arg:"" optional:"" default:"" enum:",on,off" help:"on or off; if left out, the state is shown."`
 }
 
-// Run makes a node read-only or writable, if the command line says so, and prints whether the node
-// is read-only: "on" or "off".
 func (c *readOnlyCommand) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(client *client.Client) (any, error) {
 		if c.State == "" {

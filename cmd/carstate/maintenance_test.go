@@ -1,8 +1,9 @@
-package main
+package main_test
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,12 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// says returns a function that returns an error unless a path of the admin listener responds with
-// the given status and text.
 func says(p *process, path string, status int, text string) func() error {
 	return func() error {
 		got, body, err := p.Get(context.Background(), nodeprocess.Admin, path)
@@ -27,22 +26,15 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// TestDrainServesOnWhileItIsNotReady checks a node that received the signal to end. It reports not
-// ready and continues to serve, and it exits at once after a second signal.
+// It serves on, and exits at once after a second signal.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Signal(syscall.SIGTERM))
 	for _, path := range []string{"/readyz", "/readyz/query", "/readyz/ingest"} {
-		if err := until(testkit.Patience, says(p, path, http.StatusServiceUnavailable, "the node is ending")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(testkit.Patience, says(p, path, http.StatusServiceUnavailable, "the node is ending")))
 	}
-	if err := says(p, "/healthz", http.StatusOK, "alive")(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, says(p, "/healthz", http.StatusOK, "alive")())
 	if _, err := post(p, key, []string{"drained"}); err != nil {
 		t.Errorf("telemetry: %v", err)
 	}
@@ -52,8 +44,6 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p.stop(t)
 }
 
-// TestDrainEndsByItself checks that a draining node exits after the time of --drain without another
-// signal.
 func TestDrainEndsByItself(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "200ms")
 	asked := time.Now()
@@ -63,7 +53,6 @@ func TestDrainEndsByItself(t *testing.T) {
 	}
 }
 
-// TestSIGHUPWhileItStarts checks that SIGHUP does not end a node that is still starting.
 func TestSIGHUPWhileItStarts(t *testing.T) {
 	startsPrograms(t)
 	started := make(chan *os.Process, 1)
@@ -78,7 +67,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		Heard: func(line []byte) {
 			fmt.Fprintf(said, "%s\n", line)
 			if strings.Contains(string(line), "new vehicles are refused beyond a limit") {
-				_ = (<-started).Signal(syscall.SIGHUP) // the log below shows whether the signal arrived
+				_ = (<-started).Signal(syscall.SIGHUP) // the log shows whether it arrived
 			}
 		},
 	})
@@ -89,8 +78,6 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 	testkit.Await(t, "the signal is taken", func() bool { return said.Count("reloaded the access log") == 1 })
 }
 
-// TestReadOnlyRefusesTelemetryAlone checks that queries and operators' changes continue while a
-// node is read-only.
 func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")
@@ -109,9 +96,7 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	}
 	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable,
 		"/readyz/query": http.StatusOK} {
-		if err := says(p, path, status, "")(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, says(p, path, status, "")())
 	}
 	p.issue(t)
 	if state := p.carstate(t, "read-only", "off"); state != "off\n" {
@@ -119,5 +104,34 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	}
 	if _, err := post(p, key, []string{"after"}); err != nil {
 		t.Errorf("telemetry: %v", err)
+	}
+}
+
+// The service listens on all addresses without TLS, as in deploy/docker/compose.yaml, and the
+// commands use the same setting.
+func TestCommandsInAContainer(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")
+	_, port, err := net.SplitHostPort(p.Address(nodeprocess.Admin))
+	testkit.NoError(t, err)
+	t.Setenv("CARSTATE_ADMIN_ADDR", "0.0.0.0:"+port)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"token", "issue", "--developer", "Ada Lovelace", "--vehicles", "all", "--data-dir", dir}, "cst_"},
+		{[]string{"health"}, "ready"},
+		{[]string{"health", "--live"}, ""},
+	} {
+		var stdout, stderr testkit.Buffer
+		if code := run(t.Context(), c.args, &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), c.want) {
+			t.Errorf("%q ended with %d: %s%s", c.args, code, &stdout, &stderr)
+		}
+	}
+	p.stop(t)
+	var stdout, stderr testkit.Buffer
+	if code := run(t.Context(), []string{"health"}, &stdout, &stderr); code != exitError ||
+		!strings.Contains(stderr.String(), "does not answer") {
+		t.Errorf("the health of a service that ended: %d: %s%s", code, &stdout, &stderr)
 	}
 }

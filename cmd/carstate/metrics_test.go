@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
@@ -17,17 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// metrics returns the text of /metrics.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get(p.URL(nodeprocess.Admin) + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -36,7 +33,7 @@ func (p *process) metrics(t *testing.T) string {
 	return string(text)
 }
 
-// useEverything does each thing that a metric counts at least once.
+// Each thing that a metric counts, at least once.
 func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
@@ -51,24 +48,18 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 		t.Errorf("a wrong key was accepted: %s", out)
 	}
 	req, err := http.NewRequest(http.MethodGet, p.URL(nodeprocess.Admin)+"/v1/tokens", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer wrong")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp.Body.Close()
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		a, err := p.ask(drivingPath, token, vid)
 		if err == nil && a.Status != 1 {
 			err = fmt.Errorf("no answer: %+v", a)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, wrong := range []string{"cst_wrong", ""} {
 		if _, err := p.ask(drivingPath, wrong, vid); err != nil {
 			t.Fatal(err)
@@ -77,23 +68,18 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	return vid, token, key
 }
 
-// labels are the only labels that a metric of carstate may have. No label may have a value that an
-// unknown client can choose, or many different values.
+// No other label is allowed, because its values could be many or a stranger's.
 var labels = []string{"call", "code", "driving", "free_flow", "goversion", "le", "listener", "operation", "outcome",
 	"protocol", "reason", "state", "stream", "throttle", "unit", "version"}
 
-// TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have only the
-// permitted labels.
 func TestMetrics_NamesAndLabels(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--access-log", filepath.Join(t.TempDir(), "access.log"), "--max-age", "24h",
 		"--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
-	// After the machine has stalled, the node may see an overload for a while.
-	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
-		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
-		t.Error(err)
-	}
+	// After a stall of the machine, the node may see an overload for a while.
+	testkit.NoError(t, until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
+		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)))
 	if text := p.metrics(t); !strings.Contains(text, "carstate_backup_timestamp_seconds 0\n") {
 		t.Error("a backup was taken before the first")
 	}
@@ -132,8 +118,8 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	}
 }
 
-// documented checks docs/metrics.md against the metrics of a node. Each metric must have a row with
-// its type, labels and help, and each row in the given sections must have a metric.
+// documented compares docs/metrics.md with a node: each metric has a row with its type, labels and
+// help, and each row of the sections a metric.
 func documented(t *testing.T, text string, sections ...string) {
 	t.Helper()
 	type row struct{ kind, labels, help string }
@@ -172,14 +158,11 @@ func documented(t *testing.T, text string, sections ...string) {
 	}
 }
 
-// ofClusters are metrics that only a node of a cluster has. TestExternalNATS_SurvivesRestart checks
-// them.
+// TestExternalNATS_SurvivesRestart checks these.
 var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing",
 	"carstate_newer_records_total"}
 
-// TestPrometheus checks that a real Prometheus can scrape a busy service on one machine. Every
-// expression of the dashboard and every metric of the alerts must have a value, and no alert may
-// fire.
+// Every expression of the dashboard and every metric of the alerts has a value, and no alert fires.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "24h")
@@ -189,7 +172,7 @@ func TestPrometheus(t *testing.T) {
 	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")
 	for _, m := range regexp.MustCompile(`(?:carstate|process)_\w+(?:\{[^}]*\})?`).FindAllString(alerts, -1) {
 		if strings.HasPrefix(m, "carstate_tls_") || m == "carstate_docs" {
-			continue // the first exist only with a certificate, which TestMetrics_NamesAndLabels checks; the second is a label
+			continue // exists only with a certificate, and is a label
 		}
 		exprs = append(exprs, m)
 	}
@@ -200,7 +183,6 @@ func TestPrometheus(t *testing.T) {
 			continue
 		}
 		if err := until(time.Minute, func() error {
-			// Rates need some traffic.
 			if time.Since(begin) > time.Second {
 				begin = time.Now()
 				if _, err := p.ask(drivingPath, token, vid); err != nil {
@@ -233,8 +215,7 @@ func TestPrometheus(t *testing.T) {
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			seen++
-			// Alerts may be pending, because the test has refused samples and a token
-			// that expires soon.
+			// The test has refused samples and a token that expires soon, so alerts may be pending.
 			if r.Health != "ok" || r.State == "firing" {
 				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
 			}
@@ -251,10 +232,8 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// watcher is a running Prometheus.
 type watcher struct{ url string }
 
-// startPrometheus runs Prometheus with our alerts. It scrapes one target every second.
 func startPrometheus(t *testing.T, target string) watcher {
 	t.Helper()
 	dir := t.TempDir()
@@ -262,31 +241,24 @@ func startPrometheus(t *testing.T, target string) watcher {
 	config = strings.NewReplacer("127.0.0.1:8082", target, "15s", "1s").Replace(config)
 	for name, text := range map[string]string{"prometheus.yml": config,
 		"alerts.yml": readFile(t, deployDir+"/prometheus/alerts.yml")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
 	}
-	// Prometheus does not report a port that the system chose. So the test chooses a free port.
-	// If another program has taken that port before Prometheus starts, the test chooses another
-	// one.
+	// Prometheus does not report a port that the system chose. If another program has taken ours,
+	// choose another one.
 	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		addr := l.Addr().String()
 		l.Close()
 		log = new(testkit.Buffer)
 		cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data",
 			"--web.listen-address="+addr)
 		cmd.Stdout, cmd.Stderr = log, log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, cmd.Start())
 		ended := make(chan struct{})
 		go func() { cmd.Wait(); close(ended) }()
 		w := watcher{"http://" + addr}
@@ -321,12 +293,9 @@ func startPrometheus(t *testing.T, target string) watcher {
 	return watcher{}
 }
 
-// get reads from the API and fails the test on an error.
 func (w watcher) get(t *testing.T, path string, into any) {
 	t.Helper()
-	if err := w.ask(path, into); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.ask(path, into))
 }
 
 func (w watcher) ask(path string, into any) error {
@@ -349,7 +318,6 @@ func (w watcher) ask(path string, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-// shows returns an error unless the expression expr has a value.
 func (w watcher) shows(expr string) error {
 	var data struct{ Result []json.RawMessage }
 	if err := w.ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data); err != nil {
@@ -359,4 +327,34 @@ func (w watcher) shows(expr string) error {
 		return errors.New("nothing to show")
 	}
 	return nil
+}
+
+// The commands of docs/metrics.md count the connections of each client.
+func TestWhoIsConnected(t *testing.T) {
+	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1)
+	if len(commands) == 0 {
+		t.Fatal("docs/metrics.md does not ask ss")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.NoError(t, err)
+	defer l.Close()
+	for range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		testkit.NoError(t, err)
+		defer c.Close()
+		served, err := l.Accept()
+		testkit.NoError(t, err)
+		defer served.Close()
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	testkit.NoError(t, err)
+	for _, c := range commands {
+		if !strings.Contains(c[1], ":8080") {
+			t.Errorf("%s asks for another port", c[1])
+		}
+		out := tool(t, "", "sh", "-c", strings.ReplaceAll(c[1], ":8080", ":"+port))
+		if strings.Join(strings.Fields(out), " ") != "3 127.0.0.1" {
+			t.Errorf("%s prints %q", c[1], out)
+		}
+	}
 }

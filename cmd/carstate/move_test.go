@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster; a million needs -unraced")
 
-// TestMove_BetweenMachineAndCluster checks that a service can move from one machine to a cluster
-// and back, by backup and restore, while cars report to the old service.
+// TestMove_BetweenMachineAndCluster moves by backup and restore, while cars report to the old
+// service.
 func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	m := moved{token: p.issue(t), key: p.addSource(t, "gateway")}
 	m.narrow = strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bo", "--vehicles", movedCar(1)))
 	p.carstate(t, "operator", "add", "ada")
-	// The map of roads is stored when the node exits.
+	// Roads are stored when the node exits.
 	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute, 10 * time.Minute} {
 		for i := range 4 {
 			if _, err := postLines(p, m.key, driveOn(fmt.Sprint("road", i), time.Now().Add(-ago), 900, 60)); err != nil {
@@ -36,7 +36,6 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 			}
 		}
 	}
-	// Before the move, a car is forgotten, a token is revoked, and a source is removed.
 	const forgotten = "forgotten1"
 	if _, err := post(p, m.key, []string{forgotten}); err != nil {
 		t.Fatal(err)
@@ -45,26 +44,20 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 		ID    string `json:"id"`
 		Token string `json:"access_token"`
 	}
-	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
-		"--json")), &issued); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
+		"--json")), &issued))
 	m.revoked = issued.Token
-	if err := until(time.Minute, func() error { return p.folded(m.revoked, forgotten, p.began) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(time.Minute, func() error { return p.folded(m.revoked, forgotten, p.began) }))
 	m.removed = p.addSource(t, "removed")
 	p.carstate(t, "source", "remove", "removed")
 	p.carstate(t, "token", "revoke", issued.ID)
 	p.carstate(t, "forget", forgotten)
-	if err := until(time.Minute, func() (err error) {
+	testkit.NoError(t, until(time.Minute, func() (err error) {
 		if m.road, err = sumOf(p, "carstate_road_stretches"); err == nil && m.road < 6 {
 			err = fmt.Errorf("%g stretches are known", m.road)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	p.stop(t)
 
 	p = start(t, dir, "--max-age", "24h")
@@ -86,36 +79,31 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	m.check(t, back, forgotten)
 }
 
-// moved is what the service that is moved contains.
 type moved struct {
-	token, narrow, revoked string // tokens: for all cars, for one car, revoked
-	key, removed           string // keys of sources: valid, removed
+	token, narrow, revoked string // for all cars, for one car, revoked
+	key, removed           string // valid, removed
 	road                   float64
 }
 
 func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 
-// move moves the service to another node. It takes a backup of the first node (from) while all cars
-// report to it, and restores the backup into the second node (to). Then half of the cars report there.
+// move takes a backup while all cars report to from, restores it, and lets half of them report to
+// to.
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
 	end := carsReport(t, from, m.key, *movedCars)
-	// Every car's new state must be in the backup. On a cluster, a state is stored before a query
-	// is answered from it. On one machine, taking a backup stores the states.
+	// Every new state must be in the backup: on a cluster, it is stored before a query is answered
+	// from it; on one machine, the backup stores it.
 	for i := 0; i < *movedCars; i += 7 {
-		if err := from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left))
 	}
 	file := filepath.Join(t.TempDir(), "backup")
 	began := time.Now()
 	from.carstate(t, "backup", file)
 	t.Logf("the backup took %s", time.Since(began).Round(time.Second))
 	key := file + ".key"
-	if err := os.WriteFile(key, []byte(from.carstate(t, "operator", "backup-key")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(key, []byte(from.carstate(t, "operator", "backup-key")), 0o600))
 	end()
 
 	began = time.Now()
@@ -132,18 +120,14 @@ func (m *moved) move(t *testing.T, from, to *process) {
 		if i < *movedCars/2 {
 			since = arrived
 		}
-		if err := to.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), since); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, to.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), since))
 	}
 }
 
-// carsReport makes every car report once. Then it makes the cars report repeatedly in the
-// background until end is called. It returns after each car has reported once.
+// carsReport returns after each car has reported once, and repeats until end.
 func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	t.Helper()
-	// Even a slow machine folds more samples than this in the time of one pause, so no sample
-	// waits behind many others. A million cars report within 200 s.
+	// Even a slow machine folds more than this in one pause.
 	const pause = 100 * time.Millisecond
 	perBody := max(100, cars/2000)
 	round := func(ctx context.Context) error {
@@ -161,9 +145,7 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 		}
 		return nil
 	}
-	if err := round(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, round(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -178,13 +160,10 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	return func() {
 		t.Helper()
 		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-ended)
 	}
 }
 
-// check checks all content of the moved service except its cars.
 func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	t.Helper()
 	if _, err := post(p, m.key, []string{movedCar(0)}); err != nil {
@@ -204,22 +183,18 @@ func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	if a, err := p.ask(drivingPath, m.revoked, movedCar(0)); err != nil || a.HTTP != http.StatusUnauthorized {
 		t.Errorf("a revoked token is answered with %+v, %v", a, err)
 	}
-	if err := p.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(0), p.began); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, p.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(0), p.began))
 	if a, err := p.ask(drivingPath, m.narrow, movedCar(0)); err != nil || a.Reason != "unknown" {
 		t.Errorf("a token for another car is answered with %+v, %v", a, err)
 	}
 	if list := p.carstate(t, "operator", "list"); !strings.Contains(list, "ada ") {
 		t.Errorf("the operators are %s", list)
 	}
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		n, err := sumOf(p, "carstate_road_stretches")
 		if err == nil && n != m.road {
 			err = fmt.Errorf("%g stretches are known, not %g", n, m.road)
 		}
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 }

@@ -22,7 +22,6 @@ type operatorAdd struct {
 	Name     string `arg:"" help:"The operator's name, as the audit will have it: letters, digits, '-' and '_'."`
 }
 
-// Run adds an operator, and prints the operator's key.
 func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
 		return usageError("%v", err)
@@ -32,7 +31,6 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 
 type operatorList struct{ askFlags }
 
-// Run lists the operators.
 func (c *operatorList) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.Operators(ctx) })
 }
@@ -44,8 +42,6 @@ type operatorRotate struct {
 	jsonFlag
 }
 
-// Run gives an operator a new key, and prints it. At a terminal, the user must confirm this first,
-// because the old key ends at once.
 func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
 		return err
@@ -60,7 +56,6 @@ type operatorRemove struct {
 	jsonFlag
 }
 
-// Run removes an operator. At a terminal, the user must confirm this first.
 func (c *operatorRemove) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The key and the sessions of operator %s end at once. Remove the operator?",
 		c.Name); err != nil {
@@ -75,8 +70,6 @@ type adminKeyRotation struct {
 	jsonFlag
 }
 
-// Run replaces the admin key, and prints the name of the file with the new one. At a terminal, the
-// user must confirm this first.
 func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
 		return err
@@ -86,7 +79,6 @@ func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 
 type backupKeyCommand struct{ askFlags }
 
-// Run prints the service's backup key, which authenticates its backups.
 func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.BackupKey(ctx) })
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -13,23 +13,18 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// wants returns a condition for until. The condition holds if the page of the admin listener
-// responds with the given status code.
 func wants(url string, code int) func() error { return testkit.Says(url, code, "") }
 
-// halfHeads opens connections and sends only a part of a request on each.
 func halfHeads(t *testing.T, addr string) {
 	t.Helper()
 	for _, text := range []string{"", "P", "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\n"} {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
@@ -37,8 +32,7 @@ func halfHeads(t *testing.T, addr string) {
 	}
 }
 
-// TestEndsWithHalfOpenClients checks that clients with incomplete requests do not delay the end of
-// a node.
+// Incomplete requests do not delay the end of a node.
 func TestEndsWithHalfOpenClients(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, name := range []string{"ingest-addr", "admin-addr", "mqtt-addr"} {
@@ -52,9 +46,8 @@ func TestEndsWithHalfOpenClients(t *testing.T) {
 	}
 }
 
-// TestEndsWithoutEngine checks that a node exits in time while its engine is unreachable, although
-// several tasks wait for the engine: a sample to be stored, the use of a token to be recorded,
-// feeds, and clients.
+// The node exits in time although a sample, the use of a token, feeds and clients wait for the
+// engine.
 func TestEndsWithoutEngine(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -69,14 +62,9 @@ func TestEndsWithoutEngine(t *testing.T) {
 		_, err := post(p, key, []string{"a", "b", "c"})
 		stored <- err
 	}()
-	// Once the first attempt of the commit has failed, all other tasks wait for the engine,
-	// too.
-	if err := until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)); err != nil {
-		t.Fatal(err)
-	}
-	if err := wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)(); err != nil {
-		t.Error(err)
-	}
+	// Once the first attempt has failed, all other tasks wait, too.
+	testkit.NoError(t, until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)))
+	testkit.NoError(t, wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)())
 	for _, name := range []string{"ingest-addr", "admin-addr", "query-addr", "mqtt-addr"} {
 		halfHeads(t, p.Address(name))
 	}
@@ -88,8 +76,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}
 }
 
-// TestAdminKeyFirst checks that an admin key that cannot be used is rejected before anything in the
-// data directory is changed.
+// The key is refused before anything in the data directory is changed.
 func TestAdminKeyFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -97,13 +84,9 @@ func TestAdminKeyFirst(t *testing.T) {
 	p.stop(t)
 	identity := func() string {
 		text, err := os.ReadFile(filepath.Join(dir, "carstate.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		info, err := os.Stat(filepath.Join(dir, "carstate.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return info.ModTime().String() + string(text)
 	}
 	before, key := identity(), filepath.Join(dir, "admin.key")
@@ -128,30 +111,16 @@ func TestAdminKeyFirst(t *testing.T) {
 			t.Error("the directory was changed")
 		}
 	}
-	if err := os.Chmod(key, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(key, 0o640))
 	refused("chmod 600")
 	text, err := os.ReadFile(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(key, bytes.ToUpper(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.Chmod(key, 0o600))
+	testkit.NoError(t, os.WriteFile(key, bytes.ToUpper(text), 0o600))
 	refused("holds no admin key")
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(key, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(key))
+	testkit.NoError(t, os.Mkdir(key, 0o700))
 	refused("is not a file")
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(key))
 	start(t, dir).stop(t) // with a new key
 }

@@ -23,22 +23,21 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// streams are the outputs of a command: results go to out, everything else to err.
+// streams get the results in out, and everything else in err.
 type streams struct {
 	out, err io.Writer
-	command  string // the name of the command, such as "token issue"
-	json     bool   // the flag --json
+	command  string // such as "token issue"
+	json     bool
 }
 
-// outputText has the templates for the results of the commands. Each template follows a line "##
-// NAME" (see [cmdline.Sections]). NAME is the name of a command, followed by " (stderr)" if the
-// template is for standard error. The templates before the first of these lines are parts of others.
+// outputText has templates by the names of commands (see [cmdline.Sections]), with " (stderr)" for
+// those of standard error. The templates before the first are parts of others.
 //
 //go:embed output.tmpl
 var outputText string
 
-// show prints v, the result of the command: with the flag --json as JSON, and otherwise with the
-// templates of the command. It aligns the columns, which a template separates by tabs.
+// show prints the result of a command: as JSON with --json, and otherwise with its templates, which
+// separate columns by tabs.
 func (w streams) show(v any) error {
 	if w.json {
 		return printJSON(w.out, v)
@@ -61,8 +60,6 @@ func printResult(w io.Writer, name string, v any) error {
 	return err
 }
 
-// printJSON writes v to w as indented JSON, and nothing else. The names of a map are in ascending
-// order.
 func printJSON(w io.Writer, v any) error {
 	text, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
 	if err != nil {
@@ -72,7 +69,6 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// outputFuncs are the functions that the templates in [outputText] use.
 var outputFuncs = template.FuncMap{
 	"ago":        ago,
 	"content":    describeBackup,
@@ -96,11 +92,9 @@ var outputFuncs = template.FuncMap{
 	"version": func() string { return version },
 }
 
-// day returns a time as text in UTC, to the minute, such as "2026-11-20 12:00Z" (see inUTC).
 func day(t any) string { return inUTC(t, "2006-01-02 15:04Z") }
 
-// inUTC returns t, a time.Time or a pointer to one, as text in UTC. For nil and for the zero time,
-// it returns "".
+// inUTC formats a time.Time or a pointer to one. Nil and the zero time are "".
 func inUTC(t any, layout string) string {
 	if p, ok := t.(*time.Time); ok && p != nil {
 		t = *p
@@ -111,7 +105,6 @@ func inUTC(t any, layout string) string {
 	return ""
 }
 
-// ago returns as text how long before now the time t was. If t is nil, it returns "".
 func ago(now time.Time, t *time.Time) string {
 	if t == nil {
 		return ""
@@ -119,7 +112,6 @@ func ago(now time.Time, t *time.Time) string {
 	return inwords.Ago(now.Sub(*t))
 }
 
-// figure formats the number v in the given unit. If v is nil, it returns "-".
 func figure(unit string, v *float64, size float64) string {
 	if v == nil {
 		return "-"
@@ -127,7 +119,6 @@ func figure(unit string, v *float64, size float64) string {
 	return inwords.Measure(*v/size, unit)
 }
 
-// count returns a number of vehicles as text, or "all" if c means all vehicles.
 func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
@@ -135,9 +126,6 @@ func count(c ops.VehicleCount) string {
 	return inwords.Count(c.N)
 }
 
-// someVehicles returns a set of vehicles as text: its vehicle ids, separated by ", ". Of more than
-// ten ids, it has the first ten and the number of the others. If the set is all vehicles or none,
-// the text is "all" or "none".
 func someVehicles(v ops.VehicleList) string {
 	if v.All() {
 		return "all"

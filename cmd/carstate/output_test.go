@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestOutput checks what commands print in cases that the scripts in testdata do not cover.
+// Cases that the scripts in testdata lack.
 func TestOutput(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 30, 0, time.FixedZone("", 3600))
 	later := at.Add(time.Hour)
@@ -122,7 +122,6 @@ last backup  none in the newest events of the audit
 	}
 }
 
-// TestOutputTemplatesBelongToCommands checks that each template has the name of a command.
 func TestOutputTemplatesBelongToCommands(t *testing.T) {
 	var cmds commands
 	names := map[string]bool{"": true}

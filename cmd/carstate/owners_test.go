@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -23,50 +23,42 @@ import (
 	"example.org/carstate/internal/derive"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// ownerVariable is an environment variable. If set, it turns this test binary into a derive node.
-// Its value is the lease and the URLs of the cluster.
+// If set, this test binary is a derive node, with this lease and these URLs.
 const ownerVariable = "CARSTATE_TEST_OWNER"
 
-// ownedPartitions is the number of partitions. It is so large that each of three nodes almost
-// certainly gets at least one.
+// Enough for each of three nodes to get one, almost certainly.
 const ownedPartitions = 32
 
-// ownedConfig returns the configuration of a node on a cluster. The lease is short, so that an
-// event that takes many seconds with the usual lease can happen often in the test.
+// With a short lease, events happen often that take many seconds with the usual one.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
 	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3,
 		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
-// shortestLease is the lease of the test on a disk of usual speed, which can store a lease's three
-// renewals in time. On a slower disk leaseFor returns a longer lease.
+// On a slower disk, which cannot store three renewals in time, leaseFor returns a longer one.
 const shortestLease = 1500 * time.Millisecond
 
-// leaseFor measures the store and returns a lease that this machine can renew in time.
 func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	t.Helper()
 	slowest := time.Duration(0)
 	for i := range 10 {
 		x := vehicle.Sample{Vehicle: "probe", Time: vehicle.UnixMilli(1_000_000 + 1000*i)}
-		if err := x.Set(vehicle.Speed, float64(i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.Set(vehicle.Speed, float64(i)))
 		r.sent(x)
 		began := time.Now()
-		if err := until(time.Minute, func() error { return e.Append(t.Context(), []vehicle.Sample{x}) }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { return e.Append(t.Context(), []vehicle.Sample{x}) }))
 		slowest = max(slowest, time.Since(began))
 	}
 	return max(shortestLease, 10*slowest)
 }
 
-// ownUntilAsked folds until SIGTERM arrives, and prints each partition that the process takes.
+// It prints each partition that it takes.
 func ownUntilAsked(said string) error {
 	length, urls, _ := strings.Cut(said, " ")
 	lease, err := time.ParseDuration(length)
@@ -102,22 +94,20 @@ func ownUntilAsked(said string) error {
 	return errors.Join(err, e.Close())
 }
 
-// owners are the processes of a test that fold partitions.
 type owners struct {
 	t     *testing.T
 	lease time.Duration
-	said  string // value of ownerVariable
+	said  string // of ownerVariable
 
 	mu      sync.Mutex
-	holders [ownedPartitions]*owner // which process took each partition last
+	holders [ownedPartitions]*owner // took it last
 	takes   int
 	changed chan struct{}
 }
 
-// owner is one process that folds partitions.
 type owner struct {
 	cmd   *exec.Cmd
-	log   bytes.Buffer // stderr; cmd writes to it until the process has ended
+	log   bytes.Buffer // cmd writes to it until the process has ended
 	ended chan struct{}
 }
 
@@ -152,7 +142,7 @@ func (o *owners) start() *owner {
 				}
 			}
 		}
-		_ = w.cmd.Wait() // a signal ends it, which is an error
+		_ = w.cmd.Wait() // a signal ends it
 	}()
 	o.t.Cleanup(func() {
 		_ = w.cmd.Process.Kill()
@@ -164,7 +154,6 @@ func (o *owners) start() *owner {
 	return w
 }
 
-// wait waits until ok returns true for the processes that hold the partitions.
 func (o *owners) wait(what string, ok func(holders []*owner) bool) {
 	o.t.Helper()
 	began, late := time.Now(), time.After(90*time.Second+4*o.lease)
@@ -192,17 +181,16 @@ func holdsSome(w *owner) func([]*owner) bool {
 	return func(holders []*owner) bool { return slices.Contains(holders, w) && !slices.Contains(holders, nil) }
 }
 
-// truth holds, for each vehicle, the sequence of states that result from its samples.
+// truth has the states that result from each vehicle's samples.
 type truth struct {
 	mu      sync.Mutex
-	states  map[vehicle.ID][]vehicle.State // after each sample that is acknowledged or in flight
-	seen    map[vehicle.ID]int             // index of the newest state that the feed delivered
+	states  map[vehicle.ID][]vehicle.State // acknowledged or in flight
+	seen    map[vehicle.ID]int             // the newest that the feed delivered
 	changed chan struct{}
 	updates int
 	wrong   []string
 }
 
-// sent records a sample before it is stored.
 func (r *truth) sent(x vehicle.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,8 +202,8 @@ func (r *truth) sent(x vehicle.Sample) {
 	r.states[x.Vehicle] = append(all, vehicle.Observe(last, x))
 }
 
-// put checks a stored state that the feed has delivered. The state must be one of those that result
-// from the vehicle's samples, and must not be older than the previous one.
+// put checks a delivered state: one that results from the samples, and not older than the one
+// before.
 func (r *truth) put(id vehicle.ID, s *vehicle.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,12 +223,11 @@ func (r *truth) put(id vehicle.ID, s *vehicle.State) {
 	}
 }
 
-// behind returns how many vehicles have not reached their last state.
 func (r *truth) behind() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, all := range r.states {
-		// If the last sample changed nothing, an older state equals the last one.
+		// An older state equals the last one if the last sample changed nothing.
 		if all[r.seen[id]] != all[len(all)-1] {
 			n++
 		}
@@ -253,11 +240,8 @@ var (
 	ownerRounds = flag.Int("owners.rounds", 6, "things that happen to the owners")
 )
 
-// TestOwners_NothingLostOrFoldedTwice checks that no sample is lost or folded twice, and that a
-// process that has lost a partition writes nothing. At random times, it pauses, kills and ends
-// processes that fold partitions, and kills or pauses NATS servers. Every stored state must be one
-// that results from the samples, a vehicle's states may only advance, and its final state must be
-// the one after its last sample.
+// At random times, processes and NATS servers are paused, killed and ended. Every stored state
+// results from the samples, states only advance, and the last one is reached.
 func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Parallel()
 	seed := *ownerSeed
@@ -280,7 +264,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Cleanup(func() {
 		stopFollowing()
 		running.Wait()
-		r.report(t) // after a failure, too, because its cause may show here
+		r.report(t) // after a failure, too: its cause may show here
 	})
 
 	lease := leaseFor(t, e, r)
@@ -305,9 +289,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 		t.Logf("round %d: %s", round, event)
 		pause := time.After(time.Duration(rnd.Int64N(int64(time.Second))))
 		signal := func(s syscall.Signal) {
-			if err := w.cmd.Process.Signal(s); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.cmd.Process.Signal(s))
 		}
 		switch event {
 		case "pause":
@@ -359,7 +341,6 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Logf("partitions were taken %d times", o.takes)
 }
 
-// report reports the wrong states.
 func (r *truth) report(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -376,9 +357,8 @@ func (r *truth) report(t *testing.T) {
 
 const knownSenders = 3
 
-// carsOf returns the vehicles of a sender. Together, the senders have one vehicle in every
-// partition. This is necessary because a process that was paused notices that it has lost a
-// partition only when it stores something for that partition, or after a minute.
+// There is a vehicle in every partition, because a paused process notices only when it stores
+// something, or after a minute, that it has lost one.
 func carsOf(sender int) (ids []vehicle.ID) {
 	for p := sender; p < ownedPartitions; p += knownSenders {
 		for i := 0; ; i++ {
@@ -392,8 +372,7 @@ func carsOf(sender int) (ids []vehicle.ID) {
 	return ids
 }
 
-// sendKnown stores samples of the sender's own vehicles one after the other until the context ends.
-// It repeats a batch until the batch is acknowledged, so that the order of the samples is known.
+// sendKnown repeats a batch until it is acknowledged, so that the order of the samples is known.
 func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)
@@ -411,8 +390,7 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 			r.sent(x)
 		}
 		for {
-			// A repeated sample changes no state, so the expected states remain the
-			// same.
+			// A repeated sample changes no state.
 			err := e.Append(t.Context(), batch)
 			if err == nil {
 				break

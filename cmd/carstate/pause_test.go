@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/wire"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestRevokedDuringPause checks a node that was paused for longer than --max-feed-age. It must not
-// answer from its old copies, because a token may have been revoked during the pause. This includes
-// queries that were sent before the node resumed.
+// A token may have been revoked while the node was paused: it must not answer from old copies, not
+// even queries sent before it resumed.
 func TestRevokedDuringPause(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -31,74 +31,56 @@ func TestRevokedDuringPause(t *testing.T) {
 	operator, paused := node(), node()
 	for round := range 3 {
 		var issued wire.IssuedToken
-		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
-			"--json")), &issued); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
+			"--json")), &issued))
 		token := issued.AccessToken
-		if err := until(time.Minute, func() error {
+		testkit.NoError(t, until(time.Minute, func() error {
 			a, err := paused.ask(drivingPath, token, "car")
 			if err == nil && a.HTTP != http.StatusOK {
 				err = fmt.Errorf("%+v", a)
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		open := keepAlive(t, paused, token)
 
-		if err := paused.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, paused.Signal(syscall.SIGSTOP))
 		began := time.Now()
 		operator.carstate(t, "token", "revoke", issued.ID)
-		if err := until(time.Minute, func() error {
+		testkit.NoError(t, until(time.Minute, func() error {
 			if time.Since(began) <= maxFeedAge {
 				return errors.New("the pause is not long enough")
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, c := range open {
-			if err := c.ask(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.ask())
 		}
-		if err := paused.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, paused.Signal(syscall.SIGCONT))
 		for i, c := range open {
 			code, err := c.answer()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if code == http.StatusOK {
 				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d",
 					round, time.Since(began), i)
 			}
-			c.Close() // many open connections make the node take a pause for an overload
+			c.Close() // many open connections make a pause an overload
 		}
-		if err := until(time.Minute, wants(paused.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, wants(paused.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)))
 	}
 }
 
-// asker is a connection on which the same query is sent repeatedly.
 type asker struct {
 	net.Conn
 	in       *bufio.Reader
 	question string
 }
 
-// keepAlive opens connections to a node and sends a query on each, which must be answered.
 func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	t.Helper()
 	for range 64 {
 		var a *asker
-		// After the machine has stalled, the node's copies may be too old for a while.
-		if err := until(time.Minute, func() error {
+		// After a stall of the machine, the copies may be too old for a while.
+		testkit.NoError(t, until(time.Minute, func() error {
 			c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
 			if err != nil {
 				return err
@@ -116,9 +98,7 @@ func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 				c.Close()
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		all = append(all, a)
 	}
 	return all

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -16,20 +16,18 @@ import (
 
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/lab/sender"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// The digits of these coordinates differ from those of every time, count and measured value in
-// these tests, so they can only be a position. The longitude is out of range for a latitude, so a
-// sample in which the two are swapped is refused.
+// These digits are in no time, count or measured value of these tests. The longitude is no
+// latitude, so swapped ones are refused.
 const placeLatitude, placeLongitude = -48.7316482, 93.6471928
 
-// placeDigits are the first digits of the coordinates above, for every rounding to four digits or
-// more.
+// For every rounding to four digits or more.
 var placeDigits = []string{"48.73", "93.64", "93.65"}
 
-// checkNoPlace fails the test if the text contains a position.
 func checkNoPlace(t *testing.T, where, text string) {
 	t.Helper()
 	for _, digits := range placeDigits {
@@ -39,39 +37,31 @@ func checkNoPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestPositionsAreNowhereToBeRead checks that people cannot read the positions of cars anywhere. It
-// sends a car's positions to a node that logs and shows as much as it can, and searches
-// everything that a person can read for these positions. Only the names of the signals may appear
-// and, on the maps of an operator, stretches of road that other cars drive too.
+// A car's positions are nowhere where a person can read. Only names of signals may appear and, on
+// the maps of an operator, stretches that other cars drive, too.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
 	const vid = "carWithPlace"
 	access := filepath.Join(t.TempDir(), "access.log")
 	p, err := startProcess(t.TempDir(), nil, "--log-level", "debug", "--access-log", access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(p.Kill)
 	key, token := p.addSource(t, "gateway"), p.issue(t)
 
-	// The drive is sent by HTTP and by MQTT, and is long enough for verdicts.
+	// Long enough for verdicts.
 	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
 	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
 		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
-		if err := errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20),
+		testkit.NoError(t, errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20),
 			x.Set(vehicle.CurrentHeading, 90), x.Set(vehicle.CurrentAccuracy, 4),
 			x.Set(vehicle.CurrentLatitude, placeLatitude),
-			x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)); err != nil {
-			t.Fatal(err)
-		}
+			x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)))
 		return x
 	}
 	mqtt, err := sender.MQTT(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sender.Login{Name: "gateway", Key: key},
 		nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer mqtt.Close()
 	web := sender.HTTP(p.URL(nodeprocess.Ingest), sender.Login{Name: "gateway", Key: key}, nil)
 	defer web.Close()
@@ -79,10 +69,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	for i := range 60 {
 		drive = append(drive, sampleOf(vid, i))
 	}
-	if err := errors.Join(web.Send(t.Context(), drive[:30]), mqtt.Send(t.Context(), drive[30:])); err != nil {
-		t.Fatal(err)
-	}
-	// The node does not use a value that is out of range or not a number, and refuses incomplete JSON.
+	testkit.NoError(t, errors.Join(web.Send(t.Context(), drive[:30]), mqtt.Send(t.Context(), drive[30:])))
 	for _, line := range []string{
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g}}`,
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g`,
@@ -98,9 +85,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	}
 
 	since := drive[len(drive)-1].Time.Time()
-	if err := until(time.Minute, func() error { return p.folded(token, vid, since) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(time.Minute, func() error { return p.folded(token, vid, since) }))
 	for _, path := range []string{drivingPath, throttlePath} {
 		checkNoPlace(t, path, read(t, http.DefaultClient, p.URL(nodeprocess.Query)+path+"?access_token="+token+"&vid="+vid))
 	}
@@ -115,19 +100,14 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	checkNoPlace(t, "/metrics", p.metrics(t))
 
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	operator := &http.Client{Jar: jar, Timeout: time.Minute}
 	base := p.URL(nodeprocess.Admin)
 	resp, err := operator.PostForm(base+"/login", url.Values{"key": {adminKey}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp.Body.Close()
 	session := base + resp.Request.URL.Path
-	// A stretch that only one car has driven does not appear on a map. Stretches that other
-	// cars drive too appear on the maps and nowhere else.
+	// A stretch that only one car has driven is not on a map.
 	roads := func() (text string) {
 		for _, path := range []string{"/roads", "/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, session+path)
@@ -136,11 +116,9 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		return text + read(t, http.DefaultClient, base+all, adminKey)
 	}
 	checkNoPlace(t, "the maps, of one car", roads())
-	// Evidence is collected for each quarter of an hour. If a quarter ends between these
-	// readings, their evidence is divided, and the stretch stays hidden. So more cars drive
-	// until the stretch appears.
+	// Evidence is for a quarter of an hour. If one ends in between, more cars must drive.
 	cars := 0
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		began = vehicle.At(time.Now()).Add(-30 * time.Second)
 		for range 4 {
 			var others []vehicle.Sample
@@ -148,17 +126,13 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 				others = append(others, sampleOf(vehicle.ID(fmt.Sprint("other", cars)), i))
 			}
 			cars++
-			if err := web.Send(t.Context(), others); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, web.Send(t.Context(), others))
 		}
 		if n := strings.Count(roads(), placeDigits[0]); n < 6 { // both ends of a line, in three responses
 			return fmt.Errorf("the maps show the stretch %d times", n)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/tokens", "/sources", "/operators",
 		"/audit"} {
 		text := read(t, operator, session+strings.TrimSuffix(page, "/"))
@@ -175,20 +149,15 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	checkNoPlace(t, "the access log", readFile(t, access))
 }
 
-// read returns a page with its header. The page must exist. The request has a key if one is given.
 func read(t *testing.T, by *http.Client, url string, key ...string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, k := range key {
 		req.Header.Set("Authorization", "Bearer "+k)
 	}
 	resp, err := by.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -197,13 +166,10 @@ func read(t *testing.T, by *http.Client, url string, key ...string) string {
 	return fmt.Sprint(resp.Header) + string(body)
 }
 
-// firstEvent returns the first event of a page's live stream.
 func firstEvent(t *testing.T, by *http.Client, url string) string {
 	t.Helper()
 	resp, err := by.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "data: ") {

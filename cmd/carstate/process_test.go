@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -13,27 +13,39 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	carstate "example.org/carstate/cmd/carstate"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// endAtOnce is the value of the environment variable GORACE for the programs that tests start. With
-// it, the race detector does not delay the exit of a program by a second.
+var run = carstate.Run
+
+// As docs/operations.md and sysexits.h have them.
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitUsage   = 2
+	exitConfig  = 78
+	exitStopped = 130
+	exitPipe    = 141
+)
+
+// Otherwise the race detector delays the exit of a program by a second.
 const endAtOnce = "atexit_sleep_ms=0"
 
-// demoDrive is the recorded drive of the demo.
 const demoDrive = "../../internal/lab/demo/drive.csv.gz"
 
-// binary is the program, built with the race detector, which makes a race fail the test.
+// With the race detector; a race fails the test.
 var binary string
 
-// plain is the same program without the race detector, which starts ten times as fast. The tests
-// run most commands with it, and serve in the scripts, which send one request at a time. Its name
-// is carstate.
+// Without it, it starts ten times as fast. Most commands, and the scripts, use it.
 var plain string
 
-var unraced = flag.Bool("unraced", false, "start only programs without the race detector, which is faster")
+var (
+	unraced = flag.Bool("unraced", false, "start only programs without the race detector, which is faster")
+	given   = flag.String("binary", "", "start this carstate only, and build none")
+)
 
 func TestMain(m *testing.M) {
 	if said := os.Getenv(ownerVariable); said != "" {
@@ -43,7 +55,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// By default, the race detector delays the exit of every program by a second.
 	if err := os.Setenv("GORACE", endAtOnce); err != nil {
 		panic(err)
 	}
@@ -57,6 +68,9 @@ func TestMain(m *testing.M) {
 	if !*unraced {
 		binary = filepath.Join(dir, "carstate-race")
 	}
+	if *given != "" {
+		plain, binary = *given, *given
+	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	clustertest.End()
@@ -64,12 +78,15 @@ func TestMain(m *testing.M) {
 }
 
 var buildPlain = sync.OnceValue(func() error {
+	if *given != "" {
+		return nil
+	}
 	return nodeprocess.Build(context.Background(), "../..", "", plain)
 })
 
-// build builds the programs for all tests. The first test that starts one of them calls it.
+// The first test that starts a program builds it.
 var build = sync.OnceValue(func() error {
-	if err := buildPlain(); err != nil || *unraced {
+	if err := buildPlain(); err != nil || *unraced || *given != "" {
 		return err
 	}
 	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", binary)
@@ -80,15 +97,13 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// process is a running `carstate serve`.
 type process struct {
 	*nodeprocess.Node
 	log   *testkit.Buffer
-	began time.Time // when it became ready
+	began time.Time
 }
 
-// startsPrograms skips a test in `make check`, because `make check` builds no program. Otherwise, it
-// builds the programs, unless another test has built them.
+// `make check` builds no program.
 func startsPrograms(t *testing.T) {
 	t.Helper()
 	testkit.Slow(t, "it starts carstate or other programs")
@@ -97,20 +112,17 @@ func startsPrograms(t *testing.T) {
 	}
 }
 
-// start runs `carstate serve` on free ports and waits until it is ready.
 func start(t *testing.T, dir string, flags ...string) *process {
 	t.Helper()
 	return startOf(t, binary, dir, flags...)
 }
 
-// startOf is like start, but for another build of the program.
+// With another build of the program.
 func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	t.Helper()
 	startsPrograms(t)
 	p, err := startProgram(program, dir, os.Environ(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
@@ -120,7 +132,7 @@ func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	return p
 }
 
-// startProcess is like start, but returns an error. The error contains the process's log.
+// Its error has the log.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
 	return startProgram(binary, dir, env, flags...)
 }
@@ -146,8 +158,7 @@ func startProgram(program, dir string, env []string, flags ...string) (*process,
 	return p, nil
 }
 
-// end ends the process with a signal. It returns how long that took, without the time for which the
-// machine stalled.
+// end returns how long that took, without stalls of the machine.
 func (p *process) end() (time.Duration, error) {
 	stalled := testkit.Stall(filepath.Dir(p.Dir))
 	began := time.Now()
@@ -156,7 +167,6 @@ func (p *process) end() (time.Duration, error) {
 	return took - min(stalled(), took), err
 }
 
-// stop is like end.
 func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := p.end()
@@ -166,7 +176,6 @@ func (p *process) stop(t *testing.T) time.Duration {
 	return took
 }
 
-// env returns the environment variables that make commands use this process.
 func (p *process) env() []string {
 	return append(os.Environ(),
 		"CARSTATE_DATA_DIR="+p.Dir,
@@ -175,7 +184,6 @@ func (p *process) env() []string {
 		"CARSTATE_ADMIN_ADDR="+p.Address(nodeprocess.Admin))
 }
 
-// carstate runs a command against the process and returns its output.
 func (p *process) carstate(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(plain, args...)
@@ -189,26 +197,21 @@ func (p *process) carstate(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// issue issues a token for all vehicles and returns its secret.
 func (p *process) issue(t *testing.T) string {
 	t.Helper()
 	return strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all"))
 }
 
-// addSource adds a source for all vehicles and returns its key.
 func (p *process) addSource(t *testing.T, name string) string {
 	t.Helper()
 	return strings.TrimSpace(p.carstate(t, "source", "add", name, "--vehicles", "all"))
 }
 
-// ask sends a query for one of the two operations.
 func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
 }
 
-// folded returns an error unless the vehicle's answer is at least as new as since. Replay shifts a
-// drive so that it ends at the time of sending, so after a replay the caller passes a time shortly
-// before it.
+// Replay shifts a drive so that it ends when it is sent: pass a time shortly before it.
 func (p *process) folded(token, vid string, since time.Time) error {
 	a, err := p.ask(drivingPath, token, vid)
 	if err == nil && a.Modified.Before(since.Truncate(time.Second)) {
@@ -217,13 +220,10 @@ func (p *process) folded(token, vid string, since time.Time) error {
 	return err
 }
 
-// until calls ask repeatedly until it returns nil or the time in limit has passed. It returns the
-// last error.
 func until(limit time.Duration, ask func() error) error {
 	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }
 
-// The URL paths of the two queries, for the driving state and for the throttle system.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"

@@ -24,8 +24,6 @@ type queryCommand struct {
 	ThrottleSystem  queryThrottle `cmd:"" help:"Is its throttle system normal?"`
 }
 
-// queryFlags are the flags and the argument that select the service to ask, the vehicle, and the
-// token.
 type queryFlags struct {
 	VID       string `arg:"" name:"vid" help:"The vehicle."`
 	Token     string `placeholder:"TOKEN" help:"The access token; prefer CARSTATE_TOKEN, which does not appear in process lists."`
@@ -40,7 +38,6 @@ type (
 	queryThrottle struct{ queryFlags }
 )
 
-// Run queries how the vehicle drives.
 func (c *queryDriving) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(service *client.Client) (client.Answer, fmt.Stringer, error) {
 		a, err := service.CarDrivingState(ctx, c.VID)
@@ -48,7 +45,6 @@ func (c *queryDriving) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// Run queries whether the vehicle's throttle system is healthy.
 func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(service *client.Client) (client.Answer, fmt.Stringer, error) {
 		a, err := service.ThrottleSystem(ctx, c.VID)
@@ -56,8 +52,7 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// ask calls query with a client of the service, and prints the result (see print). If query takes
-// more than a second, ask says that it waits, because the client retries silently.
+// ask says that it waits after a second, because the client retries silently.
 func (f *queryFlags) ask(w streams, query func(*client.Client) (client.Answer, fmt.Stringer, error)) error {
 	service, err := f.service()
 	if err != nil {
@@ -72,12 +67,9 @@ func (f *queryFlags) ask(w streams, query func(*client.Client) (client.Answer, f
 	return f.print(w, a, line, err)
 }
 
-// queryPatience is the time for which a query is retried if the service cannot be reached or asks
-// for a retry. It is short, because a person at a terminal waits.
+// queryPatience is how long a query is retried. It is short, because a person at a terminal waits.
 const queryPatience = 10 * time.Second
 
-// service returns a client of the service that the flags select. If there is no token, or the
-// certificate of --ca cannot be used, it returns an error.
 func (f *queryFlags) service() (*client.Client, error) {
 	if f.Token == "" {
 		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token " +
@@ -94,9 +86,7 @@ func (f *queryFlags) service() (*client.Client, error) {
 	return client.New(cmp.Or(f.URL, netaddr.BaseURL(f.QueryAddr)), f.Token, options...), nil
 }
 
-// queried returns the answer to a query as the text of one JSON object. It has the members of the
-// JSON object that the service sent in the body of its response, and the reason, times and request
-// ID from the headers. A member whose header is missing is left out.
+// queried returns the JSON object that the service sent, with what its headers say.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -112,10 +102,7 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print prints the result of a query: the text that line returns or, with --json, the answer a as
-// one JSON object. It returns nil if the answer has a verdict, and errNoAnswer if it has none; in
-// both cases, the result was printed. If the query failed with err, print prints nothing and
-// returns err, for some errors with a hint of what to do.
+// print returns errNoAnswer for an answer without a verdict.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
@@ -149,9 +136,7 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint returns a hint for the user if the token and the vehicle do not match, because only
-// one of them belongs to the sandbox. The sandbox has reserved vehicles with known answers. If the
-// two match, sandboxHint returns "".
+// sandboxHint returns a hint if only one of token and vehicle belongs to the sandbox, or "".
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

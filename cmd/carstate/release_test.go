@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"crypto/sha256"
@@ -12,22 +12,21 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// release runs `make release` for this machine's architecture.
 func release(t *testing.T, version, dist string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "make", "-C", "../..", "release", "VERSION="+version, "ARCHES="+runtime.GOARCH,
 		"DIST="+dist)
-	c.Env = append(os.Environ(), "MAKEFLAGS=") // the flags of make test must not apply to this make
+	c.Env = append(os.Environ(), "MAKEFLAGS=") // not the flags of make test
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
 
-// TestReleaseIsWhole checks that each file of a release is listed with its checksum, that the
-// program prints its version, and that another build of the same commit gives the same bytes. It
-// installs each package into an empty project, where a program of our pages asks a service.
+// Each file has its checksum, another build gives the same bytes, and each package works in an
+// empty project.
 func TestReleaseIsWhole(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -97,7 +96,7 @@ func TestReleaseIsWhole(t *testing.T) {
 				t.Fatalf("%s has no block for %s", c.page, c.file)
 			}
 			program := strings.ReplaceAll(text[1], "http://127.0.0.1:8080", p.URL(nodeprocess.Query))
-			// A module cache of the test, with links to all modules but ours.
+			// With links to all modules but ours.
 			out := project(t, p, c.file, program, `export GOMODCACHE=$PWD/modules; mkdir -p modules/cache/download
 				for m in $(cd "$MODULES"; ls -d -- * cache/download/*); do
 					case $m in cache|*example.org) ;; *) ln -s "$MODULES/$m" "modules/$m" ;; esac
@@ -110,14 +109,11 @@ func TestReleaseIsWhole(t *testing.T) {
 	}
 }
 
-// TestReleaseRefuses checks that `make release` refuses a wrong version, changes that are not
-// committed, and a directory that holds anything else. It must print a line that says what to do.
+// One line says what to do.
 func TestReleaseRefuses(t *testing.T) {
 	startsPrograms(t)
 	full := t.TempDir()
-	if err := os.WriteFile(filepath.Join(full, "mine"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(full, "mine"), nil, 0o600))
 	for _, c := range []struct{ version, dist, says string }{
 		{"v9.9.9", "", "CHANGELOG.md has no section [9.9.9]"},
 		{"v0.1.0-3-gabc-dirty", "", "changes that no commit has"},

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"net/http"
@@ -8,14 +8,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestReplacedStreamEndsTheNode checks what happens if an operator deletes a stream of the cluster
-// and creates it again. The node exits with one line that says what happened, and with an exit code
-// after which its supervisor restarts it. After the restart, records of the deleted stream are no
-// longer valid, and new records are.
+// An operator deletes a stream and creates it again: the node exits for its supervisor with one
+// line. Then old records are not valid, and new ones are.
 func TestReplacedStreamEndsTheNode(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -28,9 +27,7 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 		if _, err := post(p, key, []string{"before"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := until(time.Minute, func() error { return knows(p, token, "before") }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, "before") }))
 		remake(t, clustertest.JetStream(t, server.URL()), name)
 		select {
 		case <-p.Ended():
@@ -64,23 +61,16 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 		if _, err := post(p, key, []string{vid}); err != nil {
 			t.Fatal(err)
 		}
-		if err := until(time.Minute, func() error { return knows(p, token, vid) }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, vid) }))
 	}
 	p.stop(t)
 }
 
-// remake deletes a stream and creates it again, empty.
 func remake(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
 	old, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteStream(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, js.DeleteStream(t.Context(), name))
 	if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
 		t.Fatal(err)
 	}

@@ -23,16 +23,14 @@ type replayCommand struct {
 	Live  bool     `help:"Send each reading at its time in the recording, beginning now."`
 }
 
-// fleetReplayFlags are the flags that select the fleet to replay and the names of its cars. Fleet
-// and Prefix have no environment variable, because CARSTATE_FLEET is a setting of demo and
-// CARSTATE_PREFIX is a setting of simulate.
+// Fleet and Prefix have no environment variables, because CARSTATE_FLEET is a setting of demo and
+// CARSTATE_PREFIX one of simulate.
 type fleetReplayFlags struct {
 	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz) ${more_fleet}"`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`
 	Ago    time.Duration `placeholder:"DURATION" help:"Age of the fleet's last reading, such as 24h; by default it is now."`
 }
 
-// Run sends recorded drives, or a recorded fleet, to a service.
 func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -74,11 +72,9 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// mostAgo is the maximum of the flag --ago, which sets the age that the last reading of a replayed
-// fleet gets. The limit keeps the times of all readings within the range that the service accepts.
+// mostAgo keeps all times within the range that the service accepts.
 const mostAgo = 365 * 24 * time.Hour
 
-// validate rejects flags that are invalid, exclude each other, or lack a flag that they need.
 func (c *replayCommand) validate() error {
 	switch f := &c.fleetReplayFlags; {
 	case f.Fleet == "" && (f.Prefix != "" || f.Ago != 0):
@@ -124,11 +120,8 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 		})
 }
 
-// send connects to the service as the source in the flags, or as a temporary source if the flags
-// name none. The temporary source may send only the given vehicles. It then calls send with the
-// connection and a function that counts acknowledged samples, and prints how many of the total
-// samples were acknowledged. If sending fails, it returns a partialError with this number. of names
-// what is sent.
+// send calls send with a connection as the source in the flags, or as a temporary source for the
+// given vehicles, and a function that counts acknowledged samples. of names what is sent.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

@@ -1,18 +1,17 @@
-package main
+package main_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestReplayFleet checks that replay sends a whole fleet, by HTTP and by MQTT, dated today and
-// yesterday. The states that a real node stores must have each car's last reading with its time.
-// The log of the node must not contain a position.
+// By HTTP and MQTT, dated today and yesterday: each car's last reading has its time, and the log no
+// position.
 func TestReplayFleet(t *testing.T) {
 	t.Parallel()
 	fleet, _ := fleetFiles(t)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// sumOf returns the sum of a node's metric over all its labels.
 func sumOf(p *process, metric string) (sum float64, err error) {
 	all, err := p.Metrics(context.Background())
 	for name, value := range all {
@@ -25,16 +25,14 @@ func sumOf(p *process, metric string) (sum float64, err error) {
 	return sum, err
 }
 
-// onRoad returns a reading of a car on a road that leads north. metres is the car's distance from
-// the beginning of the road.
+// The road leads north; metres from its beginning.
 func onRoad(vid string, at time.Time, metres, kmh float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,`+
 		`"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
 		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
 }
 
-// driveOn returns the readings of a car's drive along the road. There is one reading every five
-// seconds, and the last one is at the time until.
+// A reading every five seconds, the last one at until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -44,9 +42,8 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	return lines.String()
 }
 
-// TestJamIsKnownToOtherNodes checks three derive nodes. When the cars of one node report a jam,
-// another node must learn of the jam and use it for the verdict about a car that is that node's
-// only car on the road. The test logs how long that takes; the target is 3 s.
+// A jam that one node learns of is used by another for its only car. The log says how long that
+// takes; the target is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -56,7 +53,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		nodes = append(nodes, start(t, t.TempDir(), "--nats", c.URLs(), "--partitions", fmt.Sprint(partitions)))
 	}
 	key := nodes[0].addSource(t, "gateway")
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		shared := 0.0
 		for _, p := range nodes {
 			n, err := sumOf(p, "carstate_fold_partitions")
@@ -69,40 +66,30 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 			return fmt.Errorf("%g partitions are shared", shared)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	began := time.Now()
 	jammed, own, by := split(t, nodes, key, began.Add(-time.Hour))
 	folded, err := sumOf(by, "carstate_driving_judged_total")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 
-	// Cars of one node drive the road in light traffic, in two different quarters of an hour.
+	// In two different quarters of an hour.
 	send := func(lines string) {
 		t.Helper()
-		if err := until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }))
 	}
 	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute} {
 		for _, vid := range jammed {
 			send(driveOn(vid, began.Add(-ago), 900, 60))
 		}
 	}
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		n, err := sumOf(by, "carstate_road_stretches")
 		if err == nil && n < 6 {
 			err = fmt.Errorf("%g stretches are known", n)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 
-	// At first, the other node's car is alone on the road. Then the cars of the first node are
-	// in a jam.
 	e := openCluster(t, cluster.Config{URLs: c.URLs()})
 	metres, readings := 0.0, 0
 	last := began.Add(-time.Minute)
@@ -132,26 +119,22 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 	acked := time.Now()
 	var s vehicle.State
-	if err := until(time.Minute, func() (err error) {
+	testkit.NoError(t, until(time.Minute, func() (err error) {
 		if s, err = crawl(); err == nil && (s.Road.Cars < 3 || s.Road.DelayAhead < 2.5) {
 			err = fmt.Errorf("%d cars show a delay of %g", s.Road.Cars, s.Road.DelayAhead)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Logf("%.2f s after the last reading of the others was acknowledged, the verdict about the car uses %d cars: the "+
 		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
-	// The node of the one car must have folded the readings of that car only, so it can know of the
-	// jam only from the other node.
+	// Then it can know of the jam only from the other node.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-folded > float64(readings+1) {
 		t.Errorf("the node of the one car has folded %g readings, %v; the car sent %d", n-folded, err, readings+1)
 	}
 }
 
-// split returns several cars that one node folds, and one car that another node folds (by). To find
-// out which node folds a car, it lets one car report at a time.
+// split lets one car report at a time, to find out which node folds it.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)
@@ -165,7 +148,7 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 			at.UnixMilli())); err != nil {
 			t.Fatal(err)
 		}
-		if err := until(time.Minute, func() error {
+		testkit.NoError(t, until(time.Minute, func() error {
 			for _, p := range nodes {
 				if n, err := sumOf(p, "carstate_driving_judged_total"); err == nil && n > before[p] {
 					cars[p] = append(cars[p], vid)
@@ -173,9 +156,7 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 				}
 			}
 			return errors.New("no node has folded it")
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, p := range nodes {
 			for _, other := range nodes {
 				if len(cars[p]) >= 6 && other != p && len(cars[other]) > 0 {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -10,18 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// nodes are the nodes behind a load balancer.
 type nodes struct {
 	mu   sync.Mutex
 	all  []*process
 	next int
 }
 
-// one returns the next node in turn, except the one that has just failed.
+// one leaves out the node that has just failed.
 func (n *nodes) one(failed *process) *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,33 +39,26 @@ func (n *nodes) replace(i int, p *process) {
 	n.all[i] = p
 }
 
-// callers send queries and telemetry while nodes and servers are restarted. They retry a failed
-// query once, on another node. They send a sample repeatedly until it is acknowledged.
+// callers retry a failed query once on another node, and a sample until it is acknowledged.
 type callers struct {
-	ask, take  *nodes // nodes that answer queries, nodes that ingest
+	ask, take  *nodes // of queries, of telemetry
 	token, key string
-	stop       func()          // ends the callers and waits for them
+	stop       func()          // waits for them
 	queries    [2]atomic.Int64 // by client
 
 	retried, failed, refused atomic.Int64
 
-	acked []string // vehicles; each reports once
+	acked []string // each reports once
 }
 
-// startCallers starts the callers. Before that, it waits until all nodes that answer queries know
-// the verdict about a first vehicle.
 func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	t.Helper()
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		_, err := post(take.all[0], key, []string{"known"})
 		return err // the node may not know the source yet
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, p := range ask.all {
-		if err := until(time.Minute, func() error { return knows(p, token, "known") }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, "known") }))
 	}
 	l := &callers{ask: ask, take: take, token: token, key: key}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,8 +99,7 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	return l
 }
 
-// pause waits for d or until ctx ends. It limits the load, so that the processors have time for the
-// nodes.
+// So the processors have time for the nodes.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -115,25 +107,21 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// seen waits until every client has finished the query that it was sending when a node was
-// replaced. If the next node were stopped earlier, that query could fail twice: on the replaced
-// node, and on the next one.
+// seen waits for the queries in flight: stopped earlier, the next node could fail one for the
+// second time.
 func (l *callers) seen(t *testing.T) {
 	t.Helper()
 	for client := range l.queries {
 		before := l.queries[client].Load()
-		if err := until(time.Minute, func() error {
+		testkit.NoError(t, until(time.Minute, func() error {
 			if l.queries[client].Load() < before+2 {
 				return errors.New("a client is at its query of before")
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
-// end ends the callers and checks every sample that was acknowledged.
 func (l *callers) end(t *testing.T) {
 	t.Helper()
 	l.stop()
@@ -152,9 +140,7 @@ func (l *callers) end(t *testing.T) {
 	}
 }
 
-// TestRollingRestart checks that no query fails and no acknowledged sample is lost while everything
-// is restarted one after the other under load: the nodes, which have all roles, and the servers. A
-// failed query is retried once on another node.
+// Nodes and servers are restarted one after the other under load.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -175,18 +161,15 @@ func TestRollingRestart(t *testing.T) {
 	for _, s := range c.Nodes {
 		s.Stop()
 		s.Start()
-		c.WaitReady() // waits until all three servers have copies again
+		c.WaitReady() // until all three servers have copies again
 	}
 	for i := range n.all {
 		ready := n.all[i].URL(nodeprocess.Admin) + "/readyz"
-		if err := until(time.Minute, wants(ready, http.StatusOK)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, wants(ready, http.StatusOK)))
 	}
 	l.end(t)
 }
 
-// knows returns an error unless the node answers with a verdict about the vehicle.
 func knows(p *process, token, vid string) error {
 	a, err := p.ask(drivingPath, token, vid)
 	switch {

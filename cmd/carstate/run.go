@@ -17,8 +17,8 @@ import (
 	"example.org/carstate/internal/term"
 )
 
-// commands defines the command line: each field is a command. Each flag without the tag env:"-" can
-// also be set by an environment variable: --query-addr by CARSTATE_QUERY_ADDR, for example.
+// Each field is a command. Each flag without env:"-" can also be set by an environment variable:
+// --query-addr by CARSTATE_QUERY_ADDR, for example.
 type commands struct {
 	Serve    serveCommand    `cmd:"" help:"Run the service."`
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
@@ -51,11 +51,9 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// exited is the exit code with which the parser ends the program, for example after --help. The
-// parser panics with this value, and run recovers from the panic.
+// The parser panics with exited to end the program, for example after --help; run recovers.
 type exited int
 
-// newParser returns the parser that parses a command line into cmds. It writes the help to help.
 func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
 	return kong.Must(cmds,
 		kong.Name("carstate"),
@@ -68,9 +66,8 @@ func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
 	)
 }
 
-// run runs one command line and returns the exit code, one of the constants such as exitOK. It
-// writes an error to stderr in one line. If a flag or an argument is wrong, it adds a second line
-// that says how to get help. Without arguments, it runs the command help.
+// run returns the exit code. It writes an error to stderr in one line, and after a wrong flag or
+// argument a second line that says how to get help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -122,9 +119,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	case err == nil:
 		return exitOK
 	case errors.Is(err, syscall.EPIPE):
-		return exitPipe // without a message, because the reader of the output has seen enough
+		return exitPipe // the reader has seen enough
 	case errors.Is(err, errNoAnswer):
-		return exitNoAnswer // the reason went to stdout, as an answer does
+		return exitNoAnswer // the reason is on stdout
 	}
 	code = exitError
 	_, wrong := errors.AsType[wrongUsage](err)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 // TestScripts checks the commands of carstate with the scripts in testdata. A script contains what
@@ -70,7 +70,6 @@ func scriptServe(ts *testscript.TestScript, _ bool, args []string) {
 	*ts.Value(processKey).(**process) = p
 }
 
-// processKey is the key of a script's process in its values.
 const processKey = "process"
 
 func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {

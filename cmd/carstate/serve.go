@@ -22,14 +22,11 @@ type serveCommand struct {
 	Check bool `help:"Check the configuration, print each value and its source, and exit."`
 }
 
-// Run runs a node until a signal ends it; then the error is nil, unless the node cannot end in
-// order. If the node cannot start or fails, Run returns the error. With --check, Run only checks
-// the settings and runs no node.
 func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) error {
 	if c.Check {
 		return c.check(w, given)
 	}
-	// SIGHUP must not end a node, not even while the node starts or ends.
+	// SIGHUP must not end a node, not even while it starts or ends.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	log, level := servicelog.New(w.err, c.LogLevel, c.LogFormat)
@@ -42,8 +39,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if err != nil {
 		return err
 	}
-	// This line is logged only after the start. If the start fails, the log has only the line
-	// with the reason.
+	// If the start fails, the log has only the line with the reason.
 	log.Info("started", "version", version, "commit", commit)
 	for _, l := range config.Listeners {
 		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)
@@ -67,7 +63,6 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	return errors.Join(err, n.Close())
 }
 
-// warnOfUnknown warns of environment variables that look like settings but are not known.
 func warnOfUnknown(log *slog.Logger, given *kong.Context) {
 	if names := cmdline.UnknownVariables(given.Model.Node, "CARSTATE_"); len(names) > 0 {
 		log.Warn("environment variables with unknown names are ignored: correct or remove them", "names", names)

@@ -28,7 +28,6 @@ type simulateCommand struct {
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// trafficFlags are the flags that describe the simulated fleet and its traffic.
 type trafficFlags struct {
 	Vehicles         int           `default:"500" help:"Number of cars (${default}); jams need 30 or more."`
 	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples per second (${default})."`
@@ -40,8 +39,6 @@ type trafficFlags struct {
 	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"Prefix of the vids of the cars (${default})."`
 }
 
-// Limits on the flags: the maximum number of cars, the maximum length of --prefix in characters,
-// and how long ago a simulation may begin (--backdate).
 const (
 	mostCars     = 100_000
 	mostPrefix   = 200
@@ -64,8 +61,6 @@ func (f *trafficFlags) validate() error {
 	return nil
 }
 
-// Run simulates a fleet, sends its telemetry to a service and asks for the verdicts, until
-// --duration is over or a signal ends it.
 func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -112,10 +107,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// simulate runs the simulation, and prints the report even if the run failed. It returns the errors
-// of the run and of the printing. If it cannot connect, it runs nothing and returns the error. The
-// telemetry is sent with the name and the key in as. The verdicts are asked for with the access
-// token; if token is "", none are asked for.
+// simulate asks for no verdicts if token is "". It prints the report even if the run failed.
 func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -12,19 +12,16 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestSimulate_VerdictsAgreeWithTruth checks how well the verdicts about a fleet with many faults
-// agree with the simulated states.
 func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
 	var r simulate.Report
 	out := p.carstate(t, "simulate", "--vehicles", "60", "--backdate", "9m", "--duration", "20s", "--faults", "20",
 		"--free-flow", "--json")
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(out), &r))
 	if r.Vehicles != 60 || r.Seconds < 560 || r.Acknowledged < 60*560*3/4 || r.Refused != 0 || r.FailedQueries != 0 {
 		t.Errorf("got %+v, want 60 vehicles, 560 s, most samples acknowledged and nothing failed", r)
 	}
@@ -41,13 +38,11 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 			rows += n
 		}
 	}
-	// On a busy machine, there may be only the answers that are queried at the end, one for
-	// each car on a road.
+	// On a busy machine, there may be only the answers at the end, one for each car.
 	if d.Rows < 40 || rows != 2*d.Rows || len(d.Roads) != 3 {
 		t.Errorf("the tables do not count the same answers: %+v", d)
 	}
-	// Verdicts change soon after the state of the road, so answers that are wrong for longer than a
-	// minute are rare.
+	// Answers that are wrong for longer than a minute are rare.
 	if wrong := d.Disagreed - d.SoonAfter; wrong > d.Rows/8 {
 		t.Errorf("%d of %d answers are wrong, and not for a change of the road's state: %+v", wrong, d.Rows, d.Confusion)
 	}
@@ -64,16 +59,13 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	t.Logf("%d rows, %d answers behind", d.Rows, d.Behind)
 }
 
-// drive starts the command and waits until the first car of its fleet has an answer that is based
-// on a reading since that start.
+// drive waits for an answer from a reading since the start.
 func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan error, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	ended, stdout, stderr = make(chan error, 1), new(bytes.Buffer), new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	began := time.Now().Truncate(time.Second)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Start())
 	go func() { ended <- cmd.Wait() }()
 	if err := until(30*time.Second, func() error {
 		a, err := p.ask(drivingPath, token, "SIM00000")
@@ -88,8 +80,7 @@ func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan er
 	return ended, stdout, stderr
 }
 
-// TestSimulateInterrupted checks that Ctrl-C ends a fleet without --duration. The command prints
-// its report and removes the temporary source and token.
+// The report is printed, and the temporary source and token are removed.
 func TestSimulateInterrupted(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -108,8 +99,7 @@ func TestSimulateInterrupted(t *testing.T) {
 	}
 }
 
-// TestSimulateOutage checks that the command exits when the service ends. It prints the report, and
-// then an error of one line.
+// The report precedes an error of one line.
 func TestSimulateOutage(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -126,7 +116,7 @@ func TestSimulateOutage(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || r.Acknowledged == 0 {
 		t.Errorf("got %v and the report %q, want acknowledged samples", err, stdout)
 	}
-	// Lines of progress may precede the error.
+	// Progress may precede it.
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"),
 		func(l string) bool { return strings.Contains(l, "samples/s acknowledged") })
 	if text := strings.Join(lines, "\n"); !strings.HasPrefix(text, "carstate: ") || strings.Contains(text, "\n") {

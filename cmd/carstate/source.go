@@ -32,8 +32,6 @@ type sourceAdd struct {
 	jsonFlag
 }
 
-// Run adds a source, and prints the source's key to standard output and its settings to standard
-// error.
 func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.SourceKind, c.Name); err != nil {
 		return usageError("%v", err)
@@ -70,7 +68,6 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 
 type sourceList struct{ askFlags }
 
-// Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.Sources(ctx) })
 }
@@ -80,7 +77,6 @@ type sourceShow struct {
 	Name string `arg:"" help:"The source's name."`
 }
 
-// Run shows a source: its settings, and what the node that answers has counted for it.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.Source(ctx, c.Name) })
 }
@@ -97,8 +93,6 @@ type sourceChange struct {
 	jsonFlag
 }
 
-// Run changes those settings of a source whose flags are given; without such a flag, it returns a
-// usage error. At a terminal, the user must confirm a change to all vehicles.
 func (c *sourceChange) Run(ctx context.Context, w streams) error {
 	to, err := c.change(time.Now())
 	if err != nil {
@@ -139,8 +133,6 @@ type sourceRotate struct {
 	jsonFlag
 }
 
-// Run gives a source a new key, and prints it. At a terminal, the user must confirm a rotation
-// without overlap, because the earlier keys then end at once.
 func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
 	if err == nil && d == 0 {
@@ -159,7 +151,6 @@ type sourceRemove struct {
 	jsonFlag
 }
 
-// Run removes a source. At a terminal, the user must confirm this first.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The key of source %s becomes invalid at once and permanently. Remove it?",
 		c.Name); err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestSourceWithWrongSpeeds checks that the source of a car that sends its speed in m/s is named in
-// all places that operators see.
+// All places that operators see name the source.
 func TestSourceWithWrongSpeeds(t *testing.T) {
 	p := start(t, t.TempDir())
 	key := p.addSource(t, "gateway")
@@ -33,13 +32,12 @@ func TestSourceWithWrongSpeeds(t *testing.T) {
 	}
 }
 
-// TestSourceThatSendsOnChange checks how long a speed holds while a car sends only other readings.
 func TestSourceThatSendsOnChange(t *testing.T) {
 	p := start(t, t.TempDir())
 	token := p.issue(t)
 	for i, c := range []struct {
 		onChange string
-		ago      int // minutes since the only speed
+		ago      int // minutes, of the only speed
 		want     string
 	}{
 		{"auto", 10, "1"}, {"auto", 45, "0stale"}, {"1h", 45, "1"}, {"15m", 29, "0stale"}, {"0", 10, "0stale"},
@@ -69,8 +67,8 @@ func TestSourceThatSendsOnChange(t *testing.T) {
 	}
 }
 
-// TestLiesAboutRoads checks that the key of one source teaches a street no false free flow: traffic
-// there stays normal, and a jam is a jam. The operator sees what was not believed, and can forget.
+// The key of one source teaches a street no false free flow. The operator sees what was not
+// believed, and can forget.
 func TestLiesAboutRoads(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "1h")
@@ -91,9 +89,7 @@ func TestLiesAboutRoads(t *testing.T) {
 		for k := range cars {
 			vid := fmt.Sprint(name, k)
 			end := last.Add(time.Duration(k-cars+1) * gap)
-			if err := until(testkit.Patience, func() error { return p.folded(token, vid, end) }); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, vid, end) }))
 			if a, err := p.ask(drivingPath, token, vid); err == nil && a.Driving == want {
 				n++
 			}

@@ -10,7 +10,6 @@ import (
 
 type statusCommand struct{ askFlags }
 
-// Run prints the status of the service. It returns an error if the node is not ready.
 func (c *statusCommand) Run(ctx context.Context, w streams) error {
 	var status wire.Status
 	err := c.ask(w, func(client *client.Client) (_ any, err error) {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"errors"
@@ -13,20 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestSupervisor checks the messages that the service sends to systemd. The test takes the place of
-// systemd. It must receive that the service is ready, repeatedly that it is alive, and that it
-// stops.
+// The test takes the place of systemd: ready, repeatedly alive, stopping.
 func TestSupervisor(t *testing.T) {
 	startsPrograms(t)
 	socket := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	said := new(testkit.Buffer)
 	go func() {
@@ -40,9 +36,7 @@ func TestSupervisor(t *testing.T) {
 		}
 	}()
 	p, err := startProcess(t.TempDir(), append(os.Environ(), "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=300000"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(p.Kill)
 	hears := func(text string, times int) {
 		t.Helper()
@@ -64,27 +58,21 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
-// TestEndOnAStarvedMachine checks that a process that was asked to end, and then got no processor
-// until its time had passed, has not failed.
+// A process that got no processor until its time had passed has not failed.
 func TestEndOnAStarvedMachine(t *testing.T) {
 	startsPrograms(t)
 	p := start(t, t.TempDir())
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Signal(syscall.SIGTERM))
 	testkit.Await(t, "it ends", func() bool { return strings.Contains(p.log.String(), `"msg":"ending"`) })
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Signal(syscall.SIGSTOP))
 	<-time.After(5 * time.Second) // more than a node takes to end
 	if err := errors.Join(p.Signal(syscall.SIGCONT), p.Stop()); err != nil {
 		t.Errorf("%v, want exit 0:\n%s", err, p.log)
 	}
 }
 
-// TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except one for
-// a wrong configuration. A Go program exits with code 2 on SIGABRT, which the watchdog sends, on
-// SIGQUIT, and after a panic. So code 2 must lead to a restart.
+// After every exit except that of a wrong configuration. Code 2 is of SIGABRT, which the watchdog
+// sends, SIGQUIT and a panic.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")
@@ -109,9 +97,7 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 	foreign, damaged := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{filepath.Join(foreign, "notes.txt"): "Dear diary\n",
 		filepath.Join(damaged, "carstate.json"): "{}"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	fails := func(dir string, flags ...string) error {
 		t.Helper()
@@ -128,12 +114,9 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 	holds("a damaged store", fails(damaged), exitError, true)
 	for _, s := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGABRT} {
 		p := start(t, t.TempDir())
-		if err := p.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.Signal(s))
 		<-p.Ended()
-		// The exit code is 2, as after a panic. It can be a different code if the signal
-		// interrupts the code of the race detector.
+		// Another code if the signal interrupts the race detector.
 		if code := p.ExitCode(); code == 0 || slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(code)) {
 			t.Errorf("%s: exit %d, and systemd does not start it again", s, code)
 		}

@@ -1,9 +1,8 @@
-package main
+package main_test
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,17 +12,15 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// openTerminal opens a pseudo-terminal and types text into it.
 func openTerminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	open := func(name string) *os.File {
 		t.Helper()
 		f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
@@ -45,8 +42,7 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// TestCommands_AskBeforeWhatCannotBeUndone checks that commands whose effect cannot be undone ask
-// on a terminal, do nothing unless the answer is yes, and do not ask if --yes is given.
+// They do nothing unless the answer is yes, and do not ask with --yes.
 func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
@@ -70,7 +66,7 @@ func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 			want bool
 		}{{"", asks}, {" --yes", false}} {
 			os.Stdin = openTerminal(t, "n\n")
-			dir := t.TempDir() // without a key, so that a command that does not ask fails
+			dir := t.TempDir() // without a key, one that does not ask fails
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), strings.Fields(args+c.more+" --data-dir "+dir), &stdout, &stderr)
 			asked := strings.Contains(stderr.String(), "? [y/N] ") && strings.Contains(stderr.String(), "nothing was done")
@@ -82,7 +78,6 @@ func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 	}
 }
 
-// writerThen is a buffer that calls a function after each write.
 type writerThen struct {
 	bytes.Buffer
 	then func()
@@ -93,8 +88,6 @@ func (w *writerThen) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestQuestion_EndsWithCtrlC checks that Ctrl-C at once ends a command
-// that waits for the answer to its question.
 func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
@@ -102,7 +95,7 @@ func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	for _, args := range []string{"source remove gateway", "token issue --developer Ada"} {
 		os.Stdin = openTerminal(t, "y") // the line does not end
 		ctx, cancel := context.WithCancel(t.Context())
-		asked := writerThen{then: cancel} // the signal arrives after the question
+		asked := writerThen{then: cancel} // after the question
 		var stdout bytes.Buffer
 		code := run(ctx, strings.Fields(args+" --data-dir "+t.TempDir()), &stdout, &asked)
 		if text := asked.String(); code != exitStopped ||
@@ -112,59 +105,45 @@ func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	}
 }
 
-// TestForgetPrompt_SaysWhatIsKnown checks that the question of the command forget says whether the
-// vehicle is known, unknown or forgotten.
-func TestForgetPrompt_SaysWhatIsKnown(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{nil, "Everything that is known of this vehicle will be erased on every node. Forget it?"},
-		{errors.New("no carstate answers"),
-			"Everything that is known of this vehicle will be erased on every node. Forget it?"},
-		{fmt.Errorf("this vehicle was forgotten: %w", access.ErrNotFound),
-			"This vehicle was forgotten: " + access.ErrNotFound.Error() + ". Forget it?"},
-	} {
-		if got := forgetPrompt(c.err); got != c.want {
-			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
-		}
-	}
-}
-
-// TestTokenIssueAsksATerminal checks that the command asks for the vehicles only if its input is a
-// terminal.
 func TestTokenIssueAsksATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
+	input := os.Stdin
+	t.Cleanup(func() { os.Stdin = input })
 	file := filepath.Join(t.TempDir(), "answers")
-	if err := os.WriteFile(file, []byte("all\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte("all\n"), 0o600))
 	open := func(name string) *os.File {
 		t.Helper()
 		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
+	key, _ := access.NewSecret(access.OperatorKind)
+	keyFile := filepath.Join(t.TempDir(), "key")
+	testkit.NoError(t, os.WriteFile(keyFile, []byte(key), 0o600))
+	const missing = "say which vehicles the token sees"
 	for _, c := range []struct {
-		name     string
-		in       *os.File
-		want     string
-		prompted bool
+		name string
+		in   *os.File
+		code int
+		asks bool
+		want string
 	}{
-		{"a terminal", openTerminal(t, " all \n"), "all", true},
-		{"a list", openTerminal(t, "A1,B2\n"), "A1,B2", true},
-		{"nothing typed", openTerminal(t, "\n"), "", true},
-		{"the end", openTerminal(t, "\x04"), "", true},
-		{"no terminal", open(file), "", false},
-		{"nothing there", open(os.DevNull), "", false},
+		{"a terminal", openTerminal(t, " all \n"), exitError, true, "no carstate answers"},
+		{"a list", openTerminal(t, "A1,B2\n"), exitError, true, "no carstate answers"},
+		{"a wrong list", openTerminal(t, "A1,,B2\n"), exitUsage, true, "vehicle 2 of the list"},
+		{"nothing typed", openTerminal(t, "\n"), exitUsage, true, missing},
+		{"the end", openTerminal(t, "\x04"), exitUsage, true, missing},
+		{"no terminal", open(file), exitUsage, false, missing},
+		{"nothing there", open(os.DevNull), exitUsage, false, missing},
 	} {
-		var prompt bytes.Buffer
-		got, err := askVehicles(t.Context(), c.in, &prompt)
-		if err != nil || got != c.want || prompt.Len() > 0 != c.prompted {
-			t.Errorf("%s: %q, asked %q", c.name, got, prompt.String())
+		os.Stdin = c.in
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), []string{"token", "issue", "--developer", "Ada", "--admin-addr", "127.0.0.1:1",
+			"--key-file", keyFile}, &stdout, &stderr)
+		if asked := strings.Contains(stderr.String(), "Which vehicles does the token see?"); code != c.code ||
+			asked != c.asks || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%s: got exit code %d, asked %t, %q; want %d, %t, %q", c.name, code, asked, &stderr, c.code, c.asks, c.want)
 		}
 	}
 }

@@ -34,8 +34,7 @@ type tokenIssue struct {
 	jsonFlag
 }
 
-// Run issues a token, and prints its secret. If the command line does not say which vehicles the
-// token sees, Run asks for them at a terminal, and otherwise returns a usage error.
+// Run asks at a terminal which vehicles the token sees, if the command line does not say so.
 func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if c.Developer == "" {
 		return usageError("--developer must not be empty")
@@ -73,8 +72,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.IssueToken(ctx, r) })
 }
 
-// askVehicles asks the user at a terminal which vehicles a token is for, and returns the text that
-// the user typed. If in is not a terminal, it returns "".
+// askVehicles returns "" if in is not a terminal.
 func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, error) {
 	if term.Terminal(in) == nil {
 		return "", nil
@@ -82,13 +80,11 @@ func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, er
 	return term.Ask(ctx, in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
-// tokenArg is the argument that names a token.
 type tokenArg struct {
 	ID string `arg:"" help:"The token's ID, as list shows it."`
 }
 
-// Validate returns an error if the argument is a token's secret in place of the token's ID. The
-// parser calls it before the argument is sent anywhere.
+// Validate refuses a token's secret in place of its ID before it is sent anywhere.
 func (a tokenArg) Validate() error {
 	if access.HoldsSecret(a.ID) {
 		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate " +
@@ -99,7 +95,6 @@ func (a tokenArg) Validate() error {
 
 type tokenList struct{ askFlags }
 
-// Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.Tokens(ctx) })
 }
@@ -109,7 +104,6 @@ type tokenShow struct {
 	tokenArg
 }
 
-// Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.Token(ctx, c.ID) })
 }
@@ -122,7 +116,6 @@ type tokenGrant struct {
 	jsonFlag
 }
 
-// Run adds vehicles to a token's grant, or removes vehicles from it.
 func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if c.Add == "" && c.Remove == "" {
 		return usageError("say which vehicles: --add VID,… or --remove VID,…")
@@ -138,17 +131,14 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.GrantToken(ctx, c.ID, add, remove) })
 }
 
-// changeFlags are the flags that select what to change about a token or a source. They have no
-// environment variables, because a change must never happen unless the user asks for it in the
-// command.
+// changeFlags have no environment variables, because a change must never happen unless the user
+// asks for it in the command.
 type changeFlags struct {
 	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones, at most 10,000 by name; a file has one vid on each line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
 	Expires  string `env:"-" placeholder:"90d|never" help:"How long it is valid from now on."`
 }
 
-// change returns the change of a token or a source that the flags describe. A field of the change
-// is nil if its flag was not given. The lifetime in --expires begins at now.
 func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 	if f.Vehicles != "" {
 		v, err := parseVehicles(f.Vehicles)
@@ -182,8 +172,6 @@ type tokenChange struct {
 	jsonFlag
 }
 
-// Run changes those settings of a token whose flags are given; without such a flag, it returns a
-// usage error. At a terminal, the user must confirm a change to all vehicles.
 func (c *tokenChange) Run(ctx context.Context, w streams) error {
 	to, err := c.change(time.Now())
 	if err != nil {
@@ -209,8 +197,6 @@ type tokenRotate struct {
 	jsonFlag
 }
 
-// Run gives a token a new secret, and prints it. At a terminal, the user must confirm a rotation
-// without overlap, because the earlier secrets then end at once.
 func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
 	if err == nil && d == 0 {
@@ -229,7 +215,6 @@ type tokenRevoke struct {
 	jsonFlag
 }
 
-// Run revokes a token. At a terminal, the user must confirm this first.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(client *client.Client) (any, error) {
 		if c.asks() {

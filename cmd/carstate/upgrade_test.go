@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
@@ -12,22 +12,19 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// buildNext builds a carstate of the next format. This program writes records with a schema version
-// that is one higher than the present one, and can read both versions.
+// buildNext writes records of the next schema version, and reads both.
 func buildNext(t *testing.T) (program string) {
 	t.Helper()
 	const check = "if v := body[0]; v != SchemaVersion {"
 	version := fmt.Sprintf("const SchemaVersion = %d\n", codec.SchemaVersion)
 	file, err := filepath.Abs("../../internal/store/codec/seal.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	text, err := os.ReadFile(file)
 	if err != nil || strings.Count(string(text), version) != 1 || strings.Count(string(text), check) != 1 {
 		t.Fatalf("seal.go does not say which version it writes and reads: %v", err)
@@ -37,25 +34,18 @@ func buildNext(t *testing.T) (program string) {
 	dir := t.TempDir()
 	patched := filepath.Join(dir, "seal.go")
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: patched}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, text := range map[string]string{patched: next, filepath.Join(dir, "overlay.json"): string(overlay)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	program = filepath.Join(dir, "carstate-next")
-	if err := nodeprocess.Build(t.Context(), "../..", "", program, "-overlay",
-		filepath.Join(dir, "overlay.json")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, nodeprocess.Build(t.Context(), "../..", "", program, "-overlay",
+		filepath.Join(dir, "overlay.json")))
 	return program
 }
 
-// TestUpgradeToNextFormat checks an upgrade of a cluster to the next format, node by node. The node
-// of this version continues to answer from the records that it can read, logs once that it cannot
-// read newer records, and overwrites none of them. The node of the next version takes over folding.
+// The old node answers from what it can read, logs newer records once, and overwrites none; the new
+// one takes over folding.
 func TestUpgradeToNextFormat(t *testing.T) {
 	startsPrograms(t)
 	t.Parallel()
@@ -70,15 +60,12 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	issued, err := old.IssueToken(ctx, "Ada")
 	kept, keptErr := old.IssueToken(ctx, "Bob")
 	key, keyErr := old.AddSource(ctx, "gateway")
-	if err := errors.Join(err, keptErr, keyErr); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, keptErr, keyErr))
 	token, other := issued.AccessToken, kept.AccessToken
 	r := new(reporting)
-	for i := range 32 { // enough that both nodes have partitions with cars in them
+	for i := range 32 { // so that both nodes have partitions with cars
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// answersAgain sends samples to some nodes until the node by answers with them.
 	answersAgain := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()
@@ -103,14 +90,12 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			t.Errorf("the old node does not go on: %v", err)
 		}
 	}
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		if old.log.Count("has stopped folding") == 0 {
 			return errors.New("the old node still folds")
 		}
 		return nil
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 	answersAgain("once the old node gave up", upgraded, token, old)
 	for _, stream := range []string{codec.States, codec.Telemetry} {
 		if n := old.log.Count(`"stream":"` + stream + `","this_schema_version":3`); n > 1 {
@@ -121,15 +106,11 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		!strings.Contains(status, codec.States) {
 		t.Errorf("carstate status: %s", status)
 	}
-	if err := wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)())
 
-	// Every state has the next version: the old node has overwritten none.
+	// The old node has overwritten none.
 	states, err := clustertest.JetStream(t, server.URL()).Stream(ctx, codec.States)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, vid := range r.vids {
 		m, err := states.GetLastMsgForSubject(ctx, "state.*."+vid)
 		if err != nil || m.Data[0] != codec.SchemaVersion+1 {
@@ -137,19 +118,13 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		}
 	}
 
-	// The old node must refuse a token that was revoked on the new node, and must not answer
-	// about a vehicle that was forgotten there.
 	admin, err := upgraded.AdminClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, revokeErr := admin.RevokeToken(ctx, issued.ID)
 	_, forgetErr := admin.Forget(ctx, "car0")
-	if err := errors.Join(revokeErr, forgetErr); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(revokeErr, forgetErr))
 	r.vids = slices.Delete(r.vids, 0, 1)
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		revoked, err := old.ask(drivingPath, token, r.vids[0])
 		if err == nil && revoked.HTTP == http.StatusOK {
 			err = fmt.Errorf("the revoked token: %+v", revoked)
@@ -158,9 +133,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			err = errors.New("the forgotten vehicle is answered")
 		}
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}))
 	if old.HasEnded() {
 		t.Fatal("the old node ended")
 	}

@@ -1,177 +1,92 @@
-package main
+package main_test
 
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/netaddr"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestUsage_WrongArguments checks commands with wrong arguments. They must exit with code 2 (serve
-// with code 78) and print one line that says what to do, before they open anything.
+// Code 2 (serve: 78) and one line that says what to do, before anything is opened.
 func TestUsage_WrongArguments(t *testing.T) {
 	testkit.Unraced(t)
 	dir := t.TempDir()
-	for _, args := range []string{
-		"frobnicate",
-		"help frobnicate",
-		"completion tcsh",
-		"audit --limit=-1",
-		"audit --limit 5 --format csv",
-		"vehicles --limit 5 --format ndjson --json",
-		"vehicles --limit 0",
-		"audit --since yesterday",
-		"serve --no-such-flag",
-		"serve stray",
-		"serve --query-addr nonsense",
-		"serve --query-addr 0.0.0.0:0",
-		"serve --ingest-addr :0",
-		"serve --admin-addr [::]:0",
-		"serve --mqtt-addr 0.0.0.0:0",
-		"serve --mqtt-addr 0.0.0.0:0 --tls-cert a --tls-key b",
-		"serve --mqtt-tls-addr 127.0.0.1:0",
-		"serve --tls-cert a",
-		"serve --tls-key a",
-		"serve --max-age 0s",
-		"serve --max-age yesterday",
-		"serve --retention=-1h",
-		"serve --trusted-proxies proxy",
-		"serve --admin-hosts cars.example.org:8082",
-		"serve --trusted-proxies 10.0.0.0/33",
-		"serve --trusted-proxies ::ffff:10.0.0.1",
-		"serve --retention 1ns",
-		"serve --drain=-1s",
-		"serve --query-addr 127.0.0.1:99999",
-		"serve --query-connections 15",
-		"serve --ingest-connections=-1",
-		"serve --mqtt-connections 1000001",
-		"serve --admin-connections many",
-		"serve --partitions=-1",
-		"serve --partitions 5000",
-		"serve --sync-interval sometimes",
-		"serve --sync-interval 1ns",
-		"serve --roles query",
-		"serve --roles cook",
-		"serve --replicas 3",
-		"serve --nats nats://a --replicas 6",
-		"serve --nats nats://a --replicas=-1",
-		"serve --nats-creds file",
-		"serve --nats-fresh",
-		"serve --nats nats://127.0.0.1:1 --sync-interval 1s",
-		"serve --log-level loud",
-		"serve --log-format xml",
-		"token issue",
-		"token issue --developer Ada",
-		"token issue --developer Ada --operations fly",
-		"token issue --developer Ada --vehicles a-b",
-		"token issue --developer Ada --vehicles ,",
-		"token issue --developer Ada --expires soon",
-		"token issue --developer Ada --expires=-1d",
-		"token issue --developer Ada --expires 0d",
-		"token issue --developer Ada --rate fast",
-		"token issue --developer Ada --sandbox --vehicles Car1",
-		"token issue --developer Ada --sandbox --vehicles all",
-		"token rotate",
-		"token rotate cstidX --overlap soon",
-		"token rotate cstidX --overlap=-1h",
-		"token rotate cstidX --overlap 91d",
-		"token rotate cstidX --overlap 1ms",
-		"source rotate",
-		"source rotate gateway --overlap never",
-		"token show",
-		"token grant cstidX",
-		"token change cstidX",
-		"token change cstidX --rate fast",
-		"token change cstidX --expires soon",
-		"token change cstidX --vehicles a-b",
-		"source change gateway",
-		"token revoke",
-		"source add gateway",
-		"source add --vehicles all",
-		"source remove",
-		"replay",
-		"replay drive.csv.gz",
-		"replay drive.csv.gz --vid not-a-vid",
-		"replay drive.csv.gz --vid x --source s",
-		"replay drive.csv.gz --vid x --source s --key k --ingest-url http://a --mqtt-url mqtt://b",
-		"replay drive.csv.gz --vid x --source s --key k --mqtt-url http://127.0.0.1:1",
-		"replay drive.csv.gz --vid x --source s --key k --ingest-url nonsense",
-		"replay --vid x",
-		"replay drive.csv.gz --vid x --ago 24h",
-		"replay drive.csv.gz --vid x --prefix A",
-		"replay drive.csv.gz --fleet fcd.csv",
-		"replay --fleet fcd.csv --vid x",
-		"replay --fleet fcd.csv --live",
-		"replay --fleet fcd.csv --ago=-1s",
-		"replay --fleet fcd.csv --ago 9000h",
-		"replay --fleet fcd.csv --prefix a-b",
-		"replay --fleet fcd.csv --source s",
-		"simulate --vehicles 0",
-		"simulate --vehicles 100001",
-		"simulate --rate 0",
-		"simulate --rate NaN",
-		"simulate --faults=-1",
-		"simulate --backdate 25h",
-		"simulate --duration=-1s",
-		"simulate --prefix a-b",
-		"simulate --source s",
-		"simulate --query-url nonsense",
-		"simulate --ingest-url http://a --mqtt-url mqtt://b",
-		"simulate SIM00001",
-		"demo --fleet=-1",
-		"query car-driving-state",
-		"query car-driving-state x",
-		"query throttle-system --token cst_x",
-		"query throttle-system x y --token cst_x",
-		"query throttle-system x --token cst_x --url nonsense",
-		"query throttle-system x --token cst_x --url https://cars.example/?access_token=cst_x",
-		"query throttle-system x --token cst_x --query-addr :8080",
-		"query speed x --token cst_x",
+	for _, c := range []struct{ command, flags string }{
+		{"", "frobnicate | help frobnicate | completion tcsh | vehicles --limit 5 --format ndjson --json |" +
+			" token grant cstidX | source change gateway | token revoke | source remove | demo --fleet=-1 |" +
+			" query speed x --token cst_x | token issue | token rotate | source rotate | replay | query car-driving-state"},
+		{"audit", "--limit=-1 | --limit 5 --format csv"},
+		{"serve", "--no-such-flag | stray | --query-addr nonsense | --query-addr 0.0.0.0:0 | --ingest-addr :0 |" +
+			" --admin-addr [::]:0 | --mqtt-addr 0.0.0.0:0 | --mqtt-addr 0.0.0.0:0 --tls-cert a --tls-key b |" +
+			" --mqtt-tls-addr 127.0.0.1:0 | --tls-cert a | --tls-key a | --max-age 0s | --max-age yesterday |" +
+			" --retention=-1h | --trusted-proxies proxy | --admin-hosts cars.example.org:8082 |" +
+			" --trusted-proxies 10.0.0.0/33 | --trusted-proxies ::ffff:10.0.0.1 | --retention 1ns | --drain=-1s |" +
+			" --query-addr 127.0.0.1:99999 | --query-connections 15 | --ingest-connections=-1 |" +
+			" --mqtt-connections 1000001 | --admin-connections many | --partitions=-1 | --partitions 5000 |" +
+			" --sync-interval sometimes | --sync-interval 1ns | --roles query | --roles cook | --replicas 3 |" +
+			" --nats nats://a --replicas 6 | --nats nats://a --replicas=-1 | --nats-creds file | --nats-fresh |" +
+			" --nats nats://127.0.0.1:1 --sync-interval 1s | --log-level loud | --log-format xml |" +
+			" --access-log log --roles ingest --nats nats://127.0.0.1:1"},
+		{"token issue", "--developer Ada | --developer Ada --operations fly | --developer Ada --vehicles a-b |" +
+			" --developer Ada --vehicles , | --developer Ada --expires soon | --developer Ada --expires=-1d |" +
+			" --developer Ada --expires 0d | --developer Ada --rate fast |" +
+			" --developer Ada --sandbox --vehicles Car1 | --developer Ada --sandbox --vehicles all"},
+		{"token rotate", "cstidX --overlap soon | cstidX --overlap=-1h | cstidX --overlap 91d | cstidX --overlap 1ms"},
+		{"source rotate", "gateway --overlap never"},
+		{"token change", "cstidX | cstidX --rate fast | cstidX --expires soon | cstidX --vehicles a-b"},
+		{"source add", "gateway | --vehicles all"},
+		{"replay", "drive.csv.gz | drive.csv.gz --vid not-a-vid | drive.csv.gz --vid x --source s |" +
+			" drive.csv.gz --vid x --source s --key k --ingest-url http://a --mqtt-url mqtt://b |" +
+			" drive.csv.gz --vid x --source s --key k --mqtt-url http://127.0.0.1:1 |" +
+			" drive.csv.gz --vid x --source s --key k --ingest-url nonsense | --vid x |" +
+			" drive.csv.gz --vid x --ago 24h | drive.csv.gz --vid x --prefix A | drive.csv.gz --fleet fcd.csv |" +
+			" --fleet fcd.csv --vid x | --fleet fcd.csv --live | --fleet fcd.csv --ago=-1s |" +
+			" --fleet fcd.csv --ago 9000h | --fleet fcd.csv --prefix a-b | --fleet fcd.csv --source s"},
+		{"simulate", "--vehicles 0 | --vehicles 100001 | --rate 0 | --rate NaN | --faults=-1 | --backdate 25h |" +
+			" --duration=-1s | --prefix a-b | --source s | --query-url nonsense |" +
+			" --ingest-url http://a --mqtt-url mqtt://b | SIM00001"},
+		{"query car-driving-state", "x"},
+		{"query throttle-system", "--token cst_x | x y --token cst_x | x --token cst_x --url nonsense |" +
+			" x --token cst_x --url https://cars.example/?access_token=cst_x | x --token cst_x --query-addr :8080"},
 	} {
-		t.Run(args, func(t *testing.T) {
-			fields := strings.Fields(args)
-			if len(fields) > 0 && fields[0] == "serve" {
-				fields = append(fields, "--data-dir", dir+"/never")
-			}
-			var stdout, stderr bytes.Buffer
-			code := run(t.Context(), fields, &stdout, &stderr)
-			lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
-			want := exitUsage
-			if len(fields) > 0 && fields[0] == "serve" {
-				want = exitConfig
-			}
-			if code != want || stdout.Len() != 0 {
-				t.Errorf("exit code %d, stdout %q", code, &stdout)
-			}
-			if len(lines) > 2 || len(lines) == 2 && !strings.HasPrefix(lines[1], "Try: carstate") || len(lines[0]) < 20 {
-				t.Errorf("not one clear line: %q", &stderr)
-			}
-			t.Log(lines[0])
-		})
+		for flags := range strings.SplitSeq(c.flags, "|") {
+			args := strings.TrimSpace(c.command + " " + flags)
+			t.Run(args, func(t *testing.T) {
+				fields, want := strings.Fields(args), exitUsage
+				if fields[0] == "serve" {
+					fields, want = append(fields, "--data-dir", dir+"/never"), exitConfig
+				}
+				var stdout, stderr bytes.Buffer
+				code := run(t.Context(), fields, &stdout, &stderr)
+				if code != want || stdout.Len() != 0 {
+					t.Errorf("got exit code %d, stdout %q; want %d and nothing", code, &stdout, want)
+				}
+				lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+				if len(lines) > 2 || len(lines) == 2 && !strings.HasPrefix(lines[1], "Try: carstate") || len(lines[0]) < 20 {
+					t.Errorf("got %q, want one clear line", &stderr)
+				}
+				t.Log(lines[0])
+			})
+		}
 	}
 }
 
-// TestServe_UnusableFiles checks files that settings name: if a node cannot use one of them, it exits
-// with the code for a wrong configuration and one line, because a restart does not help.
+// A restart does not help, so the code is that of a wrong configuration.
 func TestServe_UnusableFiles(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	_, otherKey, _ := testkit.Certificate(t)
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage")
-	if err := os.WriteFile(garbage, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(garbage, []byte("nothing"), 0o600))
 	for args, want := range map[string]string{
 		"--tls-cert /no/file --tls-key " + key:                    "check --tls-cert and --tls-key",
 		"--tls-cert " + cert + " --tls-key /no/file":              "check --tls-cert and --tls-key",
@@ -183,7 +98,7 @@ func TestServe_UnusableFiles(t *testing.T) {
 		"--nats nats://127.0.0.1:1 --nats-creds " + dir:           "check --nats-creds",
 		"--nats nats://127.0.0.1:1 --nats-creds /no/file --check": "check --nats-creds",
 		"--tls-cert /no/file --tls-key /no/file --check":          "check --tls-cert and --tls-key",
-		// A renewal may have written only one of the two files so far.
+		// A renewal may have written only one of the two so far.
 		"--tls-cert " + cert + " --tls-key " + otherKey: "private key does not match public key",
 	} {
 		wantCode := exitConfig
@@ -200,8 +115,7 @@ func TestServe_UnusableFiles(t *testing.T) {
 	}
 }
 
-// TestUsageSaysWhatIsWanted checks that an error about a flag shows an example of what the flag
-// accepts, and that a token given in place of its ID is recognized and not quoted in the error.
+// An error about a flag has an example, and quotes no token.
 func TestUsageSaysWhatIsWanted(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for args, want := range map[string]string{
@@ -242,8 +156,6 @@ func TestUsageSaysWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestHelpWithoutACommand checks that each of these prints help and succeeds: carstate without a
-// command, a group of commands without a subcommand, and the command help.
 func TestHelpWithoutACommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                 "Run the service.",
@@ -264,51 +176,16 @@ func TestHelpWithoutACommand(t *testing.T) {
 	}
 }
 
-// defaults returns the flags of serve with their default values.
-func defaults() *serveFlags {
-	var f serveFlags
-	parser, err := kong.New(&f, longHelp, kong.Exit(func(int) {}))
-	if err == nil {
-		_, err = parser.Parse(nil)
-	}
-	if err != nil {
-		panic(err) // the struct's tags are wrong
-	}
-	return &f
-}
-
-// TestDefaults_ListenOnLoopback checks that a command line without flags makes the service listen
-// on this machine only.
 func TestDefaults_ListenOnLoopback(t *testing.T) {
-	f := defaults()
-	if err := f.validate(); err != nil {
-		t.Fatal(err)
-	}
-	if len(f.listeners()) != 4 {
-		t.Fatalf("%d listeners", len(f.listeners()))
-	}
-	for _, a := range f.listeners() {
-		if !netaddr.IsLoopback(a.Addr) || a.TLS {
-			t.Errorf("%s listens on %s", a.Name, a.Addr)
-		}
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"serve", "--check", "--data-dir", t.TempDir(),
+		"--trusted-proxies", "10.1.2.3/8,fd00::/8,192.0.2.7,2001:db8::1"}, &stdout, &stderr)
+	listening := regexp.MustCompile(`(?m)^\w+-addr: 127\.0\.0\.1:\d+, without TLS, on this machine only$`)
+	if got := listening.FindAllString(stdout.String(), -1); code != exitOK || len(got) != 4 {
+		t.Errorf("got exit code %d, %q, %s; want 4 listeners on this machine", code, got, &stderr)
 	}
 }
 
-// TestTrustedProxies checks that networks and single addresses of IPv4 and IPv6 are parsed.
-func TestTrustedProxies(t *testing.T) {
-	f := defaults()
-	f.TrustedProxies = []string{"10.1.2.3/8", "fd00::/8", "192.0.2.7", "2001:db8::1"}
-	if err := f.validate(); err != nil {
-		t.Fatal(err)
-	}
-	got, ok := netaddr.ParseNetworks(f.TrustedProxies)
-	if want := "[10.0.0.0/8 fd00::/8 192.0.2.7/32 2001:db8::1/128]"; !ok || fmt.Sprint(got) != want {
-		t.Errorf("%v, %v; want %s", got, ok, want)
-	}
-}
-
-// TestQuery_SaysThatItWaits queries a service that asks for a later retry. The command must say
-// that it waits, and end with code 130 when it is interrupted.
 func TestQuery_SaysThatItWaits(t *testing.T) {
 	t.Parallel()
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -326,5 +203,20 @@ func TestQuery_SaysThatItWaits(t *testing.T) {
 	interrupt()
 	if code := <-ended; code != exitStopped {
 		t.Errorf("exit code %d, want %d; stderr: %s", code, exitStopped, &stderr)
+	}
+}
+
+type closedPipe struct{}
+
+func (closedPipe) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}
+}
+
+func TestClosedOutput_NoMessage(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"token", "issue", "--help"}, {"version"}} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), args, closedPipe{}, &stderr); code != exitPipe || stderr.Len() > 0 {
+			t.Errorf("%q: got code %d, %q; want %d and no message", args, code, &stderr, exitPipe)
+		}
 	}
 }

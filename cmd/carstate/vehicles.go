@@ -20,7 +20,6 @@ type vehiclesCommand struct {
 	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
 }
 
-// Run prints a page of the list of vehicles, or exports the whole list.
 func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	q := ops.VehicleQuery{
 		Driving: c.Driving, Throttle: c.Throttle, Reason: c.Reason, Prefix: c.Prefix,
@@ -32,7 +31,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 		}
 	}
 	if err := q.Check(); err != nil {
-		return usageError("--%v", err) // the error begins with the name of a field, as that of its flag
+		return usageError("--%v", err) // the error begins with the name of the flag
 	}
 	if c.exports() {
 		if c.JSON {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// The version and the commit of this build. The linker sets both in a release build.
+// The linker sets both in a release build.
 var version, commit = "development", "unknown"
 
 func init() {
-	// `go install` sets no variables, but records the version of a downloaded module, with a checksum.
+	// `go install` sets no variables, but records the version of a downloaded module.
 	if info, ok := debug.ReadBuildInfo(); ok && version == "development" && info.Main.Sum != "" {
 		version = info.Main.Version
 	}
@@ -20,12 +20,11 @@ type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value: the version, the commit, and each module in the binary with its version and checksum."`
 }
 
-// Run prints the version.
 func (c *versionCommand) Run(w streams) error {
 	type module struct {
 		Path    string `json:"path"`
 		Version string `json:"version"`
-		Sum     string `json:"sum"` // as in go.sum
+		Sum     string `json:"sum"`
 	}
 	type build struct {
 		Version  string   `json:"version"`

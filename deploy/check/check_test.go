@@ -1,4 +1,4 @@
-package check
+package check_test
 
 import (
 	"maps"
@@ -22,7 +22,7 @@ const (
 	container = "../docker"
 )
 
-// dockerfile parses the Dockerfile. A warning is an error.
+// A warning is an error.
 func dockerfile(t *testing.T) []instructions.Stage {
 	t.Helper()
 	file, err := os.Open(container + "/Dockerfile")
@@ -48,10 +48,7 @@ func dockerfile(t *testing.T) []instructions.Stage {
 	return stages
 }
 
-// TestDockerfile checks that BuildKit's parser and linter find no fault in the Dockerfile, that the
-// images that it builds on are named by their digests, and that each of its two images (carstate
-// and the NATS server) contains only the program and no system, and does not run the program as
-// root.
+// TestDockerfile: images are named by digest, and contain only the program, not run as root.
 func TestDockerfile(t *testing.T) {
 	stages := dockerfile(t)
 	named := make(map[string]bool)
@@ -90,8 +87,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// checkCopies checks that the files exist that a stage copies out of the repository, and that each
-// program it builds is static.
+// checkCopies also checks that each program is static.
 func checkCopies(t *testing.T, stage instructions.Stage) {
 	for _, c := range stage.Commands {
 		if run, ok := c.(*instructions.RunCommand); ok {
@@ -110,8 +106,6 @@ func checkCopies(t *testing.T, stage instructions.Stage) {
 	}
 }
 
-// TestDockerignore_AdmitsOnlyTheBuild checks that every file that .dockerignore admits exists, and
-// that it leaves out all others.
 func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile.dockerignore")
 	if err != nil {
@@ -129,7 +123,7 @@ func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	}
 }
 
-// compose loads a file as `docker compose` does, with env (NAME=VALUE) as the environment.
+// compose loads a file as `docker compose` does, with env as NAME=VALUE.
 func compose(t *testing.T, file string, env ...string) (*types.Project, error) {
 	t.Helper()
 	o, err := cli.NewProjectOptions([]string{filepath.Join(container, file)},
@@ -140,8 +134,7 @@ func compose(t *testing.T, file string, env ...string) (*types.Project, error) {
 	return o.LoadProject(t.Context())
 }
 
-// checkServices checks that no service has more rights than it needs, and that carstate publishes
-// its ports on loopback only, is probed, and has a limit of memory.
+// checkServices: no service has more rights than it needs, and carstate publishes on loopback only.
 func checkServices(t *testing.T, p *types.Project) {
 	t.Helper()
 	for name, s := range p.Services {
@@ -172,10 +165,7 @@ func checkServices(t *testing.T, p *types.Project) {
 	}
 }
 
-// TestCompose_ThreeServers checks that there are three NATS servers with the configuration in
-// deploy/nats, that none of them is reachable from outside, and that carstate uses all three and
-// publishes its ports on loopback only. No service may have more rights than it needs, and without
-// NATS_PASSWORD the file must be refused.
+// Without NATS_PASSWORD the file must be refused.
 func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t, "compose.yaml"); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)
@@ -215,8 +205,7 @@ func TestCompose_ThreeServers(t *testing.T) {
 	}
 }
 
-// TestImage_Starts runs the steps of the Dockerfile without a container engine, and starts the image
-// as one-node.yaml says: with its files, user and settings, and a network of its own.
+// TestImage_Starts runs the steps of the Dockerfile without a container engine.
 func TestImage_Starts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program")

@@ -1,4 +1,4 @@
-package check
+package check_test
 
 import (
 	"maps"
@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests decodes a file of manifests into the types of Kubernetes, and returns pointers to them
-// by kind. A field that the type does not have, or that appears twice, is an error.
+// An unknown or repeated field is an error.
 func manifests(t *testing.T, name string) (byKind map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../kubernetes", name))
@@ -44,8 +43,7 @@ func manifests(t *testing.T, name string) (byKind map[string]any) {
 	return byKind
 }
 
-// selects reports whether a selector matches the labels of a pod template. An empty selector
-// matches none.
+// An empty selector matches none.
 func selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if labels[k] != v {
@@ -55,12 +53,10 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// byDigest matches the name of an image that always means the same bytes. A tag may mean others later.
+// byDigest: a tag may mean other bytes later.
 var byDigest = regexp.MustCompile(`^[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$`)
 
-// checkPod checks that the pod has no more rights than it needs, that probes and mounts refer to
-// existing ports and volumes, and that the listeners use the ports of the container. volumes has
-// the names of volumes that are defined outside of the pod template.
+// checkPod: no more rights than needed, and probes, mounts and listeners refer to what exists.
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
 	t.Helper()
 	c := p.Spec.Containers[0]
@@ -112,8 +108,6 @@ func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, 
 	}
 }
 
-// TestKubernetesOneNode checks that one-node.yaml is a StatefulSet of one pod with its own volume,
-// and the pod's Service.
 func TestKubernetesOneNode(t *testing.T) {
 	m := manifests(t, "one-node.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Service", "StatefulSet"}) {
@@ -127,9 +121,6 @@ func TestKubernetesOneNode(t *testing.T) {
 	checkPod(t, &set.Spec.Template, service, []string{set.Spec.VolumeClaimTemplates[0].Name})
 }
 
-// TestKubernetesCluster checks that cluster.yaml is a Deployment of at least two pods, its Service,
-// and a budget with which the pods are not all evicted at the same time. The password of NATS must
-// be in a Secret.
 func TestKubernetesCluster(t *testing.T) {
 	m := manifests(t, "cluster.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds,

@@ -26,7 +26,6 @@ func main() {
 	}
 }
 
-// add writes the four files of a version, the zip last.
 func add(proxy, version, at, dir string) error {
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {

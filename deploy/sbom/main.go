@@ -1,7 +1,6 @@
-// Command sbom prints which Go modules are in a binary: a software bill of materials in the format
-// CycloneDX 1.6, as JSON. It reads the modules from the binary, where the Go linker recorded them,
-// and does not guess from a source tree. The document contains no time and no random number, so the
-// same binary always gives the same document.
+// Command sbom prints which Go modules are in a binary, as the Go linker recorded them: CycloneDX
+// 1.6, as JSON. It contains no time and no random number, so the same binary always gives the same
+// document.
 package main
 
 import (
@@ -30,8 +29,6 @@ func main() {
 	}
 }
 
-// write writes to w the document about the Go binary in a file, with the given version and commit.
-// It is an error if the file is not a Go binary.
 func write(w io.Writer, file, version, commit string) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -62,9 +59,7 @@ func write(w io.Writer, file, version, commit string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
-// module describes a Go module. Its checksum is the one in go.sum. CycloneDX has no name for the
-// algorithm of that checksum, so the checksum is a property. If sum is "", there is no such
-// property.
+// CycloneDX has no name for the algorithm of go.sum, so the checksum is a property.
 func module(path, version, sum string) cdx.Component {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
 	c := cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
@@ -74,8 +69,7 @@ func module(path, version, sum string) cdx.Component {
 	return c
 }
 
-// properties returns the commit, the Go version, and the build settings that determine the bytes
-// that the linker writes. The settings of version control are left out, because they do not.
+// properties leaves out the settings of version control, which do not determine the bytes.
 func properties(info *debug.BuildInfo, commit string) *[]cdx.Property {
 	all := []cdx.Property{{Name: "go:commit", Value: commit}, {Name: "go:version", Value: info.GoVersion}}
 	for _, s := range info.Settings {

@@ -17,7 +17,6 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// command runs a program and returns its output.
 func command(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -30,8 +29,7 @@ func command(t *testing.T, name string, args ...string) []byte {
 	return out
 }
 
-// schema is the JSON schema of CycloneDX. It comes with the module that defines the Go types of the
-// format.
+// The schema comes with the module of the types.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	dir := strings.TrimSpace(string(command(t, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go")))
@@ -59,14 +57,13 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// build is what `carstate version --json` prints.
 type build struct {
 	Version, Commit, Go string
 	Modules             []struct{ Path, Version, Sum string }
 }
 
-// made returns the binary of `make sbom`, the document about the binary, and what the binary prints
-// for `version --json`.
+// made returns the binary of `make sbom`, its document, and what the binary prints for `version
+// --json`.
 func made(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, file := filepath.Join(t.TempDir(), "carstate"), filepath.Join(t.TempDir(), "sbom.json")
@@ -84,8 +81,6 @@ func made(t *testing.T) (binary string, text []byte, is build) {
 	return binary, text, is
 }
 
-// TestSBOM compares the document about a binary with the schema of the format, with the binary, and
-// with the output of `version --json`.
 func TestSBOM(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program")
@@ -145,7 +140,6 @@ func TestPackageURL(t *testing.T) {
 	}
 }
 
-// TestSBOM_RefusesOtherFiles checks that a file that is not a Go binary is refused.
 func TestSBOM_RefusesOtherFiles(t *testing.T) {
 	if err := write(io.Discard, "main.go", "v1", "c0ffee"); err == nil {
 		t.Error("its own source was taken for a binary")

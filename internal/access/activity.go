@@ -10,55 +10,51 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Refusal is the reason why the service refused telemetry or the key of a source. The set of
-// reasons is fixed, so a sender cannot cause new counters or labels with texts of its choice.
+// Refusal is why telemetry or a source's key was refused. The set is fixed, so a sender cannot
+// cause new labels.
 type Refusal uint8
 
-// The values of [Refusal]. A sample is refused for one of the reasons from Malformed to Empty, and
-// the metrics count refused samples by these reasons. A request or message that is refused before
-// it is parsed counts as one sample. A source's key is refused for one of the other reasons, from
-// KeyExpired on.
+// Samples are refused for reasons up to Empty; what is not parsed counts as one sample. Keys are
+// refused for those from KeyExpired on.
 const (
-	Malformed Refusal = iota // not one JSON object
-	Truncated                // JSON that ends early
-	Duplicate                // a name twice in one object
-	WrongType                // vid, time or signals of the wrong JSON type; from a strict source also a value
+	Malformed Refusal = iota
+	Truncated
+	Duplicate
+	WrongType // also a value, from a strict source
 	BadVID
-	OtherVID // the vid in the sample differs from the one in the topic
+	OtherVID // not that of the topic
 	BadTime
 	FutureTime
 	NoSignals
-	Impossible    // from a strict source: a value that no sensor can measure
-	NotAvailable  // from a strict source: a value that means that there is none
-	NotAllowed    // a vehicle that the source's grant does not cover
-	OverLimit     // too large, too many, too deep
-	WasForgotten  // a vehicle that was forgotten
+	Impossible // from a strict source: no sensor can measure it
+	NotAvailable
+	NotAllowed // not in the source's grant
+	OverLimit  // too large, too many, too deep
+	WasForgotten
 	BadTopic      // MQTT: not vehicles/VID/telemetry
 	BadQoS        // MQTT: QoS 2
-	VehicleLimit  // a new vehicle, although the maximum number of vehicles is reached
-	UnknownSignal // a signal with an unknown name, from a strict source
-	NotStored     // the store failed; the sample itself is valid
-	NoRoom        // the memory quota of the node or of the source is exhausted
-	TooSlow       // the body or packet came too slowly
-	OverRate      // the source's rate limit is exceeded
-	Backlog       // too many samples of the source are not folded yet
-	ContentType   // HTTP: a wrong Content-Type or Content-Encoding
-	Method        // HTTP: not POST
-	Unreadable    // HTTP: a body that is incomplete or cannot be decompressed
-	Empty         // a body or message without a sample
+	VehicleLimit  // a new vehicle beyond the maximum
+	UnknownSignal // from a strict source
+	NotStored     // the sample itself is valid
+	NoRoom        // the memory quota of the node or of the source is used up
+	TooSlow
+	OverRate
+	Backlog     // too many samples are not folded yet
+	ContentType // HTTP, or Content-Encoding
+	Method      // HTTP: not POST
+	Unreadable  // HTTP: incomplete, or cannot be decompressed
+	Empty       // without a sample
 
 	KeyExpired
 	KeyRevoked
 	KeyReplaced
-	WrongKey // MQTT: the password for the source's name is not its key
+	WrongKey // a wrong password for the source's name
 
-	Refusals = iota // number of all reasons
+	Refusals = iota
 )
 
-// SampleRefusals is the number of reasons for which samples are refused.
 const SampleRefusals = Empty + 1
 
-// String returns the reason's name in metrics, in the API and in the console.
 func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
@@ -68,49 +64,44 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity holds what one node has noted about a source since the node started. It is not
-// stored. Ignored signals are signals that no rule of the service uses.
+// SourceActivity is what a node has noted since it started.
 type SourceActivity struct {
-	LastSeen    time.Time      // when its key was last accepted, in whole seconds; zero: never
-	LastRefused time.Time      // when its key or a sample was last refused, in whole seconds; zero: never
-	Reason      Refusal        // of the last refusal
-	Text        string         // of the last refusal, in words; at most MaxRefusalText bytes
-	Noted       []NotedRefusal // the newest refusals, the last one included, newest first; at most MaxNoted
+	LastSeen    time.Time // in whole seconds; zero: never
+	LastRefused time.Time // in whole seconds; zero: never
+	Reason      Refusal   // of the last refusal
+	Text        string
+	Noted       []NotedRefusal // newest first; at most MaxNoted
 
 	SampleCounts
 	Refused [Refusals]int64 // samples and, from KeyExpired on, uses of keys
 
-	// Speeds compares the source's speeds with its positions.
 	Speeds speedcheck.Check
 
 	logged   time.Time // when Unlogged last returned true
-	unlogged int       // refusals since then
+	unlogged int       // since then
 }
 
-// NotedRefusal is one refusal, in words that are safe to show to operators.
+// NotedRefusal is safe to show to operators.
 type NotedRefusal struct {
 	At     time.Time // in whole seconds
 	Reason Refusal
-	Text   string // at most MaxRefusalText bytes
+	Text   string
 }
 
-// MaxNoted is how many refusals of each source a node keeps.
+// MaxNoted refusals of each source are kept.
 const MaxNoted = 20
 
-// SampleCounts counts the samples of a source, and what is not used of them.
 type SampleCounts struct {
-	Accepted int64 // samples
-	Late     int64 // accepted samples that are older than what is known of their vehicle
+	Accepted int64
+	Late     int64 // accepted, but older than what is known of their vehicle
 	Ignored  int64 // signals that no rule uses
-	Unused   int64 // values of other signals that are not used, in accepted samples
+	Unused   int64 // values of other signals, in accepted samples
 }
 
-// MaxRefusalText is the maximum size, in bytes, of the text that says why a source's key or sample
-// was refused. A longer text is cut.
+// bytes; a longer text is cut
 const MaxRefusalText = 200
 
-// update calls change with a source's activity, whose LastSeen is not set, under mu. The first call
-// creates the activity: the usage of a token, which has the same type, needs no memory for one.
+// update calls change under mu. Tokens, which share the type, have no activity.
 func (u *usage) update(change func(*SourceActivity)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -120,7 +111,6 @@ func (u *usage) update(change func(*SourceActivity)) {
 	change(u.activity)
 }
 
-// CountSamples adds c to the source's numbers.
 func (u *usage) CountSamples(c SampleCounts) {
 	u.update(func(a *SourceActivity) {
 		a.Accepted += c.Accepted
@@ -130,8 +120,6 @@ func (u *usage) CountSamples(c SampleCounts) {
 	})
 }
 
-// CompareSpeeds adds samples to the comparison of the source's speeds with its positions. The result
-// is the factor between them, if it was found now for the first time.
 func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Finding, first bool) {
 	u.update(func(a *SourceActivity) {
 		first = a.Speeds.Add(samples)
@@ -140,8 +128,7 @@ func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Findin
 	return found, first
 }
 
-// WrongSpeeds returns the number of sources that were not removed and whose speeds differ from their
-// positions by a factor that the given unit explains, or by another one if the unit is empty.
+// WrongSpeeds counts sources by the unit that explains their factor; "" is any other factor.
 func (t *Sources) WrongSpeeds(unit string) (n int) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -155,12 +142,11 @@ func (t *Sources) WrongSpeeds(unit string) (n int) {
 	return n
 }
 
-// Claims has the name of a sender that became each vid, both as hashes.
 type Claims map[Hash]Hash
 
 const maxClaims = 1 << 20
 
-// Claim reports whether name is the first that became this vid. After maxClaims vids, it begins again.
+// Claim reports whether name is the first for this vid. After maxClaims vids, it begins again.
 func (c *Claims) Claim(id vehicle.ID, name string) bool {
 	if *c == nil || len(*c) >= maxClaims {
 		*c = make(Claims)
@@ -173,26 +159,19 @@ func (c *Claims) Claim(id vehicle.ID, name string) bool {
 	return true
 }
 
-// Claim is [Claims.Claim], since the node started.
 func (u *usage) Claim(id vehicle.ID, name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.claimed.Claim(id, name)
 }
 
-// CountRefused counts n samples of the source, or n uses of its key, refused for the reason r.
 func (u *usage) CountRefused(r Refusal, n int) {
 	u.update(func(a *SourceActivity) { a.Refused[r] += int64(n) })
 }
 
-// NoteRefused records that the service refused a source's key or its telemetry at the time now for
-// the reason r. Only the newest [MaxNoted] such records are kept. The text gives the reason in
-// words. It must be safe to show: without a vehicle, a key or a value. The record of a later call is
-// the newer one, even if it has an earlier time, because the clock may have been fast at the earlier
-// call.
-// Strangers can cause the reason [WrongKey], so it must hide no other one: it is not recorded if the
-// newest record has another reason and is at most strangersWait old, and it replaces the newest
-// record if that is of the same reason.
+// NoteRefused takes a text that is safe to show: without a vehicle, a key or a value. Strangers
+// cause [WrongKey], so it is not noted within strangersWait of another reason, and replaces its
+// like.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -213,14 +192,12 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	})
 }
 
-// logInterval is the shortest time between two log lines about the refusals of one source.
 const logInterval = time.Minute
 
-// Unlogged returns the last refusal, and the number of others since it last returned true. due is
-// true if there was any since then, and if a minute has passed since then.
+// Unlogged is due at most once a minute.
 func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool) {
 	u.update(func(a *SourceActivity) {
-		if due = a.unlogged > 0 && now.Sub(a.logged).Abs() >= logInterval; due {
+		if due = a.unlogged > 0 && now.Sub(a.logged) >= logInterval; due {
 			last, others = a.Noted[0], a.unlogged-1
 			a.logged, a.unlogged = now, 0
 		}
@@ -228,8 +205,6 @@ func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool
 	return last, others, due
 }
 
-// strangersWait is how long [WrongKey] does not replace another reason. A stranger causes WrongKey
-// by a login with the source's name and a wrong password.
 const strangersWait = 10 * time.Minute
 
 func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
@@ -237,10 +212,9 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.NoteRefused(r, text, now)
 }
 
-// KeyRefused begins the text of an answer to a source whose key is refused. The reason follows.
+// KeyRefused is followed by the reason.
 const KeyRefused = "the source key is refused: "
 
-// note records that the source's key was presented at time now. If err is nil, it was accepted.
 func (u *usage) note(err error, now time.Time) {
 	if err == nil {
 		if at := now.Unix(); u.lastUsed.Load() != at { // at most one write a second
@@ -258,7 +232,6 @@ func (u *usage) note(err error, now time.Time) {
 	u.refuseKey(why, KeyRefused+err.Error(), now)
 }
 
-// Seen returns a copy of this node's counters for a source.
 func (u *usage) Seen() (s SourceActivity) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

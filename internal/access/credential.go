@@ -11,40 +11,39 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// Credential is the record of a token, a source or an operator, with the hash of its secret only.
+// Credential is the record of a token, a source or an operator.
 type Credential struct {
-	Kind Kind   // kind of the secret
-	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
-	Hash Hash   // hash of the current secret
-	// Earlier holds the secrets that rotations replaced, oldest first: those that are still
-	// valid, and the last few that are no longer valid.
+	Kind Kind
+	Name string // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
+	Hash Hash
+	// Earlier is oldest first: the valid ones, and the last few that have ended.
 	Earlier  []Earlier
 	Vehicles Vehicles // empty for an operator
 	Created  time.Time
-	Rotated  time.Time // when the secret was last replaced; zero: never
+	Rotated  time.Time // zero: never
 	Expires  time.Time // zero: never
-	Ended    time.Time // when it was revoked or removed; zero: not
+	Ended    time.Time // revoked or removed; zero: not
 
-	Rate Rate // limit on a token's calls or a source's samples, see Limit
+	Rate Rate // see Limit
 
-	// Only tokens have a Developer and Operations.
+	// Of tokens:
 	Developer  string
 	Operations Operations
 
-	Strict   bool           // sources only: a sample with an unknown signal is refused
-	OnChange OnChange       // sources only
-	Format   *format.Format // sources only; if nil, the service's own format
-	// TrustedCrowd is set for sources only. If nil, the source is trusted if it covers all vehicles.
+	// Of sources; Strict refuses samples with an unknown signal.
+	Strict   bool
+	OnChange OnChange
+	Format   *format.Format // if nil, the service's own
+	// nil: true for a source of all vehicles
 	TrustedCrowd *bool
-	// Number stands for the name of a source in the telemetry log. The store gives it to a name, for
-	// good: a removed source keeps it, and so does a later source of the same name.
+	// Number stands for a source's name in the telemetry log, for good.
 	Number uint32
 
-	ReadOnly bool // operators only: the operator can change nothing
+	ReadOnly bool // of operators
 }
 
-// Limit returns the limit on a token's calls or a source's samples. If a source has named vehicles and
-// the zero Rate, it is the default rate: 10/s for each vehicle, and bursts of 36,000 samples.
+// Limit is the Rate or, for a source with named vehicles and the zero Rate, 10/s for each and
+// 36,000 at once.
 func (c *Credential) Limit() Rate {
 	if c.hasDefaultRate() {
 		return Rate{defaultBurst, max(defaultBurst*defaultEach/time.Duration(max(1, c.Vehicles.Len())), defaultBurst)}
@@ -56,7 +55,7 @@ func (c *Credential) hasDefaultRate() bool {
 	return c.Kind == SourceKind && c.Rate == Rate{} && !c.Vehicles.All()
 }
 
-// RateText returns the limit as text that [ParseRate] accepts.
+// RateText returns the limit as [ParseRate] accepts it.
 func (c *Credential) RateText() string {
 	if c.hasDefaultRate() {
 		return defaultInText
@@ -64,37 +63,29 @@ func (c *Credential) RateText() string {
 	return c.Rate.String()
 }
 
-// Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
-// has time to change to the new secret.
+// Earlier is a replaced secret, valid until Until.
 type Earlier struct {
 	Hash  Hash
-	Until time.Time // from this time on it is refused
+	Until time.Time
 }
 
-// Limits of a rotation.
 const (
-	// DefaultOverlap is how long a replaced secret stays valid if no overlap is given.
 	DefaultOverlap = 24 * time.Hour
-	// MaxOverlap is the maximum time for which a replaced secret stays valid.
-	MaxOverlap = 90 * 24 * time.Hour
-	// maxEarlier is the maximum number of replaced secrets of one credential that are valid at the
-	// same time. A rotation that would exceed it is refused.
+	MaxOverlap     = 90 * 24 * time.Hour
+	// maxEarlier replaced secrets may be valid at the same time.
 	maxEarlier = 8
-	// maxEnded is the number of replaced secrets that are kept after their end, so that they are
-	// refused with [ErrReplaced].
+	// maxEnded secrets are kept, to be refused with [ErrReplaced].
 	maxEnded = 8
-	// maxSkew is the maximum difference that is expected between the clocks of two nodes.
+	// maxSkew is between the clocks of two nodes.
 	maxSkew = time.Hour
 )
 
-// Policy holds the rules for one kind of credential, and the words that messages, the audit and
-// stored records use for it.
 type Policy struct {
-	Noun       string // name of the kind in records, in the audit and in texts
-	Begin, End string // verbs for creating one and for ending one
-	Listed     bool   // an ended credential stays listed, and its name is never reused
-	Overlap    bool   // a replaced secret may stay valid for a while
-	AdminOnly  bool   // changes need the admin key
+	Noun       string
+	Begin, End string // verbs
+	Listed     bool   // its name is never reused
+	Overlap    bool
+	AdminOnly  bool // changes need the admin key
 }
 
 var policies = map[Kind]Policy{
@@ -104,34 +95,29 @@ var policies = map[Kind]Policy{
 	OperatorKind: {Noun: "operator", Begin: "add", End: "remove", AdminOnly: true},
 }
 
-// Policy returns the rules for credentials of the kind. For a kind that no credential has, such as
-// [AdminKind], it returns the zero Policy.
 func (k Kind) Policy() Policy { return policies[k] }
 
-// DefaultTokenLife is the lifetime of a token for which no expiry is given.
 const DefaultTokenLife = 90 * 24 * time.Hour
 
-// Request holds the parameters of a new credential.
 type Request struct {
 	Kind       Kind
-	Name       string // only of a source or an operator; a token gets an ID
-	Developer  string // tokens only
+	Name       string // a token gets an ID
+	Developer  string
 	Operations Operations
-	Vehicles   Vehicles // of a token or a source; a sandbox token always covers the reserved vehicles
+	Vehicles   Vehicles // of a sandbox token, always the reserved ones
 	Rate       Rate
-	Expires    time.Time // zero: never
-	Strict     bool      // sources only: a sample with an unknown signal is refused
-	OnChange   OnChange  // sources only
-	ReadOnly   bool      // operators only
+	Expires    time.Time
+	Strict     bool
+	OnChange   OnChange
+	ReadOnly   bool
 	Format     *format.Format
 
-	TrustedCrowd *bool // sources only; if nil, as the vehicles say
+	TrustedCrowd *bool
 }
 
-// tokenID is the prefix of every token ID.
 const tokenID = "cstid"
 
-// New creates a credential at the time now, and its secret, which is shown once and not kept.
+// New returns the credential and its secret, which is not kept.
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Expires: r.Expires,
@@ -166,20 +152,20 @@ func New(r Request, now time.Time) (Credential, string, error) {
 
 var errSourceWithoutVehicles = errors.New("a source needs vehicles: all, or a list")
 
-// Change holds changes to a token or a source. A nil field leaves the value as it is.
+// A nil field of Change leaves the value as it is.
 type Change struct {
 	Vehicles *Vehicles
 	Rate     *Rate
 	Expires  *time.Time // zero: never
-	Strict   *bool      // sources only
-	OnChange *OnChange  // sources only
+	Strict   *bool
+	OnChange *OnChange
 	Format   **format.Format
 
-	TrustedCrowd *bool // sources only
+	TrustedCrowd *bool
 }
 
-// Change applies a change at time now. A later expiry makes an expired credential valid again. A
-// revoked or removed one is not changed ([ErrRevoked]). After another error, c must be discarded.
+// Change revives an expired credential if the expiry is later, but not a revoked one
+// ([ErrRevoked]). After another error, c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -220,12 +206,10 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// MaxNamed is the maximum number of vehicles that a token or a source names, so that its record
-// stays small. Those of earlier versions may name more, but no further ones.
+// MaxNamed keeps records small. Those of earlier versions may name more vehicles, but no further
+// ones.
 const MaxNamed = 10_000
 
-// SetVehicles replaces the vehicles. If there are more than MaxNamed and more than before, it returns
-// an error and changes nothing.
 func (c *Credential) SetVehicles(v Vehicles) error {
 	if n := v.Len(); n > max(MaxNamed, c.Vehicles.Len()) {
 		noun := c.Kind.Policy().Noun
@@ -236,8 +220,8 @@ func (c *Credential) SetVehicles(v Vehicles) error {
 	return nil
 }
 
-// Crowd reports whether each car of this source is a voice on roads, because its holder invents none.
-// Otherwise, all its cars are one voice.
+// Crowd: each car of this source is a voice on roads; otherwise all are one, because the holder may
+// invent them.
 func (c *Credential) Crowd() bool {
 	if c.TrustedCrowd != nil {
 		return *c.TrustedCrowd
@@ -245,15 +229,14 @@ func (c *Credential) Crowd() bool {
 	return c.Vehicles.All()
 }
 
-// setRate sets the rate. Only a source has a default rate, which NoRate takes away.
 func (c *Credential) setRate(r Rate) {
 	if c.Rate = r; r == NoRate && c.Kind != SourceKind {
 		c.Rate = Rate{}
 	}
 }
 
-// Check returns an error if a field has a value that this service never stores. It accepts any
-// Vehicles, because a list becomes empty when its last vehicle is forgotten.
+// Check refuses what this service never stores. A list of vehicles may be empty, because the last
+// one may have been forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -288,11 +271,9 @@ func (c *Credential) Check() error {
 	return nil
 }
 
-// Sandbox reports whether this is a sandbox token, which covers only the reserved vehicles.
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
-// Usable returns nil if the credential is valid at time now. Otherwise it returns [ErrRevoked] for
-// a revoked or removed credential, and [ErrExpired] for an expired one.
+// Usable returns nil, [ErrRevoked] or [ErrExpired].
 func (c *Credential) Usable(now time.Time) error {
 	switch {
 	case !c.Ended.IsZero():
@@ -303,26 +284,20 @@ func (c *Credential) Usable(now time.Time) error {
 	return nil
 }
 
-// Reasons why a secret is refused.
 var (
 	ErrNotKnown = errors.New("it is not known here")
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
-	// ErrIsToken means that an access token was used in place of a source's key.
-	ErrIsToken = errors.New("it is an access token, which is for queries: " +
+	ErrIsToken  = errors.New("it is an access token, which is for queries: " +
 		"telemetry takes a source's key, which begins with " + string(SourceKind))
-	// ErrUnread means that the secret is unknown to this node but may be valid: a newer version of
-	// carstate has stored credentials that this node cannot read, and the secret may belong to one
-	// of them. A node of the newer version knows whether it does.
+	// ErrUnread: the secret may belong to a credential that a newer version of carstate has stored.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
-// maxName is the maximum length of a developer's name, in bytes.
+// bytes
 const maxName = 200
 
-// checkName returns an error unless s is a valid name: 1 to maxName bytes of printable text without
-// a secret. what describes the name in the error, as in "a developer's name".
 func checkName(what, s string) error {
 	switch {
 	case s == "" || len(s) > maxName || !utf8.ValidString(s):
@@ -335,21 +310,18 @@ func checkName(what, s string) error {
 	return nil
 }
 
-// AdminName is the name of the holder of the admin key in the audit. No operator can have this
-// name. The name grants no right; see [Actor].
+// AdminName grants no right; see [Actor].
 const AdminName = "admin"
 
-// maxPlainName is the maximum length of a source's or operator's name, in bytes.
+// bytes
 const maxPlainName = 64
 
-// The names that [CheckName] accepts: those of tokens, and those of sources and operators.
 var (
 	tokenName = regexp.MustCompile(fmt.Sprintf(`^%s[0-9A-Za-z]{%d}$`, tokenID, idLength))
 	plainName = regexp.MustCompile(fmt.Sprintf(`^[0-9A-Za-z_-]{1,%d}$`, maxPlainName))
 )
 
-// CheckName returns an error if the text is not a valid name for a credential of the kind. A valid
-// name can be used without escaping in a NATS subject, a path, an MQTT user name and a log line.
+// CheckName: a name needs no escaping in a NATS subject, a path, an MQTT user name and a log line.
 func CheckName(kind Kind, name string) error {
 	switch ok := plainName.MatchString(name); {
 	case kind == TokenKind || kind == SandboxKind:
@@ -363,7 +335,7 @@ func CheckName(kind Kind, name string) error {
 		return errors.New("a source's name has 1 to 64 letters, digits, '-' and '_'")
 	case HoldsSecret(name):
 		return errNameIsSecret
-	case kind == OperatorKind && strings.EqualFold(name, AdminName): // it would look like the holder of the admin key
+	case kind == OperatorKind && strings.EqualFold(name, AdminName): // it would look like the admin key
 		return errors.New("the name admin is reserved for the admin key: choose another")
 	}
 	return nil

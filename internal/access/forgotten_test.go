@@ -1,4 +1,4 @@
-package access
+package access_test
 
 import (
 	"crypto/hmac"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -19,7 +20,7 @@ func vidKeyOf(b byte) []byte {
 }
 
 func TestForgottenUnderSeveralKeys(t *testing.T) {
-	var f Forgotten
+	var f access.Forgotten
 	if f.Has("A") || f.Covers("A", 1, 1) || f.Len() != 0 {
 		t.Error("the zero table knows of a vehicle")
 	}
@@ -30,13 +31,12 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 	if want := hex.EncodeToString(mac.Sum(nil)); own.String() != want || own.Short() != want[:16] {
 		t.Errorf("the hash is %s, want HMAC-SHA-256 %s", own, want)
 	}
-	f.Put(Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0)})
+	f.Put(access.Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0)})
 	if !f.Has("A") || f.Has("B") || f.Len() != 1 {
 		t.Error("A is forgotten, and nobody else")
 	}
-	// In this installation, the vehicle was allowed again. In the other installation, it is
-	// forgotten.
-	f.Put(Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), Lifted: time.Unix(2, 0), Opened: true, Stale: 7, Made: 3})
+	// Allowed again here, but forgotten in the other installation.
+	f.Put(access.Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), Lifted: time.Unix(2, 0), Opened: true, Stale: 7, Made: 3})
 	if f.Has("A") || f.Len() != 0 {
 		t.Error("A was allowed again")
 	}
@@ -44,47 +44,46 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 		t.Error("of one that was allowed again, samples count from the next place on")
 	}
 	f.SetKeys(vidKeyOf(1), vidKeyOf(2))
-	var theirs Forgotten
+	var theirs access.Forgotten
 	theirs.SetKeys(vidKeyOf(2))
-	f.Put(Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0)})
+	f.Put(access.Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0)})
 	if f.Hash("A") != own {
 		t.Error("the own key is the first")
 	}
 	if !f.Has("A") || !f.Covers("A", 99, 3) || len(f.All()) != 2 {
 		t.Error("what either installation has forgotten is forgotten")
 	}
-	// After the first of the two steps of allowing a vehicle, its telemetry is still refused.
-	f.Put(Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), Lifted: time.Unix(4, 0), Stale: 9, Made: 3})
+	// After the first of the two steps, telemetry is still refused.
+	f.Put(access.Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), Lifted: time.Unix(4, 0), Stale: 9, Made: 3})
 	if !f.Has("A") || f.Covers("A", 10, 3) {
 		t.Error("half allowed: what comes now counts, and is not taken in")
 	}
 }
 
 func TestParseVehicleHash(t *testing.T) {
-	var f Forgotten
+	var f access.Forgotten
 	f.SetKeys(vidKeyOf(1))
 	want := f.Hash("A")
-	if got, err := ParseVehicleHash(want.String()); err != nil || got != want {
+	if got, err := access.ParseVehicleHash(want.String()); err != nil || got != want {
 		t.Errorf("%s, %v", got, err)
 	}
 	for _, bad := range []string{"", "ab", want.String() + "00", want.String()[1:] + "g"} {
-		if _, err := ParseVehicleHash(bad); err == nil {
+		if _, err := access.ParseVehicleHash(bad); err == nil {
 			t.Errorf("%q is a hash", bad)
 		}
 	}
 }
 
-// TestForgottenConcurrently runs writers and readers concurrently, so that the race detector can
-// find data races.
+// For the race detector.
 func TestForgottenConcurrently(t *testing.T) {
-	var f Forgotten
+	var f access.Forgotten
 	f.SetKeys(vidKeyOf(1))
 	var running sync.WaitGroup
 	for range 4 {
 		running.Go(func() {
 			for i := range 200 {
 				id := vehicle.ID(fmt.Sprint("Car", i))
-				f.Put(Tombstone{Vehicle: f.Hash(id)})
+				f.Put(access.Tombstone{Vehicle: f.Hash(id)})
 				if !f.Has(id) {
 					t.Error("what was put is not there")
 				}

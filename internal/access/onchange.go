@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// OnChange says how long a speed holds that a source sends only when it changes, while other readings
-// of the car arrive. The zero value leaves it to the rules, which recognize such sources. [ParseOnChange]
-// gives the valid values.
+// OnChange says how long a speed holds that is sent only when it changes. The rules decide for the
+// zero value.
 type OnChange struct {
 	given bool
 	hold  time.Duration
 }
 
-// ParseOnChange parses a duration of whole seconds, from 0 to a day. With 0, no speed holds. The empty
-// string and "auto" are the zero value. Any other text is an error.
+// ParseOnChange parses whole seconds, from 0 to a day; "" and "auto" are the zero value.
 func ParseOnChange(s string) (OnChange, error) {
 	if s == "" || s == "auto" {
 		return OnChange{}, nil
@@ -27,10 +25,8 @@ func ParseOnChange(s string) (OnChange, error) {
 	return OnChange{true, d}, nil
 }
 
-// Hold returns how long a speed holds; ok is false if the rules decide.
 func (o OnChange) Hold() (d time.Duration, ok bool) { return o.hold, o.given }
 
-// String returns the value in the format of [ParseOnChange], such as 15m0s, or "" for the zero value.
 func (o OnChange) String() string {
 	if !o.given {
 		return ""

@@ -6,10 +6,8 @@ import (
 	"strings"
 )
 
-// Operations is a set of query operations, the questions that a token may ask.
 type Operations uint8
 
-// The two query operations, about the driving state of a car and about its throttle.
 const (
 	CarDrivingState Operations = 1 << iota
 	ThrottleSystem
@@ -17,13 +15,11 @@ const (
 	AllOperations = CarDrivingState | ThrottleSystem
 )
 
-// operationNames has the names of the operations, in the order of their bits.
+// operationNames is in the order of the bits.
 var operationNames = []string{"car_driving_state", "throttle_system"}
 
-// Has reports whether o contains every operation in op.
 func (o Operations) Has(op Operations) bool { return o&op == op }
 
-// Names returns the names of the operations in the set, in the order of the constants.
 func (o Operations) Names() []string {
 	var names []string
 	for i, name := range operationNames {
@@ -34,8 +30,7 @@ func (o Operations) Names() []string {
 	return names
 }
 
-// ParseOperations returns the set of the operations with these names. An empty list and an unknown
-// name are errors.
+// ParseOperations refuses an empty list.
 func ParseOperations(names []string) (Operations, error) {
 	var o Operations
 	for _, n := range names {

@@ -6,8 +6,6 @@ import (
 	"time"
 )
 
-// CheckOverlap returns an error if d is not a valid overlap: the time, from 0 to [MaxOverlap], for
-// which a replaced secret stays valid.
 func CheckOverlap(d time.Duration) error {
 	if d < 0 || d > MaxOverlap {
 		return fmt.Errorf("the overlap is from 0 to %d days", MaxOverlap/(24*time.Hour))
@@ -15,19 +13,12 @@ func CheckOverlap(d time.Duration) error {
 	return nil
 }
 
-// Rotate replaces the credential's secret by a new one with the given hash. The replaced secret
-// stays valid for the time overlap, or ends at once if the kind of credential permits no overlap.
-// The secrets that earlier rotations have replaced end at the same time, unless their own end is
-// earlier. So after a rotation without overlap, only the new secret is valid; this is needed after
-// a secret has leaked. Of the secrets that have ended, only the last maxEnded are kept.
-//
-// If the record already has this hash, Rotate changes nothing and returns nil. If the credential is
-// not usable, overlap is not valid, or more than maxEarlier replaced secrets would be valid, Rotate
-// changes nothing and returns an error.
+// Rotate gives the credential the secret with this hash. The replaced one stays valid for overlap,
+// if the kind permits one, and older ones not longer: without overlap, only the new secret is
+// valid. After an error, or if the record has the hash already, nothing is changed.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
-	// If the response to a rotation was lost, a retry must succeed, even if the record was changed
-	// after the rotation.
+	// A retry must succeed if the response was lost, even if the record has changed.
 	if c.Hash == hash || slices.ContainsFunc(c.Earlier, func(e Earlier) bool { return e.Hash == hash }) {
 		return nil
 	}
@@ -42,7 +33,7 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 	case !policy.Overlap:
 		until = time.Unix(0, 0).UTC() // valid on no node, whatever its clock says
 	case overlap == 0:
-		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // no longer valid even on a node whose clock is slow
+		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // not even on a node whose clock is slow
 	}
 	kept := append(slices.Clone(c.Earlier), Earlier{c.Hash, until})
 	ended := 0
@@ -51,7 +42,7 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 			kept[i].Until = until
 		}
 		if !kept[i].Until.After(now) {
-			ended = i + 1 // the ends are in ascending order, so these come first
+			ended = i + 1 // in ascending order, so these come first
 		}
 	}
 	if len(kept)-ended > maxEarlier {

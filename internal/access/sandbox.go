@@ -1,8 +1,7 @@
 package access
 
-// The vids of the reserved vehicles. On every installation, sandbox tokens get answers about these
-// vehicles, without any telemetry. A real car may have the same vid; all other tokens get answers
-// about the real car. docs/query-api.md describes the answers for each reserved vehicle.
+// Sandbox tokens get answers about these; docs/query-api.md has them. A real car may have the same
+// vid.
 const (
 	SandboxNormal      = "SandboxNormal"
 	SandboxSlow        = "SandboxSlow"
@@ -17,7 +16,6 @@ const (
 	SandboxUnavailable = "SandboxUnavailable"
 )
 
-// SandboxVehicles returns the reserved vehicles.
 func SandboxVehicles() Vehicles {
 	return VehicleSet(
 		SandboxNormal, SandboxSlow, SandboxJam, SandboxAnomaly, SandboxHealthy,

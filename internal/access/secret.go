@@ -10,47 +10,41 @@ import (
 	"strings"
 )
 
-// Kind is the prefix of a secret. It shows people and secret scanners what the secret is for.
+// Kind is the prefix of a secret, for people and secret scanners.
 type Kind string
 
-// The kinds of secrets that the service issues.
 const (
-	TokenKind    Kind = "cst_"    // a developer's access token
-	SandboxKind  Kind = "cstest_" // an access token that sees only the sandbox
-	SourceKind   Kind = "css_"    // a source's key
-	OperatorKind Kind = "cso_"    // a named operator's key
-	AdminKind    Kind = "csa_"    // the admin key, which is in the data directory
-	BackupKind   Kind = "csb_"    // the key with which the service authenticates its backups
+	TokenKind    Kind = "cst_"    // a developer's
+	SandboxKind  Kind = "cstest_" // sees only the sandbox
+	SourceKind   Kind = "css_"
+	OperatorKind Kind = "cso_"
+	AdminKind    Kind = "csa_" // in the data directory
+	BackupKind   Kind = "csb_" // authenticates the service's backups
 )
 
-// anyKind is a regular expression that matches every kind.
+// anyKind is a regular expression.
 const anyKind = string("(" + TokenKind + "|" + SandboxKind + "|" + SourceKind + "|" + OperatorKind + "|" +
 	AdminKind + "|" + BackupKind + ")")
 
-// A secret consists of its kind (a prefix such as cst_), randomLength base62 characters from
-// crypto/rand (178 bits), and checksumLength base62 characters with the CRC-32 of all preceding
-// bytes.
+// A secret is its kind, 178 random bits in base62, and the CRC-32 of both.
 const (
 	randomLength   = 30
 	checksumLength = 6
 )
 
-// Length returns the length of a secret of the kind, in bytes.
+// Length is in bytes.
 func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Hash is the SHA-256 of a secret. The service stores a secret only in this form.
+// Hash is the SHA-256 of a secret, the only form that is stored.
 type Hash [sha256.Size]byte
 
-// Errors of [Check].
 var (
 	ErrMalformed = errors.New("it does not have the form of such a secret")
 	ErrChecksum  = errors.New("its checksum does not match: it is mistyped or cut off")
 )
 
-// NewSecret generates a secret of the kind and returns it with its hash. The caller shows the
-// secret once and does not keep it.
 func NewSecret(kind Kind) (secret string, hash Hash) {
 	b := make([]byte, 0, kind.Length())
 	b = append(b, kind...)
@@ -60,20 +54,15 @@ func NewSecret(kind Kind) (secret string, hash Hash) {
 	return string(b), HashOf(b)
 }
 
-// HashOf returns the hash of a secret.
 func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secret)) }
 
-// Check checks the form of a secret of the kind, without looking it up. It returns nil if the form
-// and the checksum are right, [ErrMalformed] if the prefix, the length or a character is wrong, and
-// [ErrChecksum] if only the checksum is wrong.
+// Check returns [ErrMalformed] or [ErrChecksum]. It looks nothing up.
 func Check(kind Kind, s []byte) error {
 	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
 		return ErrMalformed
 	}
-	for _, c := range s[len(kind):] {
-		if c-'0' > 9 && c-'A' > 25 && c-'a' > 25 {
-			return ErrMalformed
-		}
+	if !IsBase62(s[len(kind):]) {
+		return ErrMalformed
 	}
 	body := len(s) - checksumLength
 	if want := checksum(s[:body]); string(want[:]) != string(s[body:]) {
@@ -82,10 +71,24 @@ func Check(kind Kind, s []byte) error {
 	return nil
 }
 
-// appendRandom appends n uniformly distributed random base62 characters.
+var isBase62 = func() (t [256]bool) {
+	for i := range len(base62) {
+		t[base62[i]] = true
+	}
+	return t
+}()
+
+func IsBase62(b []byte) bool {
+	for _, c := range b {
+		if !isBase62[c] {
+			return false
+		}
+	}
+	return true
+}
+
 func appendRandom(b []byte, n int) []byte {
-	// A byte with a value of fair or more is not used; otherwise some characters would be more
-	// frequent than others.
+	// Larger bytes would make some characters more frequent than others.
 	const fair = 256 / 62 * 62
 	var buf [64]byte
 	for n > 0 {
@@ -100,7 +103,6 @@ func appendRandom(b []byte, n int) []byte {
 	return b
 }
 
-// checksum returns the CRC-32 (IEEE) of b in base62, most significant digit first.
 func checksum(b []byte) (digits [checksumLength]byte) {
 	sum := crc32.ChecksumIEEE(b)
 	for i := checksumLength - 1; i >= 0; i-- {
@@ -110,26 +112,22 @@ func checksum(b []byte) (digits [checksumLength]byte) {
 	return digits
 }
 
-// idLength is the number of random characters in a public identifier.
 const idLength = 12
 
 func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) }
 
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
-// HoldsSecret reports whether a text contains a secret or most of one: a prefix such as cst_ and at
-// least 20 base62 characters after it. It finds secrets that were entered into a wrong field.
+// HoldsSecret finds most of a secret, too.
 func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
-// errNameIsSecret refuses a name with a secret, because names appear in logs, metrics and pages.
+// Names appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
-// partOfSecret also matches underscores, because another secret may follow without a separator.
+// with underscores, because another secret may follow
 var partOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z_]+")
 
-// Redact replaces each prefix such as cst_ in s, together with the letters, digits and underscores
-// after it, by a mark such as "CST…". It is for texts of unknown origin, such as an error from a
-// library. A prefix with no such character after it is not replaced, because it is no secret.
+// Redact replaces what looks like a secret by a mark such as "CST…", in texts of unknown origin.
 func Redact(s string) string {
 	return partOfSecret.ReplaceAllStringFunc(s, func(run string) string {
 		kind, _, _ := strings.Cut(run, "_")
@@ -137,9 +135,8 @@ func Redact(s string) string {
 	})
 }
 
-// RedactLogins replaces the login (user and password) in each URL of a comma-separated list by
-// asterisks. A URL with a login also loses its query and fragment. If RedactLogins cannot parse one
-// of the URLs, or one has no host, it replaces the whole list.
+// RedactLogins hides the login in each of the comma-separated URLs, and drops the query of a URL
+// with one. If one cannot be parsed or has no host, it hides the whole list.
 func RedactLogins(urls string) string {
 	const hidden = "****"
 	all := strings.Split(urls, ",")

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -14,10 +15,10 @@ import (
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 var kinds = []access.Kind{access.TokenKind, access.SandboxKind, access.SourceKind, access.OperatorKind,
-	access.AdminKind}
+	access.AdminKind, access.BackupKind}
 
 func TestSecretForm(t *testing.T) {
-	form := regexp.MustCompile(`^cs(t|test|s|o|a)_[0-9A-Za-z]{36}$`)
+	form := regexp.MustCompile(`^cs(t|test|s|o|a|b)_[0-9A-Za-z]{36}$`)
 	for _, kind := range kinds {
 		seen := make(map[string]bool)
 		letters := make(map[byte]int)
@@ -40,8 +41,7 @@ func TestSecretForm(t *testing.T) {
 				letters[secret[len(kind)+i]]++
 			}
 		}
-		// Each of the 62 letters is expected 242 times in 15,000 characters; six standard
-		// deviations are about 93.
+		// 242 are expected; six standard deviations are about 93.
 		for i := range len(base62) {
 			if n := letters[base62[i]]; n < 149 || n > 335 {
 				t.Errorf("%s: letter %c came %d times of 15,000", kind, base62[i], n)
@@ -50,8 +50,7 @@ func TestSecretForm(t *testing.T) {
 	}
 }
 
-// TestSecretKnown checks that the form and the checksum of secrets do not change, because secrets
-// are printed on paper and recognized by other people's scanners.
+// Secrets are printed on paper and recognized by other people's scanners.
 func TestSecretKnown(t *testing.T) {
 	for secret, want := range map[string]error{
 		"cst_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": nil,
@@ -160,4 +159,71 @@ func TestRedactLeavesNoSecret(t *testing.T) {
 			t.Fatal("a second time changes it again")
 		}
 	})
+}
+
+// The text of a rate may differ if its number begins with 0 or +.
+func FuzzSecrets(f *testing.F) {
+	for _, k := range kinds {
+		f.Add(string(k) + strings.Repeat("0", 36))
+	}
+	f.Add("cst_cst_" + strings.Repeat("A", 40) + "_css_")
+	f.Add("Bearer cstest_")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, k := range kinds {
+			if access.Check(k, []byte(text)) == nil && (len(text) != k.Length() || !strings.HasPrefix(text, string(k)) ||
+				!access.HoldsSecret(text)) {
+				t.Errorf("%q passes for a secret", text)
+			}
+		}
+		if clean := access.Redact(text); access.HoldsSecret(clean) {
+			t.Errorf("%q still holds a secret after %q", clean, text)
+		}
+		if r, err := access.ParseRate(text); err == nil && r.Limited() && r.String() != text &&
+			!strings.HasPrefix(text, "0") && !strings.HasPrefix(text, "+") {
+			t.Errorf("%q is read as %q", text, r)
+		}
+	})
+}
+
+// It would be stored, listed and audited.
+func TestNamesHoldNoSecret(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	add := map[string]func(name string) error{
+		"developer": func(name string) error {
+			_, _, err := access.New(access.Request{Kind: access.TokenKind, Developer: name, Operations: access.AllOperations}, now)
+			return err
+		},
+		"source": func(name string) error {
+			_, _, err := access.New(access.Request{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()}, now)
+			return err
+		},
+		"operator": func(name string) error {
+			_, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: name}, now)
+			return err
+		},
+	}
+	for what, add := range add {
+		for _, kind := range kinds {
+			secret, _ := access.NewSecret(kind)
+			for _, name := range []string{secret, "x" + secret, secret[:len(secret)-9], "css_" + secret} {
+				if err := add(name); err == nil || !strings.Contains(err.Error(), "a name must not hold one") {
+					t.Errorf("%s: a name with a secret of kind %s: %v", what, kind, err)
+				}
+			}
+		}
+		for _, name := range []string{"css_gateway", "cst_", "fleet_cst_team1", "Ada"} {
+			if err := add(name); err != nil {
+				t.Errorf("%s %q: %v", what, name, err)
+			}
+		}
+	}
+}
+
+func TestOneLine_JoinsAndCleans(t *testing.T) {
+	err := errors.Join(errors.New("the stream was  replaced\r\n"),
+		errors.New("the tables cannot be rebuilt: no right\x1b[1m"))
+	if got, want := access.OneLine(err),
+		"the stream was replaced; the tables cannot be rebuilt: no right"; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -13,36 +13,30 @@ import (
 	"time"
 )
 
-// Credentials is a node's table of all tokens, of all sources or of all operators. A feed of
-// changed records keeps it up to date. Looking up a secret takes no lock. The zero value is empty.
+// Credentials is a node's table of tokens, sources or operators. Looking up a secret takes no lock.
+// The zero value is empty.
 type Credentials struct {
 	byHash    shards
-	hasUnread atomic.Bool // whether unread is not empty
+	hasUnread atomic.Bool
 
-	mu     sync.Mutex // guards the fields below and serializes changes of byHash
+	mu     sync.Mutex // guards the fields below and changes of byHash
 	byName map[string]*Grant
 	unread map[string]struct{} // names whose records this version cannot read
-	usages map[string]*usage   // by name; stored usage may arrive before the token
+	usages map[string]*usage   // stored usage may arrive before the token
 }
 
-// Tokens are the credentials for queries.
 type Tokens struct{ Credentials }
 
-// Sources are the credentials for telemetry.
 type Sources struct{ Credentials }
 
-// Operators are the credentials for administration.
 type Operators struct{ Credentials }
 
-// Tables holds all credentials that a node knows. The zero value is empty.
 type Tables struct {
 	Tokens    Tokens
 	Sources   Sources
 	Operators Operators
 }
 
-// Of returns the table with the credentials of the kind. For a kind that no credential has, it
-// returns the table of tokens.
 func (t *Tables) Of(kind Kind) *Credentials {
 	switch kind {
 	case SourceKind:
@@ -53,21 +47,18 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is one entry of a node's table of credentials: the whole record of a credential, and the
-// node's counters for it, which are kept when the record changes.
+// Grant has this node's counters, which are kept when the record changes.
 type Grant struct {
 	Credential
 	*usage
 }
 
-// heldSecret is a table's entry for one secret: the credential that it belongs to and, if the
-// secret was replaced, the time until which it is valid.
 type heldSecret struct {
 	by    *Grant
 	until time.Time // zero: the current secret
 }
 
-// secrets returns the current and the replaced secrets, by hash, even those that have ended.
+// secrets includes those that have ended.
 func (g *Grant) secrets() map[Hash]heldSecret {
 	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
@@ -77,7 +68,6 @@ func (g *Grant) secrets() map[Hash]heldSecret {
 	return all
 }
 
-// lock locks mu. The first call also makes the maps, so that the zero value can be used.
 func (t *Credentials) lock() {
 	t.mu.Lock()
 	if t.byName == nil {
@@ -85,15 +75,14 @@ func (t *Credentials) lock() {
 	}
 }
 
-// Put adds a record, or replaces an older record of the same name. The table also keeps credentials
-// that were revoked or removed; their secrets are refused with [ErrRevoked].
+// Put also keeps ended credentials, to be refused with [ErrRevoked].
 func (t *Credentials) Put(c Credential) {
 	t.lock()
 	defer t.mu.Unlock()
 	delete(t.unread, c.Name)
 	t.hasUnread.Store(len(t.unread) > 0)
 	old := t.byName[c.Name]
-	if old != nil && !old.Created.Equal(c.Created) { // a new credential with the name of an older one
+	if old != nil && !old.Created.Equal(c.Created) { // of an older one's name
 		delete(t.usages, c.Name)
 	}
 	g := &Grant{c, t.usage(c.Name)}
@@ -111,9 +100,8 @@ func (t *Credentials) Put(c Credential) {
 	}
 }
 
-// Lose removes a credential whose record this node cannot read, because a newer version wrote it.
-// The credential may have been revoked, or may have a new secret that this node does not know.
-// While the table has such a record, the lookup of any unknown secret returns [ErrUnread].
+// Lose removes a credential whose record a newer version wrote. It may have a new secret, so
+// unknown ones get [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -127,10 +115,9 @@ func (t *Credentials) Lose(name string) {
 	}
 }
 
-// Unread reports whether a newer version wrote tokens or sources that this node cannot read.
 func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
 
-// usage returns the counters of a credential, made at the first use. The caller holds mu.
+// The caller of usage holds mu.
 func (t *Credentials) usage(id string) *usage {
 	u := t.usages[id]
 	if u == nil {
@@ -140,15 +127,13 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// usageOf is like usage, for a caller that does not hold mu.
 func (t *Credentials) usageOf(id string) *usage {
 	t.lock()
 	defer t.mu.Unlock()
 	return t.usage(id)
 }
 
-// verify is like [Tokens.Verify], for any kind. The text of an error can be shown to the caller.
-// verify does the same work for a known and an unknown secret.
+// verify does the same work for known and unknown secrets. Its error can be shown to the caller.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -169,9 +154,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token that a secret belongs to. If there is none, it returns nil and an error:
-// [ErrMalformed], [ErrChecksum], [ErrNotKnown] or [ErrUnread]. If the secret is no longer valid, it
-// returns both the token and an error: [ErrRevoked], [ErrExpired] or [ErrReplaced].
+// Verify returns no token with [ErrMalformed], [ErrChecksum], [ErrNotKnown] and [ErrUnread], but
+// the token with [ErrRevoked], [ErrExpired] and [ErrReplaced].
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -180,8 +164,7 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify is like [Tokens.Verify], for the key of a source, and also notes its last use or refusal. For
-// an access token, the error is [ErrIsToken].
+// Verify also notes the use or the refusal. For an access token, the error is [ErrIsToken].
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if err == ErrMalformed && (bytes.HasPrefix(key, []byte(TokenKind)) || bytes.HasPrefix(key, []byte(SandboxKind))) {
@@ -193,9 +176,9 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. The
-// valid key of another source is refused with [ErrNotKnown]. A wrong key is also recorded in the
-// counters of the named source, except with [ErrUnread], because it may be valid.
+// VerifyNamed is for a key that is sent with the source's name, as in MQTT; that of another source
+// is [ErrNotKnown]. A wrong key is counted for the named source, but not with [ErrUnread], because
+// it may be valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {
@@ -211,17 +194,15 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 	return g, err
 }
 
-// errOfAnother is the reason that is recorded for a source if its name was sent with the key of
-// another source. The client must not learn this reason.
+// The client must not learn this.
 var errOfAnother = errors.New("it is the key of another one")
 
-// Verify is like [Tokens.Verify], for the key of an operator.
+// Verify is like [Tokens.Verify].
 func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }
 
-// Get returns a credential by its name, even if it was revoked or removed. If there is none of this
-// name, or its record cannot be read (see [Credentials.Lose]), Get returns nil and false.
+// Get also returns ended credentials.
 func (t *Credentials) Get(name string) (*Grant, bool) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -229,7 +210,7 @@ func (t *Credentials) Get(name string) (*Grant, bool) {
 	return g, ok
 }
 
-// All returns all credentials, oldest first, including revoked and removed ones.
+// All is oldest first, with ended credentials.
 func (t *Credentials) All() []*Grant {
 	t.lock()
 	defer t.mu.Unlock()
@@ -238,14 +219,12 @@ func (t *Credentials) All() []*Grant {
 	})
 }
 
-// number matches a number in a name.
 var number = regexp.MustCompile("[0-9]+")
 
-// List returns all credentials that were not revoked or removed, sorted by name.
-// Numbers in names count as numbers: gw-2 is before gw-10.
+// List is without ended ones, and by name: gw-2 is before gw-10.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
-	keys := make(map[string]string, len(list)) // by name; all numbers of a key have the same length
+	keys := make(map[string]string, len(list)) // with numbers of one length
 	for _, g := range list {
 		keys[g.Name] = number.ReplaceAllStringFunc(g.Name, func(n string) string {
 			return strings.Repeat("0", maxPlainName-len(n)) + n
@@ -257,15 +236,14 @@ func (t *Credentials) List() []*Grant {
 	return list
 }
 
-// Len returns the number of credentials, including revoked, removed and expired ones.
+// Len counts revoked, removed and expired ones, too.
 func (t *Credentials) Len() int {
 	t.lock()
 	defer t.mu.Unlock()
 	return len(t.byName)
 }
 
-// Expiring returns the number of credentials that are valid at time now, but no longer at the later
-// time then.
+// Expiring counts what is valid now and no longer then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -277,11 +255,8 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	return n
 }
 
-// shards is a map from the hashes of secrets to their entries that is read without a lock. It
-// consists of 256 maps, selected by the first byte of the hash. A map is never changed: a write
-// copies the map, changes the copy and replaces the map by the copy. Writers must not run
-// concurrently. With 100,000 keys, a write takes 0.1 ms. More maps, or sync.Map, would make writes
-// cheaper and reads more expensive.
+// shards is read without a lock: 256 maps, by the first byte of the hash. A write, one at a time,
+// replaces a map by a changed copy, which takes 0.1 ms with 100,000 keys.
 type shards [256]atomic.Pointer[map[Hash]heldSecret]
 
 func (s *shards) get(h Hash) (held heldSecret, ok bool) {
@@ -291,7 +266,6 @@ func (s *shards) get(h Hash) (held heldSecret, ok bool) {
 	return held, ok
 }
 
-// put sets the entry of a hash. If held is the zero value, put removes the entry.
 func (s *shards) put(h Hash, held heldSecret) {
 	next := make(map[Hash]heldSecret)
 	if old := s[h[0]].Load(); old != nil {

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Outcome is the result of a call with a known token. Its numeric values are stored, so new
-// outcomes must be added at the end.
+// Outcome is stored: add new values at the end.
 type Outcome uint8
 
-// The outcomes. InsufficientScope and all outcomes after it mean that the call was refused.
+// A call with InsufficientScope or an outcome after it was refused.
 const (
 	Answered Outcome = iota
 	Unknown
@@ -26,7 +25,6 @@ const (
 	outcomeCount
 )
 
-// String returns the name of the outcome.
 func (o Outcome) String() string {
 	return [...]string{
 		"answered", "unknown", "stale", "not_driving", "insufficient_scope",
@@ -35,25 +33,23 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Known reports whether o is one of the outcomes of this version.
 func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
-// Usage holds the counters of a token.
+// Usage is that of a token.
 type Usage struct {
-	Calls       int64     // of both operations, refused ones included
-	Refusals    int64     // refused calls
+	Calls       int64 // with refused ones
+	Refusals    int64
 	LastUsed    time.Time // in whole minutes; zero: never
 	LastRefused time.Time // in whole seconds; zero: never
 	Reason      Outcome   // of the last refusal
 }
 
-// Plus returns the sums of u and other, the later time of use and the later refusal. It leaves out
-// times that are more than maxSkew after now: they come from a clock that was fast, and would hide
-// every use and refusal until then.
+// Plus leaves out times more than maxSkew after now, of a fast clock, which would hide all later
+// ones.
 func (u Usage) Plus(other Usage, now time.Time) Usage {
 	sum := Usage{Calls: u.Calls + other.Calls, Refusals: u.Refusals + other.Refusals}
 	last := now.Add(maxSkew)
@@ -68,8 +64,7 @@ func (u Usage) Plus(other Usage, now time.Time) Usage {
 	return sum
 }
 
-// usage holds what a node has counted for a token or a source since the node started. Usage belongs
-// to the credential's name, so it is kept when the record changes.
+// usage belongs to the name, so it is kept when the record changes.
 type usage struct {
 	Budget          Budget
 	calls, refusals atomic.Int64
@@ -77,19 +72,18 @@ type usage struct {
 	lastRefused     atomic.Int64 // Unix seconds << 8 | reason
 
 	mu       sync.Mutex      // guards the fields below
-	activity *SourceActivity // of a source, without LastSeen; nil until something is counted
+	activity *SourceActivity // of a source, without LastSeen; may be nil
 	claimed  Claims          // no names, because a vehicle may be forgotten
-	// stored is the usage that all nodes have stored. It contains the first added calls and
-	// refusals of this process, and will contain the first sent ones if the latest write succeeds.
+	// stored is of all nodes. It contains the first added calls and refusals of this process, and
+	// the first sent ones if the latest write succeeds.
 	stored, added, sent Usage
 }
 
-// lastUsedStep is the resolution of the time of the last use, in seconds. A finer resolution would
-// need a write to shared memory for each query, although the time is only displayed.
+// seconds; a finer step would need a write to shared memory for each query
 const lastUsedStep = 60
 
-// Count counts a call at time now. It takes no lock and does not allocate. The times of the latest
-// call replace later ones, which were noted while the clock was fast.
+// Count takes no lock and does not allocate. Its times replace later ones, which a fast clock has
+// noted.
 func (u *usage) Count(o Outcome, now time.Time) {
 	at := now.Unix()
 	u.calls.Add(1)
@@ -102,7 +96,7 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	}
 }
 
-// running returns what this process has counted.
+// running is what this process has counted.
 func (u *usage) running() Usage {
 	r := Usage{Calls: u.calls.Load(), Refusals: u.refusals.Load(), LastUsed: u.latestUse()}
 	if n := u.lastRefused.Load(); n != 0 {
@@ -111,14 +105,13 @@ func (u *usage) running() Usage {
 	return r
 }
 
-// withCounted returns stored with what this process has counted after added. The caller holds mu.
+// withCounted adds what is counted after added. The caller holds mu.
 func (u *usage) withCounted(stored Usage, now time.Time) Usage {
 	r := u.running()
 	r.Calls, r.Refusals = r.Calls-u.added.Calls, r.Refusals-u.added.Refusals
 	return stored.Plus(r, now)
 }
 
-// Usage returns the usage of the token on all nodes, as far as this node knows.
 func (u *usage) Usage(now time.Time) Usage {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -132,8 +125,7 @@ func (u *usage) latestUse() time.Time {
 	return time.Time{}
 }
 
-// NoteUsage replaces the usage of a token that all nodes have stored. If mine is set, this process
-// has stored it, with [Credentials.UsageToStore].
+// If mine is set, this process has stored it, with [Credentials.UsageToStore].
 func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	u := t.usageOf(id)
 	u.mu.Lock()
@@ -143,8 +135,7 @@ func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	}
 }
 
-// UsageToStore returns the usage of a token to store in place of stored: the sum of stored and of
-// what this process has counted since it last stored it.
+// UsageToStore returns stored with what this process has counted since.
 func (t *Credentials) UsageToStore(id string, stored Usage, now time.Time) Usage {
 	u := t.usageOf(id)
 	u.mu.Lock()
@@ -155,7 +146,6 @@ func (t *Credentials) UsageToStore(id string, stored Usage, now time.Time) Usage
 	return next
 }
 
-// Unstored returns the names of the tokens with calls that this process has not stored yet.
 func (t *Credentials) Unstored() (ids []string) {
 	t.lock()
 	defer t.mu.Unlock()

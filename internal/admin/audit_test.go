@@ -14,105 +14,77 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// changes returns calls that change something, by the actions that the audit must have for them. A
-// test makes one of them, because a call may prevent another from succeeding.
-func changes(t *testing.T, s *service) map[string]func(context.Context) error {
+type change struct {
+	method string // of the store
+	do     func(context.Context) error
+}
+
+// A call may prevent another from succeeding.
+func changes(t *testing.T, s *service) map[string]change {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
-	if _, err := s.Forget(t.Context(), "F"); err != nil {
-		t.Fatal(err)
-	}
-	return map[string]func(context.Context) error{
-		"token.issue": func(ctx context.Context) error {
-			_, err := s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
-				Vehicles: access.AllVehicles()})
-			return err
-		},
-		"token.grant": func(ctx context.Context) error {
-			_, err := s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil)
-			return err
-		},
-		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
-		"source.add": func(ctx context.Context) error {
-			_, err := s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()})
-			return err
-		},
-		"token.rotate":   func(ctx context.Context) error { _, err := s.RotateToken(ctx, tok, time.Hour); return err },
-		"source.rotate":  func(ctx context.Context) error { _, err := s.RotateSource(ctx, src, time.Hour); return err },
-		"vehicle.forget": func(ctx context.Context) error { _, err := s.Forget(ctx, "V1"); return err },
-		"vehicle.allow":  func(ctx context.Context) error { _, err := s.Allow(ctx, "F"); return err },
-		"backup.restore": func(ctx context.Context) error {
-			_, err := s.Restore(ctx, strings.NewReader("a backup"), access.RestoreOptions{}, func(int, int) {})
-			return err
-		},
-		"source.remove": func(ctx context.Context) error { _, err := s.RemoveSource(ctx, src); return err },
+	testkit.NoError(t, second(s.Forget(t.Context(), "F")))
+	type c = context.Context
+	return map[string]change{
+		"token.issue": {"Create token", func(ctx c) error {
+			return second(s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
+				Vehicles: access.AllVehicles()}))
+		}},
+		"token.grant": {"Update token", func(ctx c) error {
+			return second(s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil))
+		}},
+		"token.revoke":  {"Update token", func(ctx c) error { return second(s.RevokeToken(ctx, tok)) }},
+		"token.rotate":  {"Update token", func(ctx c) error { return second(s.RotateToken(ctx, tok, time.Hour)) }},
+		"source.rotate": {"Update source", func(ctx c) error { return second(s.RotateSource(ctx, src, time.Hour)) }},
+		"source.remove": {"Update source", func(ctx c) error { return second(s.RemoveSource(ctx, src)) }},
+		"source.add": {"Create source", func(ctx c) error {
+			return second(s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()}))
+		}},
+		"operator.add":   {"Create operator", func(ctx c) error { return second(s.AddOperator(ctx, "ada", false)) }},
+		"vehicle.forget": {"Forget", func(ctx c) error { return second(s.Forget(ctx, "V1")) }},
+		"vehicle.allow":  {"Allow", func(ctx c) error { return second(s.Allow(ctx, "F")) }},
+		"backup.restore": {"Restore", func(ctx c) error {
+			return second(s.Restore(ctx, strings.NewReader("a backup"), access.RestoreOptions{}, func(int, int) {}))
+		}},
 	}
 }
 
-var methodOf = map[string]string{
-	"token.issue": "Create token", "token.grant": "Update token", "token.revoke": "Update token",
-	"token.rotate": "Update token", "source.rotate": "Update source",
-	"vehicle.forget": "Forget", "vehicle.allow": "Allow", "backup.restore": "Restore",
-	"source.add": "Create source", "source.remove": "Update source",
-}
-
-func TestAudit_IsStoredBeforeTheOperation(t *testing.T) {
-	for action, method := range methodOf {
+func TestAudit_OfEachOperation(t *testing.T) {
+	for action := range changes(t, start(t)) {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
 			change := changes(t, s)[action]
 			s.store.Did()
-			testkit.NoError(t, change(t.Context()))
-			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
-				t.Errorf("order: %v", did)
+			fails := func(method, says string) {
+				t.Helper()
+				before := s.log.Count("disk full")
+				s.store.Fail(method, errDisk)
+				err := change.do(t.Context())
+				s.store.Fail(method, nil)
+				refused(t, action, err, 503, says)
+				if strings.Contains(err.Error(), "disk full") || s.log.Count("disk full") == before {
+					t.Errorf("%s fails: the cause belongs into the log, and there only: %v", method, err)
+				}
+			}
+			fails("Audit intended", "nothing was done")
+			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
+				t.Errorf("without an audit: got the calls %v, want the audit only", did)
+			}
+			fails(change.method, "")
+			if e := newest(t, s.Client, 2); e[0].Outcome != "failed" || e[1].Outcome != "intended" ||
+				e[0].Object != e[1].Object || e[0].Action != action {
+				t.Errorf("got the events %+v of a failed operation, want an intended and a failed %s", e, action)
+			}
+			s.store.Did()
+			testkit.NoError(t, change.do(t.Context()))
+			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", change.method}) {
+				t.Errorf("got the calls %v, want the audit before %s", did, change.method)
 			}
 			if e := newest(t, s.Client, 1)[0]; e.Action != action || e.Object == "" {
-				t.Errorf("event: %+v", e)
-			}
-		})
-	}
-}
-
-func TestAudit_FailurePreventsTheOperation(t *testing.T) {
-	for action := range methodOf {
-		t.Run(action, func(t *testing.T) {
-			s := start(t)
-			change := changes(t, s)[action]
-			s.store.Fail("Audit intended", errDisk)
-			s.store.Did()
-			err := change(t.Context())
-			refused(t, action, err, 503, "nothing was done")
-			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
-				t.Errorf("without an audit, this was done: %v", did)
-			}
-			if strings.Contains(err.Error(), "disk full") || !strings.Contains(s.log.String(), "disk full") {
-				t.Error("the cause belongs into the log, and there only")
-			}
-		})
-	}
-}
-
-func TestAudit_RecordsAFailedOperation(t *testing.T) {
-	for action, method := range methodOf {
-		t.Run(action, func(t *testing.T) {
-			s := start(t)
-			change := changes(t, s)[action]
-			s.store.Fail(method, errDisk)
-			err := change(t.Context())
-			if refused(t, action, err, 503, ""); strings.Contains(err.Error(), "disk full") {
-				t.Errorf("answer: %v", err)
-			}
-			s.store.Fail(method, nil)
-			events := newest(t, s.Client, 2)
-			if events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
-				events[0].Object != events[1].Object || events[0].Action != action {
-				t.Errorf("events: %+v", events)
-			}
-			if !strings.Contains(s.log.String(), "disk full") {
-				t.Error("the cause is not in the log")
+				t.Errorf("got the event %+v, want %s of an object", e, action)
 			}
 		})
 	}
@@ -131,8 +103,7 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	}
 }
 
-// TestAudit_Damaged checks the answer of a call that fails because a part of the store is damaged.
-// The answer must say that. The call must log nothing, because the store logs the damage once.
+// The store logs damage once, so the call must not.
 func TestAudit_Damaged(t *testing.T) {
 	s := start(t)
 	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", access.ErrDamaged))
@@ -142,8 +113,6 @@ func TestAudit_Damaged(t *testing.T) {
 	}
 }
 
-// TestOperation_CompletesAfterTheClientDisconnects checks that an operation that has begun is
-// completed even if its client disconnects.
 func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
@@ -165,9 +134,6 @@ func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	}
 }
 
-// TestAuditNamesVehicles checks the vehicles in the audit of a new token and of a changed grant.
-// The audit must name up to 20 vehicles by their hashes, and give the number of all further
-// vehicles.
 func TestAuditNamesVehicles(t *testing.T) {
 	s := start(t)
 	cars := func(n int) (all []vehicle.ID) {
@@ -211,9 +177,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 			{[]vehicle.ID{"E", cars(1)[0]}, []vehicle.ID{"C"}, "add " + named("E", cars(1)[0]) + "; remove " + named("C")},
 			{nil, cars(22), "add none; remove " + twenty + ", and 2 more"},
 		} {
-			if _, err := s.GrantToken(t.Context(), tok.ID, g.add, g.remove); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, second(s.GrantToken(t.Context(), tok.ID, g.add, g.remove)))
 			if got := newest(); got != g.want {
 				t.Errorf("grant: %q, want %q", got, g.want)
 			}
@@ -221,8 +185,6 @@ func TestAuditNamesVehicles(t *testing.T) {
 	}
 }
 
-// TestAuditOfAVehicle_CountsWhatItDoesNotList checks that a search for a vehicle counts the events
-// that name more vehicles than they list, among the events that the other filters select.
 func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 	s := start(t)
 	many := make([]vehicle.ID, 21)
@@ -232,7 +194,7 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 	for _, v := range [][]vehicle.ID{many, many[:20], {"A"}} {
 		s.issueAs(t, access.Request{Developer: "Ada, and 7 more", Vehicles: access.VehicleSet(v...)})
 	}
-	for query, want := range map[string][2]int{ // numbers of events: found, may concern the vehicle
+	for query, want := range map[string][2]int{ // found, may concern the vehicle
 		"vid=Car000": {2, 0}, "vid=Car020": {0, 1}, "vid=A": {1, 1}, "vid=A&limit=1": {1, 0}, "": {3, 0},
 		"vid=Car020&action=source": {0, 0}, "vid=Car020&until=2026-11-19": {0, 0},
 		"vehicle=" + s.store.Forgotten.Hash("Car020").Short(): {0, 1},
@@ -246,8 +208,6 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 	}
 }
 
-// TestAuditQuotesNames checks that a developer's name is quoted in the audit, so that it cannot be
-// mistaken for other parts of an event's detail. It also checks the expiry and the rate there.
 func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
@@ -270,8 +230,6 @@ func TestAuditQuotesNames(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearchedThrough checks that a search reads all stored events, even if few of them
-// match, and returns the matches page by page.
 func TestAuditIsSearchedThrough(t *testing.T) {
 	s := start(t)
 	for i := range 2500 {
@@ -318,8 +276,6 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 	}
 }
 
-// TestAuditExport checks that an export contains every matching event of all pages, and that no
-// cell of its CSV is a formula.
 func TestAuditExport(t *testing.T) {
 	s := start(t)
 	for i := range 2*ops.MaxEvents + 7 {
@@ -364,8 +320,6 @@ func TestAuditExport(t *testing.T) {
 	s.want(t, "GET", "/v1/audit?format=csv", "", 503, "").lacks(t, "disk")
 }
 
-// TestAuditExportBreaksOff checks that the client gets an error if the store fails in the middle of
-// an export.
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {

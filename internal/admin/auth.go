@@ -12,18 +12,16 @@ import (
 
 type callerKey struct{}
 
-// caller returns the caller that [Server.identify] has stored in the context of the request.
 func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
-// identify returns the request with the caller, found by the key in the Authorization header, in
-// its context. The error for a wrong key is 401, and its headers are set.
+// identify stores the caller in the context of the request. If the key is wrong, it sets the
+// headers of a 401.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.ops.Identify(key); ok {
-			// Only a request with a valid key protects its connection from eviction. Otherwise
-			// clients without a key could keep connections open with requests whose bodies never
-			// arrive.
+			// Only a valid key protects a connection from eviction. Otherwise clients without one
+			// could keep connections with bodies that never arrive.
 			listen.Hold(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}

@@ -11,16 +11,13 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// Limits of backups.
 const (
-	maxBackup = 64 << 30
-	// progressEvery is the minimum time between two progress lines of a restore.
+	maxBackup     = 64 << 30
 	progressEvery = 500 * time.Millisecond
 )
 
-// takeBackup sends a backup as the response. If the backup is refused before it begins, takeBackup
-// returns the error. If it fails after that, takeBackup closes the connection, by a panic with
-// [http.ErrAbortHandler], so that the client notices that the backup is incomplete.
+// takeBackup panics with [http.ErrAbortHandler] if the backup fails halfway, so that the client
+// notices.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
 	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w, C: http.NewResponseController(w)}, s.cfg.Version)
@@ -35,8 +32,7 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restore answers with lines of JSON: the progress, then the report or an error. An error before
-// the first line is returned. A client that disconnects does not end the restore.
+// restore answers with lines of JSON. An error before the first line is returned.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
@@ -49,7 +45,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 			begun = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
-		// An error is ignored, because the restore continues after the client has disconnected.
+		// The restore continues after the client has disconnected.
 		if json.MarshalWrite(out, l) == nil {
 			_, _ = out.Write([]byte("\n"))
 			_ = c.Flush()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/test/opstest"
 )
 
 func TestBackupOverTheWire(t *testing.T) {
@@ -54,7 +54,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		bad    error
 		fail   error
 		steps  int
-		status int // HTTP status of the error, if it occurs before the response begins
+		status int // if the error occurs before the response begins
 		text   string
 	}{
 		{errBadFile, nil, 0, http.StatusBadRequest, "cut off or damaged"},
@@ -86,8 +86,6 @@ func TestRestoreOverTheWire(t *testing.T) {
 	s.want(t, "POST", "/v1/restore", "x", http.StatusUnauthorized, "", header("Authorization", "Bearer csa_no"))
 }
 
-// TestBackupKeyOverTheWire checks that only the admin key can get the backup key, and that a
-// restore sends the backup key. The audit must say if a backup was not authenticated.
 func TestBackupKeyOverTheWire(t *testing.T) {
 	s := start(t)
 	hers := s.addOperator(t, "ada")

@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// explainBody returns the refusal for an error of reading a body. It repeats nothing of the body,
-// but lists the members of In if there was an unknown one.
+// explainBody repeats nothing of the body. Of an unknown member, it lists the known ones.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal
@@ -45,8 +44,6 @@ func explainBody[In any](err error) *ops.Refusal {
 	return ops.Refuse(http.StatusBadRequest, "the body could not be read to its end")
 }
 
-// members returns the names of the JSON members that a request body of the struct type t may have,
-// in the order of the fields of t. If t has no fields, it returns nil.
 func members(t reflect.Type) []string {
 	var names []string
 	for field := range t.Fields() {

@@ -13,11 +13,10 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
-// endpoint is the handler of one API call, with its name, its status on success, and the types of
-// its JSON bodies, or nil, for the test of the OpenAPI document.
+// endpoint has the name, status and JSON types (or nil) of a call for the test of the OpenAPI
+// document.
 type endpoint struct {
 	http.Handler
 	name    string
@@ -25,8 +24,6 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// handle returns the handler of a call, which identifies the caller, calls do, answers its error,
-// and counts the call. The status is that on success.
 func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *http.Request) error) endpoint {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,8 +43,7 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call is like [Server.handle], for an API call with JSON bodies: the handler decodes the request
-// body into In with readBody, calls do, and encodes the Out that do returns.
+// call is like [Server.handle], for JSON bodies.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)
@@ -64,9 +60,8 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return e
 }
 
-// readBody decodes the body while it arrives. It refuses unknown and repeated members, the nulls of
-// noNulls, and more than maxBody bytes. Without a body, the result is the zero value. Every error
-// is a refusal.
+// readBody refuses unknown and repeated members, the nulls of noNulls, and more than maxBody bytes.
+// Every error is a refusal.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {
 		return in, nil
@@ -89,8 +84,7 @@ func writeError(w http.ResponseWriter, r *ops.Refusal) int {
 	return r.Status
 }
 
-// writeJSON writes a response with v as its JSON body. The names of a map are in ascending order. It
-// ignores errors, because an error means that the client has disconnected.
+// writeJSON ignores errors: the client has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -99,8 +93,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// noNulls makes the decoder refuse null for optional strings, booleans and vehicle lists. Null is
-// ambiguous: a client that sends it may want to leave the value unchanged, or to remove the value.
+// Null is ambiguous for an optional member: a client may want to leave the value unchanged, or to
+// remove it.
 var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](),
 	refuseNull[ops.VehicleList]()))
 

@@ -14,12 +14,11 @@ import (
 
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// following is a service with a fleet whose changes can be followed.
 type following struct {
 	*service
 	t     *testing.T
@@ -38,14 +37,13 @@ func follow(t *testing.T) *following {
 	return f
 }
 
-// report gives a vehicle verdicts as of now. If the state is 0, it is not driving.
+// With the state 0, it is not driving.
 func (f *following) report(id vehicle.ID, s vehicle.DrivingState, system vehicle.ThrottleSystem) {
 	now := vehicle.At(f.clock.Now())
 	f.fleet.Put(id, vehicle.DrivingVerdict{State: s, NotDriving: s == 0, Time: now},
 		vehicle.ThrottleVerdict{System: system, Time: now})
 }
 
-// events is an open response with changes; id is that of the last event.
 type events struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -53,12 +51,11 @@ type events struct {
 	id    string
 }
 
-// open requests changes. It returns once the response has begun.
 func (f *following) open(query, after string, by *client.Client) *events {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.t.Context())
 	f.t.Cleanup(cancel)
-	req, _ := http.NewRequestWithContext(ctx, "GET", f.URL+"/v1/changes"+query, nil) // the URL is valid
+	req, _ := http.NewRequestWithContext(ctx, "GET", f.URL+"/v1/changes"+query, nil)
 	req.Header.Set("Authorization", "Bearer "+by.Key)
 	if after != "" {
 		req.Header.Set("Last-Event-ID", after)
@@ -75,7 +72,7 @@ func (f *following) open(query, after string, by *client.Client) *events {
 	return e
 }
 
-// next reads the next n events, as "VID was>is/was>is" or as the text of a gap.
+// As "VID was>is/was>is", or as the text of a gap.
 func (e *events) next(n int) (got []string) {
 	e.t.Helper()
 	for len(got) < n && e.lines.Scan() {
@@ -106,8 +103,6 @@ func (e *events) want(want ...string) {
 	}
 }
 
-// TestChanges checks the events of vehicles whose states change, also because a reading becomes too
-// old, and that a client continues where it was interrupted.
 func TestChanges(t *testing.T) {
 	f := follow(t)
 	f.report("Before", vehicle.TrafficJam, vehicle.ThrottleNormal) // nobody follows yet
@@ -149,7 +144,6 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestChanges_Gap checks that an event says that changes are missing, and what to do.
 func TestChanges_Gap(t *testing.T) {
 	f := follow(t)
 	began := f.open("", "", f.Client)
@@ -171,7 +165,6 @@ func TestChanges_Gap(t *testing.T) {
 	}
 }
 
-// TestChanges_Bounds checks what is refused, and that a response ends with the key of its caller.
 func TestChanges_Bounds(t *testing.T) {
 	f := follow(t)
 	for query, says := range map[string]string{
@@ -184,17 +177,13 @@ func TestChanges_Bounds(t *testing.T) {
 	start(t).want(t, "GET", "/v1/changes", "", http.StatusNotFound, "role admin")
 
 	reader, err := f.AddOperator(t.Context(), "reader", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	last := f.open("", "", &client.Client{Key: reader.Key})
 	for range 31 {
 		f.open("", "", f.Client)
 	}
 	f.want(t, "GET", "/v1/changes", "", http.StatusServiceUnavailable, "32 clients follow")
-	if _, err := f.RemoveOperator(t.Context(), "reader"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(f.RemoveOperator(t.Context(), "reader")))
 	if got := last.next(1); len(got) != 0 {
 		t.Errorf("got the event %v with a removed key, want the end", got)
 	}

@@ -14,10 +14,9 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// fails makes a call that must fail and returns the error's text, which must be one line without
-// the client's key.
 func fails(t *testing.T, c *client.Client, ctx context.Context) string {
 	t.Helper()
 	_, err := c.Tokens(ctx)
@@ -42,9 +41,7 @@ func expect(t *testing.T, line string, parts ...string) {
 
 func TestClientNobodyAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	url := "http://" + l.Addr().String()
 	l.Close()
 	key, _ := access.NewSecret(access.AdminKind)
@@ -52,8 +49,7 @@ func TestClientNobodyAnswers(t *testing.T) {
 		"no carstate answers at "+url, "is `carstate serve` running?", "--admin-addr")
 }
 
-// TestClientRate checks that the client refuses a limit that cannot be written as a rate. Otherwise
-// the token would have no limit at all.
+// A rate that cannot be written would be no limit at all.
 func TestClientRate(t *testing.T) {
 	s := start(t)
 	for _, r := range []access.Rate{
@@ -166,8 +162,6 @@ func TestClient_OverTLS(t *testing.T) {
 	expect(t, fails(t, &stranger, t.Context()), "could not be reached", "certificate")
 }
 
-// busyServer starts a server with one call in progress, which lasts until the channel leave is
-// closed. The channel answered receives the call's error.
 func busyServer(t *testing.T) (s *service, leave chan struct{}, answered chan error) {
 	t.Helper()
 	s = start(t)
@@ -186,8 +180,6 @@ func busyServer(t *testing.T) (s *service, leave chan struct{}, answered chan er
 	return s, leave, answered
 }
 
-// TestShutdownWaits checks that, during a shutdown, a call in progress is answered and a new call
-// is not.
 func TestShutdownWaits(t *testing.T) {
 	s, leave, answered := busyServer(t)
 	stopped := make(chan error, 1)
@@ -202,8 +194,6 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
-// TestShutdownGivesUp checks a shutdown whose context ends before the call in progress. The server
-// must close the connection, so that the caller gets an error.
 func TestShutdownGivesUp(t *testing.T) {
 	s, leave, answered := busyServer(t)
 	defer close(leave)

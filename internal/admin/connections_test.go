@@ -18,13 +18,11 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// startBusy starts a server that does not answer a request for a vehicle until goOn is called. It
-// sends to entered when it receives such a request. ask is the text of such a request with the
-// admin key.
+// Requests for a vehicle are announced by entered, and answered after goOn.
 func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})
@@ -39,13 +37,11 @@ func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, g
 	return s, ask, sync.OnceFunc(func() { close(proceed) })
 }
 
-// conn is a connection to the server.
 type conn struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// dial opens a connection that is closed when the test ends, and sends text.
 func (s *service) dial(t *testing.T, text string) conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
@@ -56,7 +52,7 @@ func (s *service) dial(t *testing.T, text string) conn {
 	return conn{c, bufio.NewReader(c)}
 }
 
-// lender starts a TLS server that is only used for its certificate.
+// Only the certificate is used.
 func lender(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
@@ -64,7 +60,6 @@ func lender(t *testing.T) *httptest.Server {
 	return s
 }
 
-// answered reports whether a complete response arrives on the connection.
 func (c conn) answered() bool {
 	resp, err := http.ReadResponse(c.in, nil)
 	if err != nil {
@@ -77,9 +72,6 @@ func (c conn) answered() bool {
 
 const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// TestTooManyConnections checks that at most 512 connections, the default of MaxConnections, are
-// open at the same time. Clients that send nothing, half a request or no further request must not
-// keep other clients out, and a request in progress must be answered.
 func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s, ask, goOn := startBusy(t, entered)
@@ -116,9 +108,6 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeRoom checks that connections on which the client sends nothing are closed to
-// admit newer ones. With TLS, such a client does not even send a handshake. A connection that waits
-// for its next request must not be closed.
 func TestStrangersMakeRoom(t *testing.T) {
 	fake := lender(t)
 	roots := x509.NewCertPool()
@@ -159,8 +148,6 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestTooManyAtWork checks that the newest connection is closed if all other connections have a
-// request in progress. When one of these connections ends, another one is admitted.
 func TestTooManyAtWork(t *testing.T) {
 	entered := make(chan struct{})
 	s, ask, goOn := startBusy(t, entered)
@@ -185,8 +172,7 @@ func TestTooManyAtWork(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotCome checks that a client without a key cannot keep other clients out with
-// request bodies that it never sends. net/http reads the rest of such a body before it answers.
+// net/http reads the rest of a body before it answers.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	entered, began, proceed := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(proceed) })
@@ -218,8 +204,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	}
 }
 
-// slowPage is a console that treats every caller as logged in and answers only after goOn is
-// closed.
+// Every caller is logged in.
 type slowPage struct {
 	began chan<- struct{}
 	goOn  <-chan struct{}
@@ -233,8 +218,6 @@ func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 
 func (slowPage) Close() {}
 
-// TestLogOfStrangers checks that callers without a key cause at most ten log lines a minute. The
-// next line after these must report the number of dropped lines.
 func TestLogOfStrangers(t *testing.T) {
 	s := start(t)
 	wrong := header("Authorization", "Bearer wrong")
@@ -253,7 +236,6 @@ func TestLogOfStrangers(t *testing.T) {
 	}
 }
 
-// TestHandshakeThatFails checks that a failed TLS handshake is logged only at level debug.
 func TestHandshakeThatFails(t *testing.T) {
 	fake := lender(t)
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
@@ -263,9 +245,7 @@ func TestHandshakeThatFails(t *testing.T) {
 			c.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))
 		})
 		// ReadAll returns once the server has logged and closed the connection.
-		if _, err := io.ReadAll(s.dial(t, "no TLS at all\r\n\r\n")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, second(io.ReadAll(s.dial(t, "no TLS at all\r\n\r\n"))))
 		if said := strings.Contains(out.String(), "TLS handshake error"); said != (level == slog.LevelDebug) {
 			t.Errorf("at %v: %q", level, out.String())
 		}

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// endless is a console whose response lasts until it is closed.
 type endless struct{ closed chan struct{} }
 
 func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -21,18 +21,12 @@ func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e endless) Close() { close(e.closed) }
 
-// TestConsole checks that the console serves the paths outside the API. The server must close the
-// console when it shuts down, so that the shutdown need not wait for the console's responses.
 func TestConsole(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Console = endless{make(chan struct{})} })
 	req, err := http.NewRequestWithContext(context.Background(), "GET", s.URL+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp, err := s.HTTP.Do(req) // the response ends when the server does
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { resp.Body.Close() })
 	for _, path := range []string{"/v1", "/v1/", "/v1/nothing"} {
 		s.want(t, "GET", path, "", http.StatusNotFound, "")

@@ -23,8 +23,6 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-// tokenRequest sets the defaults of a new token: all operations, no rate limit, and the lifetime
-// [access.DefaultTokenLife]. Only a sandbox token has no vehicles.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 	kind := access.TokenKind
 	switch {
@@ -58,8 +56,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 	}, nil
 }
 
-// errVehiclesMissing is the error for a new token or source without vehicles. There is no default,
-// so that "all" must be given explicitly.
+// There is no default, so that "all" must be given explicitly.
 var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
 func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSummary, error) {
@@ -86,7 +83,6 @@ func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange)
 	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
 }
 
-// parseChange parses the texts in a change. An error is a refusal.
 func parseChange(in wire.SourceChange) (access.Change, error) {
 	to := access.Change{Strict: in.Strict, TrustedCrowd: in.TrustedCrowd}
 	if in.Vehicles != nil {
@@ -153,8 +149,6 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// list returns the function of the API call that lists the credentials of the given kind. show
-// makes the entry of one credential, and body makes the response body.
 func list[Entry, Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Entry, body func([]Entry) Out,
 ) func(*http.Request, nothing) (Out, error) {
@@ -167,8 +161,6 @@ func list[Entry, Out any](
 	}
 }
 
-// show returns the function of the API call that answers with the description of one credential of
-// the given kind, which record makes.
 func show[Out any](
 	s *Server, kind access.Kind, record func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {
@@ -181,15 +173,13 @@ func show[Out any](
 	}
 }
 
-// rotate returns the function of the call that gives a credential a new secret. Without an overlap,
-// it is [access.DefaultOverlap].
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
 ) func(*http.Request, wire.RotateRequest) (Out, error) {
 	return func(r *http.Request, in wire.RotateRequest) (out Out, err error) {
 		overlap := access.DefaultOverlap
 		if seconds := in.OverlapSeconds; seconds != nil {
-			// The comparison is in seconds, because a larger number may overflow a Duration.
+			// In seconds, because a larger number may overflow a Duration.
 			if limit := int64(access.MaxOverlap / time.Second); *seconds < 0 || *seconds > limit {
 				return out, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
 			}
@@ -210,9 +200,6 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
-// end returns the function of the API call that ends a credential of the given kind: it revokes a
-// token, and removes a source or an operator. show makes the response body from the record of the
-// ended credential.
 func end[Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {

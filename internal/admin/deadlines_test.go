@@ -1,4 +1,4 @@
-package admin
+package admin_test
 
 import (
 	"errors"
@@ -10,17 +10,16 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestDeadlines checks that the server closes a connection on which the client sends nothing, stops
-// within a head or a body, is idle, or does not read. The timeouts are a hundredth of the real
-// ones, to keep the test short.
+// The timeouts are a hundredth of the real ones.
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
-	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash}),
-		Console: noConsole{http.NotFoundHandler()}, Alive: func() error { return nil }})
+	s := admin.New(admin.Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash}),
+		Console: page{http.NotFoundHandler()}, Alive: func() error { return nil }})
 	for _, d := range []*time.Duration{&s.HTTP.ReadHeaderTimeout, &s.HTTP.ReadTimeout, &s.HTTP.WriteTimeout,
 		&s.HTTP.IdleTimeout} {
 		*d /= 100

@@ -24,27 +24,27 @@ import (
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// service is an admin server on a real listener, with its dependencies. At the end of the test, its
-// log and its audit must contain none of the secrets in passed.
+// service is an admin server on a real listener. At the end of the test, log and audit must contain
+// none of the secrets in passed.
 type service struct {
 	*client.Client
 	store  *opstest.Store
 	log    *testkit.Buffer
 	clock  *testkit.Clock
-	passed *testkit.Buffer // the admin key, the headers of all requests, and the bodies of all responses
+	passed *testkit.Buffer // headers of all requests, and bodies of all responses
 	server *admin.Server
-	served chan error // receives an error of Serve before the shutdown; closed when Serve has returned
+	served chan error // closed when Serve has returned
 }
 
-// errDisk is an error of the store whose text must not be shown to a caller.
+// No caller may see its text.
 var errDisk = errors.New("disk full")
 
 func start(t *testing.T, changes ...func(*admin.Config)) *service {
@@ -52,7 +52,6 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 	return startOps(t, func(*ops.Config) {}, changes...)
 }
 
-// startOps is like start; change may modify the configuration of the operations.
 func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Config)) *service {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
@@ -114,15 +113,12 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	return s
 }
 
-// well is a check that succeeds.
 func well() error { return nil }
 
-// page is a placeholder for the console.
 type page struct{ http.Handler }
 
 func (page) Close() {}
 
-// recorder writes the headers of all requests and the bodies of all responses into to.
 type recorder struct {
 	http.RoundTripper
 	to io.Writer
@@ -150,14 +146,13 @@ func (s *service) checkSecrets(t *testing.T) {
 	}
 }
 
-// answer is the response to one request.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do sends a request with the admin key. The functions in change may modify the request.
+// do uses the admin key.
 func (s *service) do(t *testing.T, method, path, body string, change ...func(*http.Request)) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -177,8 +172,6 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 	return answer{resp.StatusCode, resp.Header, string(text)}
 }
 
-// want sends a request, like do. It fails the test unless the response has the status and contains
-// the text says.
 func (s *service) want(
 	t *testing.T, method, path, body string, status int, says string, change ...func(*http.Request),
 ) answer {
@@ -190,7 +183,6 @@ func (s *service) want(
 	return got
 }
 
-// lacks fails the test if the response contains the text.
 func (a answer) lacks(t *testing.T, text string) {
 	t.Helper()
 	if strings.Contains(a.body, text) {
@@ -198,8 +190,7 @@ func (a answer) lacks(t *testing.T, text string) {
 	}
 }
 
-// wantSecret makes a POST request. The response must have the status, and its body must match the
-// regular expression, whose group is a new secret that verify accepts.
+// The group of pattern is a new secret, which verify must accept.
 func (s *service) wantSecret(
 	t *testing.T, verify func([]byte, time.Time) (*access.Grant, error), path, body string, status int, pattern string,
 ) {
@@ -217,13 +208,10 @@ func (s *service) wantSecret(
 	}
 }
 
-// header returns a function for do that sets a header field of the request.
 func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// refused fails the test unless err is the error of a call that was answered with the status, and
-// contains the text says.
 func refused(t *testing.T, what string, err error, status int, says string) {
 	t.Helper()
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != status || !strings.Contains(e.Error(), says) {
@@ -231,7 +219,6 @@ func refused(t *testing.T, what string, err error, status int, says string) {
 	}
 }
 
-// newest returns the newest n events of the audit, newest first.
 func newest(t *testing.T, c *client.Client, n int) []access.Event {
 	t.Helper()
 	list, err := c.SearchAudit(t.Context(), url.Values{"limit": {strconv.Itoa(n)}})
@@ -241,13 +228,12 @@ func newest(t *testing.T, c *client.Client, n int) []access.Event {
 	return list.Events
 }
 
-// issue issues a token for the vehicles A and B.
 func (s *service) issue(t *testing.T) wire.IssuedToken {
 	t.Helper()
 	return s.issueAs(t, access.Request{Vehicles: access.VehicleSet("B", "A")})
 }
 
-// issueAs issues a token as r says. The default developer is Ada; the default operations are all.
+// By default, the developer is Ada, and the operations are all.
 func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
 	t.Helper()
 	r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
@@ -256,7 +242,6 @@ func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
 	return tok
 }
 
-// add adds a source for the vehicle A.
 func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
 	src, err := s.AddSource(t.Context(), access.Request{Name: name, Vehicles: access.VehicleSet("A")})
@@ -264,7 +249,6 @@ func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	return src
 }
 
-// addOperator adds an operator, and returns a client with the operator's key.
 func (s *service) addOperator(t *testing.T, name string) *client.Client {
 	t.Helper()
 	o, err := s.AddOperator(t.Context(), name, false)

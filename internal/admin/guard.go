@@ -12,17 +12,11 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// guard returns a handler that passes requests on to next. It refuses three kinds of requests:
-//
-//   - requests that a browser may have been tricked into sending;
-//   - requests with a path that is not clean (a page's path with a slash at its end is redirected);
-//   - API and console calls that arrive before the node's tables are filled.
-//
-// A browser can be tricked because the listener usually listens on the loopback address, and any
-// page that the operator opens can send requests to that address. guard recognizes a request from a
-// page of another site by the Origin or Sec-Fetch-Site header. With DNS rebinding, the host name of
-// such a page resolves to 127.0.0.1; guard then recognizes the request by this host name in the
-// Host header. No CORS headers are sent, so no page of another site can read a response, either.
+// guard refuses requests that a browser may have been tricked into sending: any page that the
+// operator opens can reach a listener on the loopback address. A page of another site shows in the
+// Origin or Sec-Fetch-Site header, and DNS rebinding in the Host header. No CORS headers are sent,
+// so no such page can read a response, either. guard also refuses paths that are not clean, and
+// calls before the tables are filled.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -68,8 +62,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// started waits for the tables to be filled, for at most startPatience or until ctx ends, and
-// reports whether they are filled.
 func (s *Server) started(ctx context.Context) bool {
 	if s.cfg.Started == nil {
 		return true
@@ -84,15 +76,14 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// isProbe reports whether the path p is that of a probe: /healthz, /readyz, or a path below
-// /readyz/. Probes may use any host name, because the responses contain nothing that a hostile page
-// could use. The metrics do: they say how the fleet drives.
+// Probes may use any host name, because their responses contain nothing that a hostile page could
+// use. The metrics do: they say how the fleet drives.
 func isProbe(p string) bool {
 	return p == "/healthz" || p == "/readyz" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo reports whether the server accepts this Host header. It accepts "", because probes of
-// load balancers may use HTTP/1.0, and browsers always send a Host.
+// An empty Host is accepted: probes of load balancers may use HTTP/1.0, and browsers always send
+// one.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -109,8 +100,8 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin made the request automatically. That
-// page cannot read the response, but could keep live pages open and make the node read telemetry.
+// loadedElsewhere reports whether a page of another origin made the request automatically. It
+// cannot read the response, but could keep live pages open and make the node read telemetry.
 // Following a link is not such a request.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {

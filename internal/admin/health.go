@@ -16,8 +16,6 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// health returns a handler that answers a probe with one line: well, or the error of check with the
-// status 503; then the text of add.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -30,8 +28,8 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 	}
 }
 
-// copies returns the text that follows "ready" or the error in the response of /readyz: the age of
-// this node's copies, if known, and a warning if it cannot read records of a newer version.
+// copies returns what follows in the response of /readyz: the age of this node's copies, and a
+// warning about records of a newer version.
 func (s *Server) copies() (text string) {
 	if age, ok := s.cfg.FeedAge(); ok {
 		text = fmt.Sprintf("; feed age %.1f s", age.Seconds())
@@ -42,8 +40,6 @@ func (s *Server) copies() (text string) {
 	return text
 }
 
-// oneLine formats an error for a probe's log: one line without secrets. Of a text of more than 400
-// bytes, only the first 400 are kept, followed by an ellipsis.
 func oneLine(err error) string {
 	const long = 400
 	text := access.OneLine(err)
@@ -53,12 +49,10 @@ func oneLine(err error) string {
 	return text
 }
 
-// gatherings is the limit on the rate at which the metrics are collected. A request beyond the
-// limit gets the cached text of the metrics. So callers without a key can neither exhaust the
-// processor nor block a scraper.
+// gatherings limits how often the metrics are collected; beyond it, the cached text is sent. So
+// callers without a key can neither exhaust the processor nor block a scraper.
 var gatherings = access.Rate{Calls: 5, Window: time.Second}
 
-// metricsText caches the text of the metrics, plain and compressed.
 type metricsText struct {
 	gather http.Handler
 	now    func() time.Time
@@ -68,8 +62,8 @@ type metricsText struct {
 	kept map[string]*keptAnswer // by encoding
 }
 
-// showMetrics returns the handler of /metrics. If a collector fails, the other metrics are still
-// shown. If the collection takes longer than 10 seconds, the status is 503.
+// If a collector fails, the other metrics are still shown. If the collection takes longer than 10
+// s, the status is 503.
 func (s *Server) showMetrics() http.Handler {
 	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer),
 		gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
@@ -90,9 +84,6 @@ func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(k.body.Bytes())
 }
 
-// latest returns a response with the metrics in the given encoding, "identity" or "gzip". If a
-// response with this encoding is cached, and the rate limit (gatherings) is exceeded, it returns
-// the cached response. Otherwise it collects the metrics, and caches the new response.
 func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,8 +91,7 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
 		return k
 	}
-	// This request has only the header Accept-Encoding. Callers share the cached text, so it must
-	// not depend on anything else in one caller's request.
+	// Callers share the cached text, so it must depend on nothing in a request but the encoding.
 	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"Accept-Encoding": {encoding}}}
 	k = &keptAnswer{header: make(http.Header), status: http.StatusOK}
 	m.gather.ServeHTTP(k, r)
@@ -109,7 +99,6 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	return k
 }
 
-// keptAnswer is a cached response.
 type keptAnswer struct {
 	header http.Header
 	status int

@@ -47,9 +47,6 @@ func TestHealth_ShowsTheError(t *testing.T) {
 	}
 }
 
-// TestReady_PerJob checks that /readyz reports the age of the tables, whether the node is ready or
-// not, and that a node may be ready to answer queries but not to store telemetry. The console must
-// not serve an unknown path under /readyz/.
 func TestReady_PerJob(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		no := func() error { return errors.New("nothing is stored") }
@@ -73,9 +70,6 @@ func TestReady_PerJob(t *testing.T) {
 	}
 }
 
-// TestGuard_WaitsForTheTables checks that a call soon after the start waits until the tables are
-// filled. If that takes too long, the caller is asked to retry and does not get "not found". Probes
-// are answered at once.
 func TestGuard_WaitsForTheTables(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})
@@ -116,11 +110,8 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace sends 320 requests for the metrics, 16 at a time, while the
-// server's clock stands still. It checks that the metrics are collected at most six times, because
-// requests beyond the limit (gatherings, five per second) get the cached text. It also checks that
-// a scraper gets fresh text in each of the next three seconds, and gets it compressed if it asks
-// for gzip.
+// While the clock stands still, all but five requests and the first compressed one get the cached
+// text.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64
 	s := start(t, func(c *admin.Config) {
@@ -172,8 +163,6 @@ func TestMetricsWithABrokenCollector(t *testing.T) {
 	}
 }
 
-// TestProbesOnly checks that a listener that serves only probes and metrics accepts no key, and
-// that all other paths are not found.
 func TestProbesOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		*c = admin.Config{

@@ -13,9 +13,6 @@ type metrics struct {
 	wrong   prometheus.Counter
 }
 
-// newMetrics creates the metrics of this package and registers them with r. version is that of
-// carstate, which one metric shows as a label. If r is nil, the metrics are counted but not
-// exported.
 func newMetrics(r prometheus.Registerer, version string) *metrics {
 	auto := promauto.With(r)
 	auto.NewGauge(prometheus.GaugeOpts{

@@ -15,9 +15,6 @@ func (s *Server) showNode(*http.Request, nothing) (wire.NodeSettings, error) {
 	return s.cfg.Node.Settings(), nil
 }
 
-// changeNode changes settings of this node, such as its log level, while it runs. It returns all
-// settings as they are afterwards. A request with an unknown log level, with a version, or without
-// any setting is refused.
 func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSettings, error) {
 	var words []string
 	if in.LogLevel != "" {

@@ -9,7 +9,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// settings is a node that stores its settings.
 type settings struct{ wire.NodeSettings }
 
 func (s *settings) Settings() wire.NodeSettings { return s.NodeSettings }

@@ -22,16 +22,15 @@ import (
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")
 
-// object is a JSON object in the OpenAPI document.
 type object = map[string]any
 
-// operationTexts describes each call. The test fails for a call without a text.
 var operationTexts = map[string]string{
 	"token.list":   "List the tokens, oldest first.",
 	"token.issue":  "Issue a token. Only this response contains its secret.",
@@ -80,23 +79,19 @@ var operationTexts = map[string]string{
 	"GET /metrics":       "Show the metrics in the format of Prometheus.",
 }
 
-// asked returns the description of a query parameter.
 func asked(name, text string, schema object) object {
 	return object{"name": name, "in": "query", "description": text, "schema": schema}
 }
 
-// formatAsked describes the query parameter format of lists that can be exported.
 var formatAsked = asked("format",
 	"One page as JSON, or the complete list as NDJSON or CSV. The Accept header can select these, too.",
 	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})
 
-// pages are the types of JSON responses of the lists that can be exported.
 var pages = map[string]reflect.Type{
 	"audit.list":   reflect.TypeFor[ops.EventList](),
 	"vehicle.list": reflect.TypeFor[ops.VehiclePage](),
 }
 
-// parameters are the query parameters and headers of each call.
 var parameters = map[string][]object{
 	"audit.list": {
 		asked("actor", "The complete name of the actor.", object{"type": "string"}),
@@ -147,8 +142,7 @@ var parameters = map[string][]object{
 			"description": "If present, change nothing and report how the backup and the service differ."}},
 }
 
-// streams are the media types of bodies that are not JSON values: first the type of the request,
-// then the type of the response.
+// Of the request, and of the response.
 var streams = map[string][2]string{
 	"audit.list":     {"", "application/x-ndjson"},
 	"vehicle.list":   {"", "application/x-ndjson"},
@@ -158,25 +152,22 @@ var streams = map[string][2]string{
 	"backup.restore": {wire.BackupType, "application/x-ndjson"},
 }
 
-// shapes are the types of the JSON in those streams that are described.
 var shapes = map[string]reflect.Type{
 	"change.list": reflect.TypeFor[ops.ChangedVehicle](),
 	"road.list":   reflect.TypeFor[roadmap.Collection](),
 }
 
-// schemas collects the components of the document.
 type schemas struct {
 	of    object
 	types map[string]reflect.Type
-	named map[string]values // the namedValues that are not used yet
+	named map[string]values
 }
 
-// vid returns the schema of a vid.
 func vid() object {
 	return object{"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[0-9A-Za-z]+$"}
 }
 
-// written holds the schemas of the types with their own JSON format.
+// Types with their own JSON format.
 var written = map[reflect.Type]func() object{
 	reflect.TypeFor[time.Time](): func() object { return object{"type": "string", "format": "date-time"} },
 	reflect.TypeFor[wire.Expiry](): func() object {
@@ -192,10 +183,8 @@ var written = map[reflect.Type]func() object{
 	},
 }
 
-// schemaOf returns the schema of t, which is part of a request if sent is true. Types with a JSON
-// format of their own have their schema in written, which alone decides whether they may be null.
-// Of all other types, a request may contain neither null nor unknown members, and in a response a
-// pointer may be null.
+// Only types in written decide whether they may be null. Otherwise a request may contain neither
+// null nor unknown members, and in a response a pointer may be null.
 func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	if make := written[t]; make != nil {
 		return make(), nil
@@ -229,7 +218,6 @@ func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	return nil, fmt.Errorf("%s has no schema here", t)
 }
 
-// ref returns a reference to a struct, and adds the struct to the components.
 func (s *schemas) ref(t reflect.Type, sent bool) (object, error) {
 	name := t.Name()
 	ref := object{"$ref": "#/components/schemas/" + name}
@@ -291,7 +279,6 @@ func (s *schemas) members(t reflect.Type, sent bool, properties object, required
 	return nil
 }
 
-// adminDocument returns the document of the server's calls.
 func adminDocument(s *Server) (object, error) {
 	mux := s.probes()
 	s.addCalls(mux)
@@ -305,7 +292,7 @@ func adminDocument(s *Server) (object, error) {
 	}
 	paths := object{}
 	unused := maps.Clone(operationTexts)
-	routes := []string{"/readyz/query", "/readyz/ingest"} // routes.go makes these from the node's jobs
+	routes := []string{"/readyz/query", "/readyz/ingest"} // of the node's jobs
 	handled := regexp.MustCompile(`(?:mux\.Handle\("|"[A-Z]+ )([^"]+[^"/])"`)
 	for _, m := range handled.FindAllStringSubmatch(string(source), -1) {
 		routes = append(routes, m[1])
@@ -372,7 +359,6 @@ func adminDocument(s *Server) (object, error) {
 	}, nil
 }
 
-// tags returns the groups of calls.
 func tags() (all []object) {
 	for _, t := range [][2]string{
 		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send telemetry."},
@@ -385,9 +371,6 @@ func tags() (all []object) {
 	return all
 }
 
-// operation returns the description of the call e at a path, as an operation object of OpenAPI.
-// text describes the call in words. If keyed is false, the call needs no key and answers with one
-// line of text.
 func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (object, error) {
 	tag, _, _ := strings.Cut(e.name, ".")
 	tag = strings.TrimSuffix(tag, "-key")
@@ -474,16 +457,12 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	return operation, nil
 }
 
-// noNode is a node whose methods must not be called.
 type noNode struct{ Node }
 
-// noConsole is a console without pages.
 type noConsole struct{ http.Handler }
 
 func (noConsole) Close() {}
 
-// TestOpenAPIIsOfTheRoutes generates the OpenAPI document from the routes and the types of their
-// bodies, and checks that docs/openapi-admin.json equals it.
 func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 	_, hash := access.NewSecret(access.AdminKind)
 	operations := opstest.New().Config()
@@ -495,21 +474,15 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 		Console:  noConsole{http.NotFoundHandler()},
 		ReadyFor: map[string]func() error{"query": ready, "ingest": ready},
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(doc); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Encode(doc))
 	const file = "../../docs/openapi-admin.json"
 	if *updateOpenAPI {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, want.Bytes(), 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%s is not of these routes: go test ./internal/admin -run TestOpenAPIIsOfTheRoutes "+

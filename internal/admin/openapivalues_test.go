@@ -11,11 +11,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// values are the values of an enumeration.
 type values struct {
-	name string      // name of the schema
-	text string      // its description
-	of   [][2]string // each value with its description, which may be empty
+	name string
+	text string
+	of   [][2]string // each value and its description, which may be empty
 }
 
 var (
@@ -48,7 +47,6 @@ var (
 	neverRefused = [2]string{"", "Nothing was refused."}
 )
 
-// namedValues are the enumerations among the members of bodies, by type and member.
 var namedValues = map[string]values{
 	"ListedVerdict.outcome": outcomes, "ListedVerdict.verdict": verdicts, "ListedVerdict.value": verdictValues,
 	"Event.action": auditActions, "Event.outcome": auditOutcomes,
@@ -62,7 +60,6 @@ var namedValues = map[string]values{
 		plain(slices.Concat(ops.ThrottleFilters, []string{"stale", "unknown"})...)},
 }
 
-// plain returns values without descriptions.
 func plain(texts ...string) (list [][2]string) {
 	for _, text := range texts {
 		list = append(list, [2]string{text, ""})
@@ -84,8 +81,7 @@ func sourceRefusals() (names []string) {
 	return names
 }
 
-// valuesOf returns the schema of a member with the given values. A request must have one of them. In
-// a response, clients must tolerate others, which a later version may add.
+// In a response, clients must tolerate values that a later version may add.
 func (s *schemas) valuesOf(v values, sent bool) object {
 	var list []object
 	for _, value := range v.of {
@@ -104,7 +100,7 @@ func (s *schemas) valuesOf(v values, sent bool) object {
 	return object{"$ref": "#/components/schemas/" + v.name}
 }
 
-// title returns the name of a value for the code of clients, such as OutcomeNotDriving.
+// For the code of clients, such as OutcomeNotDriving.
 func title(of, value string) string {
 	if value == "" {
 		value = "none"
@@ -115,15 +111,12 @@ func title(of, value string) string {
 	return of
 }
 
-// rate returns the schema of a limit on calls or samples.
 func rate() object {
 	return object{"type": "string", "pattern": "^([1-9][0-9]{0,6}/(s|min|h)|none|10/s a vehicle, 36000 at once)?$",
 		"examples": []string{"10/s"}, "description": "Maximum number per second, minute or hour. Empty: the default, which " +
 			"is no limit but for a source with named vehicles. none: no limit."}
 }
 
-// TestOpenAPI_RatePattern checks that the document's pattern of a rate accepts the rates that the
-// service accepts.
 func TestOpenAPI_RatePattern(t *testing.T) {
 	pattern := regexp.MustCompile(rate()["pattern"].(string))
 	for _, text := range []string{"", "10/s", "none", "10/s a vehicle, 36000 at once", "1000000/min", "0/s", "5", "-1/h"} {

@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -115,7 +115,7 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
-// calls yields the method and the path of every call in routes.go. Names in a path are "x".
+// Names in a path are "x".
 func calls(t *testing.T) iter.Seq2[string, string] {
 	t.Helper()
 	source, err := os.ReadFile("routes.go")
@@ -133,8 +133,6 @@ func calls(t *testing.T) iter.Seq2[string, string] {
 	}
 }
 
-// TestEveryCallNeedsTheKey checks that every call in routes.go is refused without a key, and with a
-// token in place of the key.
 func TestEveryCallNeedsTheKey(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
@@ -213,8 +211,7 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 	}
 }
 
-// TestGuard_AcceptsNoHost checks that a request without a Host is answered, because load balancers
-// probe with HTTP/1.0 and send none.
+// Load balancers probe with HTTP/1.0 and send none.
 func TestGuard_AcceptsNoHost(t *testing.T) {
 	s := start(t)
 	resp, err := http.ReadResponse(s.dial(t, "GET /healthz HTTP/1.0\r\n\r\n").in, nil)
@@ -243,9 +240,8 @@ func TestOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestOtherOriginsRead checks that requests that a page of another origin makes automatically are
-// refused. That page could not read the response. But a request from a page on the same host
-// carries the cookie, and the response may cost work or be a stream. Following a link is allowed.
+// Such a page could not read the response, but on the same host its request carries the cookie, and
+// may cost work or open a stream. Following a link is allowed.
 func TestOtherOriginsRead(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct {

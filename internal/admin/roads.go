@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// listRoads returns the function of the API call that answers with the traffic, as GeoJSON.
 func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Request) error {
 	reader := roadmap.NewReader(roads)
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -25,8 +24,7 @@ func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// forgetRoads discards what this node and, at their next reading, the others know of the roads in a
-// box. The box is in the audit, and in no log.
+// The box is in the audit, and in no log.
 func (s *Server) forgetRoads(r *http.Request, in wire.ForgetRoadsRequest) (out wire.ForgottenRoads, err error) {
 	box, _, err := roadmap.Asked(url.Values{"bbox": {in.BBox}})
 	if err != nil {

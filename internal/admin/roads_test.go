@@ -12,10 +12,9 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/roadtest"
 )
 
-// TestForgetRoads checks that the roads in a box are forgotten, stored as such, and audited.
 func TestForgetRoads(t *testing.T) {
 	roads, stored := new(road.Map), 0
 	s := start(t, func(c *admin.Config) {
@@ -42,8 +41,6 @@ func TestForgetRoads(t *testing.T) {
 	}
 }
 
-// TestRoads_NeedsAKeyAndAValidBox checks that the roads in a box are shown only to callers with a
-// key, and that an invalid box is refused in one line that repeats nothing of the box.
 func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	roads := new(road.Map)
 	s := start(t, func(c *admin.Config) { c.Roads = roads })

@@ -9,6 +9,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestRotateAnswersExactly(t *testing.T) {
@@ -49,12 +50,8 @@ func TestRotateRefuses(t *testing.T) {
 	s := start(t)
 	tok, src := s.issue(t), s.add(t, "gateway")
 	revoked, removed := s.issue(t), s.add(t, "removed")
-	if _, err := s.RevokeToken(t.Context(), revoked.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.RemoveSource(t.Context(), removed.Name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.RevokeToken(t.Context(), revoked.ID)))
+	testkit.NoError(t, second(s.RemoveSource(t.Context(), removed.Name)))
 	for _, tt := range []struct {
 		path, body string
 		status     int
@@ -74,9 +71,7 @@ func TestRotateRefuses(t *testing.T) {
 		s.want(t, "POST", "/v1/"+tt.path+"/rotate", tt.body, tt.status, tt.says)
 	}
 	for range 8 {
-		if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, second(s.RotateToken(t.Context(), tok.ID, time.Hour)))
 	}
 	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil ||
 		!strings.Contains(err.Error(), "8 replaced secrets are still valid") {
@@ -122,9 +117,7 @@ func TestUsageIsShown(t *testing.T) {
 	g.Count(access.Replaced, noon.Add(-time.Minute))
 	s.store.Tokens.NoteUsage(tok.ID, access.Usage{Calls: 110, Refusals: 5}, false)
 	show, err := s.Token(t.Context(), tok.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if show.Usage != (ops.TokenUsage{Calls: 112, Refusals: 6}) {
 		t.Errorf("got usage %+v, want 112 calls and 6 refusals", show.Usage)
 	}

@@ -11,9 +11,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// probes returns a handler with the paths of every admin listener: health, readiness and metrics.
-// If the listener has no API, all other paths are not found. The handler never redirects a request
-// to a clean path, because [Server.guard] refuses paths that are not clean.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, func() string { return "" })})
@@ -21,8 +18,7 @@ func (s *Server) probes() *http.ServeMux {
 	for job, ready := range s.cfg.ReadyFor {
 		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
 	}
-	// An unknown path below /readyz/ must not reach the console, because the guard accepts it with
-	// any Host.
+	// The guard accepts this path with any Host, so it must not reach the console.
 	mux.HandleFunc("/readyz/", notFound)
 	mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	if s.ops == nil {
@@ -31,7 +27,6 @@ func (s *Server) probes() *http.ServeMux {
 	return mux
 }
 
-// calls returns the handlers of the API, by method and path.
 func (s *Server) calls() map[string]http.Handler {
 	const ok, created = http.StatusOK, http.StatusCreated
 	calls := map[string]http.Handler{
@@ -86,7 +81,6 @@ func (s *Server) calls() map[string]http.Handler {
 	return calls
 }
 
-// addCalls adds the calls of the API to mux. All other paths lead to the console.
 func (s *Server) addCalls(mux *http.ServeMux) {
 	paths := make(map[string]methods)
 	for call, h := range s.calls() {
@@ -102,8 +96,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/", s.cfg.Console)
 }
 
-// methods holds the handlers of one path, by method. HEAD uses the handler of GET. A request with
-// another method gets the status 405.
+// methods holds the handlers of one path. HEAD uses the handler of GET.
 type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {

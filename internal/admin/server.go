@@ -18,102 +18,86 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// Config holds the settings and dependencies of a [Server]. The fields Node and Console are required
-// if Ops is set; Alive, Ready, FeedAge, Newer and Gatherer are always required.
+// Config configures a [Server]. Node and Console are required with Ops; Alive, Ready, FeedAge,
+// Newer and Gatherer always.
 type Config struct {
-	// Ops are the operations that the API calls. If nil, only /healthz, /readyz and /metrics are
-	// served, and no key is accepted.
+	// If nil, only /healthz, /readyz and /metrics are served.
 	Ops *ops.Operations
 
-	// Roads is this node's map of the roads. If nil, roads are not served.
+	// If nil, roads are not served.
 	Roads *road.Map
-	// ForgetRoads stores that the roads in a box are forgotten. It is required with Roads.
+	// ForgetRoads stores that the roads in a box are forgotten.
 	ForgetRoads func(context.Context, road.Box) error
 
-	// Node is the node whose settings operators can change.
 	Node Node
 
-	// Console serves every path that is not part of the API. It is closed when the server shuts
-	// down.
+	// Console serves every path that is not part of the API.
 	Console Console
 
-	// Hosts are the host names that the listener accepts, in addition to IP addresses and
-	// localhost.
+	// Hosts are accepted host names, besides IP addresses and localhost.
 	Hosts []string
 
-	// Alive and Ready are the checks of /healthz and /readyz. ReadyFor holds the checks of
-	// /readyz/JOB by the name of the job, such as "query". The text of an error is shown without
-	// login.
+	// ReadyFor holds the checks of /readyz/JOB by the job, such as "query". Errors are shown
+	// without login.
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
-	// FeedAge returns the age of this node's copies of the records: the copies contain every change
-	// that is at least as old as this age. ok is false before the copies are first loaded.
+	// FeedAge returns the age of this node's copies of the records. ok is false before they are
+	// first loaded.
 	FeedAge func() (age time.Duration, ok bool)
-	// Newer returns the names of the streams in which a newer version has stored records that this
-	// node cannot read.
+	// Newer returns the streams with records of a newer version, which this node cannot read.
 	Newer func() []string
 
-	// Started is closed once the tables are filled. Until then, calls wait for at most
-	// startPatience and are then refused, because they would report that existing records do not
-	// exist. If nil, the tables are filled.
+	// Started is closed once the tables are filled. Until then, calls wait for startPatience and
+	// are then refused, because they would report that existing records do not exist. May be nil.
 	Started <-chan struct{}
 
-	// Gatherer provides the metrics for /metrics.
 	Gatherer prometheus.Gatherer
-	// Registry registers the server's own metrics. If nil, they are not registered.
+	// May be nil.
 	Registry prometheus.Registerer
 
-	// MaxConnections limits open connections. At the limit, the server closes another connection
-	// for a new one, but none with a request in progress from a caller with a key or a session. If
-	// 0, it is 512, far more than operators, pages and scrapers need.
+	// MaxConnections, by default 512, limits open connections. At the limit, an idle one is closed
+	// for a new one.
 	MaxConnections int
 
 	Now     func() time.Time // if nil, time.Now
 	Log     *slog.Logger     // if nil, nothing is logged
 	TLS     *tls.Config      // if nil, plain HTTP
-	Version string           // shown as a metric
+	Version string
 }
 
-// Node is the node that this listener administers.
 type Node interface {
 	Settings() wire.NodeSettings
-	// Change applies those fields of its argument that are set.
+	// Change applies the fields that are set.
 	Change(wire.NodeSettings)
 }
 
-// Console serves the operator's pages. It authenticates its callers itself.
+// Console authenticates its callers itself. Close ends live pages.
 type Console interface {
 	http.Handler
-	// Close ends the responses that would otherwise never end, such as live pages.
 	Close()
 }
 
-// Limits of the listener.
 const (
-	// maxBody is the maximum size of a request body, in bytes. It lets a list that is too long be
-	// refused as that. Such a list is decoded while it arrives.
+	// maxBody is far above the limits of lists, so that a list that is too long is refused as that.
 	maxBody       = 64 << 20
 	maxHead       = 16 << 10
 	headTimeout   = 5 * time.Second
 	readTimeout   = time.Minute // for the head and the body of a request
 	answerTimeout = 2 * time.Minute
-	// startPatience is the time for which a call waits if it arrives before the tables are filled.
 	startPatience = 2 * time.Second
 	idleTimeout   = time.Minute
 )
 
-// Server is the admin listener. Make one with [New]. Shutdown does not cancel changes to records
-// that have begun: the store completes them or reports an error.
+// Server is the admin listener. Shutdown does not cancel changes that have begun.
 type Server struct {
 	*listen.Server
 	cfg     Config
 	ops     *ops.Operations
 	metrics *metrics
-	quiet   lograte.Warning // for all log lines that callers without a key cause
+	quiet   lograte.Warning // for lines that callers without a key cause
 }
 
-// New returns a server that does not listen yet.
 func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -10,11 +10,10 @@ import (
 	"example.org/carstate/internal/lograte"
 )
 
-// clientFault begins a line of net/http about a connection that failed before a request. Any client
-// can cause it, and it may repeat what the client sent, so it is logged at level debug.
+// A line that begins with clientFault may repeat what any client sent, so it is logged at level
+// debug.
 const clientFault = "http: TLS handshake error "
 
-// serverLog is the destination of net/http's log lines.
 type serverLog struct {
 	log   *slog.Logger
 	quiet *lograte.Warning

@@ -9,6 +9,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestAddSourceAnswersExactly(t *testing.T) {
@@ -33,8 +34,6 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	}
 }
 
-// TestSourceSeen checks that the API shows what the node has counted of a source's samples, also in
-// the list of sources.
 func TestSourceSeen(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.RoadsDoubted = func(uint32) ops.NamedCounts { return ops.NamedCounts{"old": 3} }
@@ -110,8 +109,6 @@ func TestSourceLife(t *testing.T) {
 	s.do(t, "GET", "/v1/sources", "").lacks(t, "hash")
 }
 
-// TestChangeSource checks that the rate, strictness, vehicles and expiry of a source can be
-// changed, and that its key stays the same.
 func TestChangeSource(t *testing.T) {
 	s := start(t)
 	src := s.add(t, "car-7")
@@ -148,9 +145,7 @@ func TestChangeSource(t *testing.T) {
 	if !slices.Contains(audited, "rate 5/s; strict true") || !slices.Contains(audited, "expires 2026-11-20T13:00:00Z") {
 		t.Errorf("audited %q", audited)
 	}
-	if _, err := s.RemoveSource(t.Context(), "car-7"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.RemoveSource(t.Context(), "car-7")))
 	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err,
 		access.ErrNotFound) {
 		t.Errorf("of a removed source: %v", err)

@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// showStatus returns the state of this node. A value that is not known is nil.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Credentials(access.OperatorKind)),
@@ -38,7 +37,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	failed := false // set by the event that a backup failed, until the older event that the backup was intended
+	failed := false // set by a failed backup, until the older event that it was intended
 	for _, e := range page.Events {
 		switch {
 		case e.Outcome != "intended":
@@ -54,11 +53,10 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	return status, nil
 }
 
-// figuresOf returns the values of all gauges that have no labels, by the names of the gauges. It
-// leaves out values that are NaN, and metrics that cannot be collected.
+// figuresOf returns the gauges without labels by name, but those that are NaN.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
-	families, _ := g.Gather() // Gather returns the metrics that could be collected together with the error
+	families, _ := g.Gather() // together with the error, Gather returns what could be collected
 	for _, f := range families {
 		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
 			if v := m[0].GetGauge().GetValue(); !math.IsNaN(v) {

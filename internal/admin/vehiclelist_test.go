@@ -13,12 +13,11 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// listing starts a service with one car for each outcome that lists distinguish, and twenty cars in
-// a jam.
 func listing(t *testing.T) (*service, opstest.Fleet) {
 	t.Helper()
 	table := opstest.NewFleet()
@@ -54,8 +53,6 @@ func vidsOf(list []ops.ListedVehicle) (vids []string) {
 	return vids
 }
 
-// TestVehiclesAreFiltered checks that lists of vehicles are filtered and sorted, and that exports
-// have the same filters.
 func TestVehiclesAreFiltered(t *testing.T) {
 	s, _ := listing(t)
 	for _, body := range []string{`{"name":"north","vehicles":["Normal","Slow","Stale","Never"]}`,
@@ -93,9 +90,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 			continue
 		}
 		var out bytes.Buffer
-		if err := s.Export(t.Context(), &out, "/v1/vehicles", c.q.Values(), "csv"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Export(t.Context(), &out, "/v1/vehicles", c.q.Values(), "csv"))
 		rows, err := csv.NewReader(&out).ReadAll()
 		if err != nil || len(rows) != page.Matched+1 || rows[0][0] != "vid" {
 			t.Fatalf("%+v: %d rows of %d, %v", c.q, len(rows), page.Matched, err)
@@ -116,8 +111,6 @@ func TestVehiclesAreFiltered(t *testing.T) {
 			`"time":"2026-11-20T11:00:00Z"}}],"next":""}`)
 }
 
-// TestVehiclesArePaged checks that a list is divided into pages, and that any text but a cursor is
-// refused. A forgotten vehicle must not be listed.
 func TestVehiclesArePaged(t *testing.T) {
 	s, table := listing(t)
 	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}
@@ -148,8 +141,6 @@ func TestVehiclesArePaged(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestVehiclesRefusesWhatThereIsNot checks that an unknown parameter or value is refused in one
-// line that names the allowed ones.
 func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	s, _ := listing(t)
 	for query, says := range map[string]string{
@@ -172,8 +163,6 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	}
 }
 
-// TestVehiclesExport checks that a parameter or the Accept header chooses the format of an export,
-// and that NDJSON has one object per line.
 func TestVehiclesExport(t *testing.T) {
 	s, _ := listing(t)
 	accept := func(kind string) func(*http.Request) { return header("Accept", kind) }
@@ -201,8 +190,6 @@ func TestVehiclesExport(t *testing.T) {
 	}
 }
 
-// TestVehiclesOfANodeWithoutStates checks the errors of a node that cannot list vehicles. The error
-// names a kind of node that can. While the table is being filled, the error says when to retry.
 func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
 		start(t).want(t, "GET", path, "", http.StatusNotFound, "ask one with the role admin")

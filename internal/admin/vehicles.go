@@ -11,8 +11,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// listed returns the function of a call that answers with a page of a list or, if the request asks
-// for a format, with the complete list as a file. asked parses the URL parameters without "format".
+// listed answers with a page of a list or, if the request names a format, with the complete list as
+// a file.
 func listed[Query, Page any](
 	asked func(url.Values) (Query, error),
 	page func(context.Context, Query) (Page, error),
@@ -41,7 +41,7 @@ func listed[Query, Page any](
 	}
 }
 
-// listChanges answers with changes of vehicles until the caller's key is replaced or removed.
+// It ends when the caller's key is replaced or removed.
 func (s *Server) listChanges(w http.ResponseWriter, r *http.Request) error {
 	_, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	hash := access.HashOf(key)
@@ -57,8 +57,6 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the function of a call on the vehicle whose vid is in the path. The receipt of
-// do is the response body.
 func onVehicle[T any](
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (T, error),
 ) func(*http.Request, nothing) (T, error) {

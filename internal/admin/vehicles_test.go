@@ -8,12 +8,10 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestVehicle_KnownStaleAndUnknown checks what the API shows of a car that drives, of one that has
-// become stale, of one that never sent telemetry, and of one whose state cannot be read.
 func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
 	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20),

@@ -1,5 +1,3 @@
-// Package archtest has no code, only tests of the repository itself. They check, for example, which
-// package imports which, which dependencies there are, and how large files are. The rules are read
-// from ARCHITECTURE.md, so that the document and the code always agree. No package may import this
-// one.
+// Package archtest has only tests of the repository: what imports and requires what, and which
+// document names what. They read ARCHITECTURE.md, so that it and the code agree.
 package archtest

@@ -1,4 +1,4 @@
-package archtest
+package archtest_test
 
 import (
 	"bytes"
@@ -8,15 +8,8 @@ import (
 	"testing"
 )
 
-// listed is the part of the output of `go list -json` for a package that these tests use.
 type listed struct {
 	ImportPath string
-	Name       string
-	Dir        string
-	GoFiles    []string
-	Deps       []string
-	Export     string // file of the compiled package
-	Standard   bool
 	Module     *struct {
 		Path string
 		Main bool
@@ -26,8 +19,6 @@ type listed struct {
 	XTestImports []string
 }
 
-// goList returns the packages that `go list` lists at the root of the repository. The parameter
-// args has further flags and patterns of packages.
 func goList(t *testing.T, args ...string) (all []listed) {
 	t.Helper()
 	out := output(t, "go", append([]string{"list", "-json"}, args...)...)
@@ -41,22 +32,17 @@ func goList(t *testing.T, args ...string) (all []listed) {
 	return all
 }
 
-// standardOnly lists the packages that must import no package of another module, only the standard
-// library and what the table permits, so that anyone can read or reuse them.
+// Anyone can read or reuse these packages: they import only the standard library and what the table
+// permits.
 var standardOnly = []string{"internal/vehicle", "client"}
 
-// testsMayImport lists the packages of ours that tests of any package may import, besides those
-// that the package itself may import: those made for tests, the local engine, the folding, the client of
-// the admin API, and the road map, which learns from recorded fleets.
-var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
-	"internal/store/storetest", "internal/derive", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
-	"internal/testkit", "internal/natsprocess", "internal/road", "internal/ops/opstest", "internal/admin/client"}
+// Most of these were made for tests.
+var testsMayImport = []string{"internal/test/clustertest", "internal/store/local",
+	"internal/test/storetest", "internal/derive", "internal/test/roadtest", "internal/test/browsertest", "internal/test/nodeprocess",
+	"internal/test/testkit", "internal/test/natsprocess", "internal/road", "internal/test/opstest", "internal/admin/client"}
 
 const needsReason = `ARCHITECTURE.md must say under "## Dependencies" why it and not another`
 
-// TestImports_AsInArchitecture checks the imports of the tree against ARCHITECTURE.md. Each package
-// must have a row in the table "Packages" and import only those of our packages that the row
-// permits, and each imported module must be in the list "Dependencies".
 func TestImports_AsInArchitecture(t *testing.T) {
 	rules, byPath, ours := readRules(t), map[string]listed{}, 0
 	for _, l := range goList(t, "-deps", "./...", "./client") {
@@ -80,7 +66,7 @@ func TestImports_AsInArchitecture(t *testing.T) {
 			switch {
 			case isOurs && !may.everything && !may.packages[to]:
 				t.Errorf("%s must not import %s", dir, to)
-			case isOurs || module == nil: // ours, or of the standard library
+			case isOurs || module == nil:
 			case slices.Contains(standardOnly, dir):
 				t.Errorf("%s imports the standard library only, not %s", dir, module.Path)
 			case !rules.dependencies[module.Path]:
@@ -99,8 +85,6 @@ func TestImports_AsInArchitecture(t *testing.T) {
 	}
 }
 
-// TestRequirements checks every go.mod that git tracks against the list in ARCHITECTURE.md: each
-// direct requirement and each tool must be listed, and each listed module must be required.
 func TestRequirements(t *testing.T) {
 	files := trackedFiles(t, "go.mod", "*/go.mod")
 	if len(files) < 5 {
@@ -145,8 +129,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// TestBinary_HasNoNATSServer checks that the released program contains no NATS server: one machine
-// has its own engine, and a cluster has servers of its own.
+// One machine has its own engine, and a cluster has servers of its own.
 func TestBinary_HasNoNATSServer(t *testing.T) {
 	deps := string(output(t, "go", "list", "-deps", "./cmd/carstate"))
 	for path := range strings.FieldsSeq(deps) {

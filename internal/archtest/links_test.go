@@ -1,4 +1,4 @@
-package archtest
+package archtest_test
 
 import (
 	"path/filepath"
@@ -8,15 +8,12 @@ import (
 )
 
 var (
-	// mentions matches the names of our files in backticks, such as `docs/telemetry.md`, or, in
-	// a document of docs/, `telemetry.md`.
+	// In backticks, such as `docs/telemetry.md` or, in docs/, `telemetry.md`.
 	mentions = regexp.MustCompile("`((?:[a-zA-Z-]+/)*[a-zA-Z0-9_-]+\\.(?:md|go|yml|yaml|json|conf|service|sh))`")
 	links    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	headings = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 )
 
-// TestLinks_LeadSomewhere checks that the target of every link between the documents exists, and
-// that the documents and files that they name exist. Links to web sites are not checked.
 func TestLinks_LeadSomewhere(t *testing.T) {
 	followed := 0
 	for _, name := range documents(t) {
@@ -46,8 +43,6 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 	}
 }
 
-// deadLink returns what is wrong with a link, or "" if its target exists. from is the
-// document that contains the link.
 func deadLink(t *testing.T, from, link string) string {
 	path, fragment, _ := strings.Cut(link, "#")
 	target := from
@@ -68,7 +63,7 @@ func deadLink(t *testing.T, from, link string) string {
 	return "it has no such heading"
 }
 
-// anchor returns the fragment of a link to a heading, as GitHub forms it.
+// As GitHub forms it.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -1,4 +1,4 @@
-package archtest
+package archtest_test
 
 import (
 	"regexp"
@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWhereToLook checks the table "Where to look". Each file in a row must declare one of the
-// functions named in the same row, and one of the files must declare each function.
+// Each file in a row must declare one of the functions named there, and each function must be
+// declared.
 func TestWhereToLook(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(section(read(t, "ARCHITECTURE.md"), "Where to look")) {

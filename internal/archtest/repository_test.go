@@ -1,4 +1,4 @@
-package archtest
+package archtest_test
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 
 const root = "../.."
 
-// read returns the content of a file, which is named by its path from the root of the repository.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, name))
@@ -23,7 +22,6 @@ func read(t *testing.T, name string) string {
 	return string(content)
 }
 
-// output runs a program at the root of the repository and returns what it prints.
 func output(t *testing.T, program string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -37,8 +35,6 @@ func output(t *testing.T, program string, args ...string) []byte {
 	return out
 }
 
-// trackedFiles returns the files that git tracks or would add, by their paths from the root. Given
-// patterns, it returns only the files that match one of them.
 func trackedFiles(t *testing.T, patterns ...string) []string {
 	t.Helper()
 	// The checkout may belong to another user, as in a container.
@@ -55,8 +51,6 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// documents returns the documents for readers of the whole repository: the Markdown files at its
-// root and in docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	names := trackedFiles(t, ":(glob)*.md", ":(glob)docs/*.md")
@@ -68,7 +62,6 @@ func documents(t *testing.T) []string {
 
 var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 
-// testFunctions returns the names of the tests and fuzz targets of each test file.
 func testFunctions(t *testing.T) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)

@@ -1,4 +1,4 @@
-package archtest
+package archtest_test
 
 import (
 	"regexp"
@@ -6,14 +6,12 @@ import (
 	"testing"
 )
 
-// rules holds the rules of ARCHITECTURE.md. A package is named by its directory, such as
-// "internal/vehicle".
+// A package is named by its directory, such as "internal/vehicle".
 type rules struct {
 	mayImport    map[string]allowed
-	dependencies map[string]bool // module paths
+	dependencies map[string]bool
 }
 
-// allowed is what a package may import: the third column of the table under "## Packages".
 type allowed struct {
 	everything bool
 	packages   map[string]bool
@@ -21,9 +19,6 @@ type allowed struct {
 
 var backticked = regexp.MustCompile("`([^`]+)`")
 
-// readRules reads the table under "## Packages" and the list under "## Dependencies". A row of the
-// table has a package, its purpose and what it may import. An item of the list has modules in
-// backticks, a colon, and the reason for them.
 func readRules(t *testing.T) rules {
 	t.Helper()
 	doc := read(t, "ARCHITECTURE.md")
@@ -65,7 +60,7 @@ func readRules(t *testing.T) rules {
 	return r
 }
 
-// items returns the items of a list, each on one line and without its dash.
+// Each on one line and without its dash.
 func items(text string) (all []string) {
 	open := false
 	for line := range strings.Lines(text) {
@@ -83,8 +78,6 @@ func items(text string) (all []string) {
 	return all
 }
 
-// section returns the text between the heading "## name" and the next heading of that level, or ""
-// if there is no such heading.
 func section(doc, name string) string {
 	_, after, _ := strings.Cut("\n"+doc, "\n## "+name+"\n")
 	text, _, _ := strings.Cut(after, "\n## ")

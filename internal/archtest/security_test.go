@@ -1,4 +1,4 @@
-package archtest
+package archtest_test
 
 import (
 	"fmt"
@@ -13,14 +13,13 @@ import (
 var (
 	namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 	namedRow  = regexp.MustCompile("`([a-z]+)`")
-	// rowPackage matches a row in torture/rows.go. rowName matches the name of a row in the
-	// row's own package.
+	// A row in torture/rows.go, and its name in the row's own package.
 	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.[A-Z][a-z]+,$`)
 	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
 )
 
-// TestSecurity_NamesExistingTests checks SECURITY.md against the tree. Every item of its list (API1
-// to API10) must name tests, and every test and torture row that it names must exist.
+// Every item (API1 to API10) must name tests, and every test and torture row that it names must
+// exist.
 func TestSecurity_NamesExistingTests(t *testing.T) {
 	doc, rows := read(t, "SECURITY.md"), tortureRows(t)
 	have := slices.Concat(slices.Collect(maps.Values(testFunctions(t)))...)
@@ -46,8 +45,6 @@ func TestSecurity_NamesExistingTests(t *testing.T) {
 	}
 }
 
-// tortureRows returns the names of the rows of `make torture`. It finds their packages in
-// torture/rows.go.
 func tortureRows(t *testing.T) map[string]bool {
 	t.Helper()
 	rows := make(map[string]bool)
@@ -66,8 +63,6 @@ func tortureRows(t *testing.T) map[string]bool {
 	return rows
 }
 
-// TestFuzzCorpora checks that the repository keeps at least one input in testdata/fuzz for every
-// fuzz target, and that SECURITY.md names all targets.
 func TestFuzzCorpora(t *testing.T) {
 	doc, targets := read(t, "SECURITY.md"), 0
 	for file, functions := range testFunctions(t) {

@@ -1,6 +1,5 @@
-// Package cmdline has the parts of a command line that are the same for all its commands: long help
-// texts, completion in shells, settings and where they come from, and the texts of errors. It works
-// on the parser's model of the commands. It must not know any single command.
+// Package cmdline has the parts of a command line that are the same for all its commands. It works
+// on the parser's model of the commands, and must not know any single command.
 package cmdline
 
 import (
@@ -10,12 +9,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Texts returns an option of the parser that adds long help texts. text has a section
-// for each of them (see [Sections]). The section with the name of a command becomes the long help
-// of that command. A help text of a flag may end with ${more_NAME}; the text of the section
-// more_NAME, as one line, then replaces ${more_NAME}. The parser's own variables (kong.Vars) are
-// not used for this, because the parser interpolates every variable again for every flag, which
-// took 45 ms at the start of each command.
+// Texts adds long help texts. The section of text (see [Sections]) with a command's name becomes
+// its long help, and section more_NAME replaces ${more_NAME} at the end of a flag's help. The
+// parser would interpolate variables of its own (kong.Vars) again for every flag, which took 45 ms
+// at the start of each command.
 func Texts(text string) kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		texts := Sections(text)
@@ -33,9 +30,7 @@ func Texts(text string) kong.Option {
 	})
 }
 
-// Sections splits a text into sections and returns them by name. Each section begins after a line
-// "## NAME" and ends before the next such line. White space at its ends is removed. Text before the
-// first section has the name "".
+// Sections splits a text at lines "## NAME". Text before the first has the name "".
 func Sections(text string) map[string]string {
 	sections := make(map[string]string)
 	for section := range strings.SplitSeq("\n"+text, "\n## ") {
@@ -45,9 +40,7 @@ func Sections(text string) map[string]string {
 	return sections
 }
 
-// IsGroup reports whether the arguments name a command that does nothing itself and only has
-// subcommands. Without arguments, the command is root. If there is no such command, IsGroup returns
-// false.
+// IsGroup reports whether args name a command that only has subcommands, or no command at all.
 func IsGroup(root *kong.Node, args []string) bool {
 	n := root
 	for _, name := range args {
@@ -58,7 +51,6 @@ func IsGroup(root *kong.Node, args []string) bool {
 	return len(n.Children) > 0
 }
 
-// subcommand returns the named subcommand of n, or nil if there is none.
 func subcommand(n *kong.Node, name string) *kong.Node {
 	i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == name })
 	if i < 0 {

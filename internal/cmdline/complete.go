@@ -11,17 +11,16 @@ import (
 //go:embed completion
 var completion embed.FS
 
-// CompletionScript returns the completion script for a shell: bash, zsh or fish. The script passes
-// the words typed so far to `carstate __complete`, which prints the [Candidates]. If there are
-// none, the shell completes file names. For any other shell, the result is "".
+// CompletionScript returns the script for bash, zsh or fish. It passes the words typed so far to
+// `carstate __complete`, which prints the [Candidates]; if there are none, the shell completes file
+// names.
 func CompletionScript(shell string) string {
 	script, _ := completion.ReadFile("completion/carstate." + shell)
 	return string(script)
 }
 
-// Candidates returns the possible completions of the last word in words. words holds
-// what the user typed after the name of the command n. Each element of the result is a completion,
-// a tab, and the first line of its help, which may be empty. If nothing matches, the result is nil.
+// Candidates returns completions of the last of the words after the name of the command n, each
+// with a tab and the first line of its help.
 func Candidates(n *kong.Node, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -40,7 +39,7 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 			}
 		}
 	}
-	var valueOf *kong.Flag // the flag whose value comes next
+	var valueOf *kong.Flag // whose value comes next
 	for _, word := range words[:len(words)-1] {
 		switch {
 		case valueOf != nil:
@@ -73,8 +72,7 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 	return all
 }
 
-// takesValue returns the flag that word names, such as --vid, if the command n has that flag and
-// the flag takes a value. Otherwise it returns nil.
+// takesValue returns the flag that word names, such as --vid, if it takes a value.
 func takesValue(n *kong.Node, word string) *kong.Flag {
 	for _, f := range slices.Concat(n.AllFlags(true)...) {
 		if word == "--"+f.Name && !f.IsBool() {

@@ -11,8 +11,7 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// examples maps the parser's name of an expected value, such as "an int", to words that users
-// understand.
+// examples maps the parser's names of values to words that users understand.
 var examples = map[string]string{
 	"duration":            "a duration such as 30s, 5m or 1h30m",
 	"duration value":      "a duration such as 30s, 5m or 1h30m",
@@ -25,9 +24,8 @@ var examples = map[string]string{
 	"a valid 64 bit uint": "a whole number such as 200",
 }
 
-// Unquoted returns the message of a parser's error, as one line. It leaves out the wrong value that
-// the message quotes, because the value may be a secret in the wrong place. The message still says
-// what was expected, and for which flag or variable.
+// Unquoted returns a parser's error without the wrong value, which may be a secret in the wrong
+// place.
 func Unquoted(err error) string {
 	complaint, variable, fromEnv := strings.Cut(access.OneLine(err), " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
@@ -44,9 +42,7 @@ func Unquoted(err error) string {
 	return complaint
 }
 
-// ExampleOf returns an example for an error of the parser: a missing argument, or a missing value
-// of a flag. The example, such as ", as in --vid=VID", can be appended to the error's text. For
-// other errors, ExampleOf returns "".
+// ExampleOf returns an example such as ", as in --vid=VID" for a missing argument or value, or "".
 func ExampleOf(err error) string {
 	command := Selected(err)
 	if command == nil {
@@ -67,7 +63,7 @@ func ExampleOf(err error) string {
 	return ""
 }
 
-// Selected returns the command that an error of the parser is about, or nil if there is none.
+// Selected returns the command that an error of the parser is about, or nil.
 func Selected(err error) *kong.Node {
 	p, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || p.Context == nil {
@@ -76,8 +72,7 @@ func Selected(err error) *kong.Node {
 	return p.Context.Selected()
 }
 
-// UsageHint returns a line that says how to get help, such as "Try: carstate serve --help". The
-// help is on the command that an error of the parser is about or, if there is none, on the program.
+// UsageHint returns a line such as "Try: carstate serve --help".
 func UsageHint(root *kong.Node, err error) string {
 	return fmt.Sprintf("Try: %s --help", cmp.Or(Selected(err), root).FullPath())
 }

@@ -13,9 +13,8 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// UnknownVariables returns the names of the environment variables that have the prefix of this
-// program but set no flag of any command, such as one whose name has a typing error. The names are
-// sorted.
+// UnknownVariables returns the environment variables with the prefix that set no flag of any
+// command, for example because of a typing error.
 func UnknownVariables(root *kong.Node, prefix string) (unknown []string) {
 	known := make(map[string]bool)
 	_ = kong.Visit(root, func(v kong.Visitable, next kong.Next) error { // next returns no other errors
@@ -35,8 +34,7 @@ func UnknownVariables(root *kong.Node, prefix string) (unknown []string) {
 	return unknown
 }
 
-// WriteSettings writes a table with a line for each flag of the selected command, except for the
-// named flags: its name, its value, and where the value comes from. Secrets in values are hidden.
+// WriteSettings writes a table of the selected command's flags, without secrets in the values.
 func WriteSettings(w io.Writer, given *kong.Context, except ...string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")
@@ -48,8 +46,6 @@ func WriteSettings(w io.Writer, given *kong.Context, except ...string) error {
 	return t.Flush()
 }
 
-// source returns where a flag's value comes from: the command line, an environment variable, or the
-// default.
 func source(given *kong.Context, f *kong.Flag) string {
 	for _, p := range given.Path {
 		if p.Flag == f && !p.Resolved {
@@ -64,7 +60,6 @@ func source(given *kong.Context, f *kong.Flag) string {
 	return "default"
 }
 
-// shownValue returns a flag's value for printing, with secrets hidden.
 func shownValue(f *kong.Flag) string {
 	text := fmt.Sprint(f.Target.Interface())
 	if list, ok := f.Target.Interface().([]string); ok {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // noLeases has a lease time and no leases.

@@ -11,11 +11,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/roadtest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

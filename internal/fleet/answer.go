@@ -2,15 +2,13 @@ package fleet
 
 import "example.org/carstate/internal/vehicle"
 
-// Answer holds the latest verdicts of one vehicle.
 type Answer struct {
 	Driving  vehicle.DrivingVerdict
 	Throttle vehicle.ThrottleVerdict
 }
 
-// value is an Answer packed into two words. The first word has the time of the driving verdict and,
-// in its lowest four bits, the driving state and the throttle state. The second word has the time
-// of the throttle verdict.
+// value has the time of the driving verdict with the states in its low bits, and that of the
+// throttle verdict.
 type value [2]uint64
 
 const (

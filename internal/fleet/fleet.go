@@ -1,14 +1,9 @@
 // Package fleet holds the latest verdicts of every vehicle in memory, so that a query is answered
-// without I/O. A [Table] is filled from the states of the store, and can be filled again from them.
+// without I/O. It can be filled again from the store.
 //
-// The key of a vehicle in the table is a 128-bit hash of its vid. The hash is made with two
-// hash/maphash seeds that are random for each process, so that nobody can choose vids that collide.
-// The vids themselves are stored only after [Table.KeepNames]; lists of vehicles need them. With n
-// vehicles, the probability that any two have the same hash is about n²/2¹²⁹: 10⁻²⁵ at 10 million
-// vehicles, 10⁻²³ at 100 million.
-//
-// A vehicle uses one slot of 32 bytes in an array without pointers. The arrays are 80 to 90 % full,
-// so a vehicle takes about 38 bytes. See shard.go.
+// A vehicle is a 128-bit hash of its vid, with seeds of the process, so that nobody can choose vids
+// that collide. Of n, two are equal with a probability of about n²/2¹²⁹: 10⁻²³ at 100 million. Vids
+// are stored only after [Table.KeepNames].
 package fleet
 
 import (
@@ -20,7 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Table holds the latest answer of every vehicle. It is safe for concurrent use. [New] makes one.
+// Table is safe for concurrent use. [New] makes one.
 type Table struct {
 	seedHi, seedLo maphash.Seed
 	vehicles       atomic.Int64
@@ -29,7 +24,6 @@ type Table struct {
 	shards         [shardCount]shard
 }
 
-// New returns an empty table.
 func New() *Table {
 	t := &Table{seedHi: maphash.MakeSeed(), seedLo: maphash.MakeSeed()}
 	for i := range t.shards {
@@ -53,17 +47,16 @@ func (t *Table) shardOf(k key) (*shard, key) {
 	return &t.shards[k.hi%shardCount], k
 }
 
-// Grow makes room for n vehicles in all. A table that is filled without it is copied about nine
-// times while it grows tenfold.
+// Grow makes room for n vehicles. Without it, a table is copied about nine times while it grows
+// tenfold.
 func (t *Table) Grow(n int) {
 	mean := float64(n) / shardCount
 	for i := range t.shards {
-		t.shards[i].grow(int(mean + 2*math.Sqrt(mean))) // few shards have more vehicles
+		t.shards[i].grow(int(mean + 2*math.Sqrt(mean))) // few shards have more
 	}
 }
 
-// Put sets the answer of a vehicle and returns the previous one, which is the zero Answer for a new
-// vehicle.
+// Put returns the previous answer.
 func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
 	s, k := t.findID(id)
 	old, found := s.put(k, pack(a))
@@ -75,7 +68,6 @@ func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
 	return old.unpack()
 }
 
-// Delete removes a vehicle.
 func (t *Table) Delete(id vehicle.ID) {
 	s, k := t.findID(id)
 	t.names.willRemove()
@@ -86,27 +78,22 @@ func (t *Table) Delete(id vehicle.ID) {
 	t.newcomers.remove(k)
 }
 
-// Get returns the answer of a vehicle. If the vehicle is not in the table, Get returns the zero
-// Answer, whose outcomes are [vehicle.Unknown]. Get does not allocate. It waits for a concurrent
-// writer only if the operating system has suspended the writer.
+// Get returns the zero Answer for an unknown vehicle. It does not allocate, and waits only for a
+// writer that the operating system has suspended.
 func (t *Table) Get(vid []byte) Answer {
 	s, k := t.find(vid)
 	return s.get(k).unpack()
 }
 
-// Len returns the number of vehicles in the table.
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Bound sets the maximum number of vehicles, beyond which [Table.Admit] refuses new vehicles. 0
-// means no limit. Vehicles that are in the table already stay there.
+// Bound is for [Table.Admit]; 0 means no limit.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
-// Limit returns what Bound has set.
 func (t *Table) Limit() int64 { return t.newcomers.most.Load() }
 
-// Admit reports whether samples of a vehicle may be accepted: if there is no limit, if the vehicle
-// is in the table or was admitted before, or if the limit of [Table.Bound] allows one more vehicle,
-// which Admit then records as admitted.
+// Admit reports whether samples may be accepted: the vehicle is known, was admitted before, or
+// fits, which Admit then records.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()
@@ -122,8 +109,8 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if c.has(k) {
 		return true
 	}
-	// From here on, a concurrent Put of the vehicle finds n > 0 and calls remove. But a Put may
-	// have added the vehicle just before, so check the table again.
+	// From here on, a concurrent Put finds n > 0 and calls remove. But one may have added the
+	// vehicle just before.
 	n := c.n.Add(1)
 	if _, known := s.find(k); known {
 		c.n.Add(-1)
@@ -139,7 +126,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	return true
 }
 
-// Expire removes every vehicle whose two verdicts are older than before, and returns their number.
+// Expire returns how many vehicles with two verdicts older than before it removes.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	t.names.willRemove()

@@ -15,7 +15,6 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// answer returns an answer with two verdicts of the time t.
 func answer(t time.Time) fleet.Answer {
 	return fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: vehicle.At(t)},
@@ -23,8 +22,6 @@ func answer(t time.Time) fleet.Answer {
 	}
 }
 
-// TestTableIsAMap checks that random series of changes have the same result in a table and in a
-// plain map.
 func TestTableIsAMap(t *testing.T) {
 	ids := rapid.SampledFrom([]vehicle.ID{"A", "a", "B", "AB", "BA", "0", vehicle.ID(strings.Repeat("Z", 256))})
 	// A driving time beyond 2⁵⁹ is stored as 2⁵⁹.
@@ -90,9 +87,7 @@ func TestGetAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestConcurrent runs writers, readers and expiry concurrently. A reader of a vehicle that is never
-// removed must always find it, and must see only whole answers: their two verdicts were put with
-// the same time.
+// An answer's two verdicts are put with the same time, so a reader can tell whole answers.
 func TestConcurrent(t *testing.T) {
 	table := fleet.New()
 	steady := vehicle.ID("STEADY")
@@ -135,26 +130,4 @@ func TestConcurrent(t *testing.T) {
 	writers.Wait()
 	close(stop)
 	others.Wait()
-}
-
-// TestManyVehiclesKeepApart checks that many vehicles with similar vids, as fleets have them, never
-// share an answer, and that each is counted once.
-func TestManyVehiclesKeepApart(t *testing.T) {
-	table := fleet.New()
-	const n = 30_000
-	answerOf := func(i int) fleet.Answer { return answer(noon.Add(time.Duration(i) * time.Millisecond)) }
-	for i := range n {
-		table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answerOf(i))
-	}
-	if table.Len() != n {
-		t.Fatalf("%d of %d vehicles", table.Len(), n)
-	}
-	for i := range n {
-		if a := table.Get(fmt.Appendf(nil, "V%d", i)); a != answerOf(i) {
-			t.Fatalf("V%d: got %+v, want %+v", i, a, answerOf(i))
-		}
-	}
-	if c := table.Count(vehicle.At(noon), 0, nil); c.Ages[0] != n {
-		t.Errorf("counted %d of %d vehicles", c.Ages[0], n)
-	}
 }

@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// everyone is a question that lists every vehicle, the newest first.
 var everyone = fleet.Question{
 	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, vehicle.ThrottleSystem) int8 { return 0 },
 	Now:  func() vehicle.UnixMilli { return 0 },
@@ -32,14 +31,12 @@ func jams() fleet.Question {
 	return q
 }
 
-// beginning returns q restricted to vids that begin with a prefix.
 func beginning(prefix string, q fleet.Question) fleet.Question {
 	q.Match = func(vid []byte) bool { return bytes.HasPrefix(vid, []byte(prefix)) }
 	return q
 }
 
-// named returns a table that stores vids and has the given number of vehicles. Every tenth vehicle
-// is in a jam. In groups of four, vehicles have the same time.
+// named puts every tenth vehicle into a jam. In groups of four, vehicles have the same time.
 func named(vehicles int) *fleet.Table {
 	t := fleet.New()
 	t.KeepNames(1 << 40)
@@ -54,8 +51,6 @@ func named(vehicles int) *fleet.Table {
 	return t
 }
 
-// TestFirstPagesThroughAList checks that the pages of a list together contain every vehicle of the
-// list once, in order, and that Each yields the same vehicles.
 func TestFirstPagesThroughAList(t *testing.T) {
 	const vehicles = 5000
 	table := named(vehicles)
@@ -125,8 +120,6 @@ func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 	return ids
 }
 
-// TestListAfterVehiclesWent checks that deleted and expired vehicles are not listed, and that a
-// vehicle that is added again is listed once.
 func TestListAfterVehiclesWent(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
@@ -155,8 +148,6 @@ func TestListAfterVehiclesWent(t *testing.T) {
 	}
 }
 
-// TestListOfVidsWithoutRoom checks that a vehicle whose vid does not fit into the limit is left out
-// of the list, but is counted. When other vehicles are removed, new vids must fit again.
 func TestListOfVidsWithoutRoom(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(10)
@@ -184,8 +175,6 @@ func TestListOfVidsWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestListWhileVehiclesComeAndGo checks that after concurrent changes a list contains exactly the
-// vehicles of the table.
 func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
@@ -205,46 +194,5 @@ func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	working.Wait()
 	if ids := all(t, table); len(slices.Compact(ids)) != table.Len() {
 		t.Errorf("%d of %d vehicles are listed", len(ids), table.Len())
-	}
-}
-
-// TestOrderIsThatOfTheVerdicts checks that a list classifies each verdict as answered, unknown or
-// stale exactly as DrivingVerdict.At and ThrottleVerdict.At do, and that it sorts the vehicles by
-// these outcomes. It tries every state with several maximum ages, and times just below, at and
-// above the limits.
-func TestOrderIsThatOfTheVerdicts(t *testing.T) {
-	now := vehicle.At(noon)
-	table := fleet.New()
-	table.KeepNames(1 << 10)
-	for _, maxAge := range []time.Duration{0, time.Millisecond + 500*time.Microsecond, 5 * time.Minute} {
-		times := []vehicle.UnixMilli{0, 1, -1, now, now.Add(-time.Hour), now.Add(time.Hour)}
-		for _, border := range []vehicle.UnixMilli{now.Add(-maxAge), now.Add(vehicle.MaxAhead)} {
-			times = append(times, border-1, border, border+1)
-		}
-		for _, driving := range times {
-			for _, throttle := range times {
-				for i := range 16 {
-					a := fleet.Answer{
-						Driving:  vehicle.DrivingVerdict{State: vehicle.DrivingState(i & 3), NotDriving: i&4 != 0, Time: driving},
-						Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(i >> 3), Time: throttle},
-					}
-					q := everyone
-					q.Now, q.MaxAge = func() vehicle.UnixMilli { return now }, maxAge
-					q.Rank = func(d, t vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8 {
-						if d != a.Driving.At(now, maxAge) || t != a.Throttle.At(now, maxAge) || state != a.Driving.State ||
-							system != a.Throttle.System {
-							return -1
-						}
-						return 7
-					}
-					table.Put("V", a)
-					list, _, _, err := table.First(t.Context(), q, nil, 1)
-					want := fleet.Order{Rank: 7, Time: -int64(max(driving, throttle))}
-					if err != nil || len(list) != 1 || list[0].Answer != a || list[0].Place.Order != want {
-						t.Fatalf("%+v within %s is listed as %+v, %v", a, maxAge, list, err)
-					}
-				}
-			}
-		}
 	}
 }

@@ -9,56 +9,46 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// names stores the vids of the vehicles in a table, because the table itself has only the hashes of
-// the vids (keys). A part of its hash determines the bucket in which a vid is stored. A bucket is
-// an array without pointers. To find the vid of a key, names hashes the few vids of the key's
-// bucket. A bucket changes when a vehicle is added or removed, but not with a new verdict.
+// names stores the vids; the table has only their hashes. To find the vid of a key, it hashes
+// the few vids of its bucket.
 type names struct {
-	most  int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
+	most  int64        // in bytes; a vehicle whose vid does not fit is not listed
 	bytes atomic.Int64 // used by all vids
-	kept  atomic.Int64 // number of vids
-	// removed is set before the first vehicle is removed. Until then no vid can be stored twice, so
-	// addName need not search for an equal vid. That search takes a third of the time of loading 10
-	// million vehicles.
+	kept  atomic.Int64
+	// Until a vehicle is removed, no vid can be stored twice, and addName need not search, which
+	// takes a third of the time of loading 10 million vehicles.
 	removed atomic.Bool
 	shards  [shardCount]nameShard
 }
 
-// nameShard has the vids of those vehicles that are in one shard of the table. So a scan that looks
-// up each vid of a nameShard searches only that shard, which stays in the processor's cache.
+// nameShard is of one shard of the table, which then stays in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
 }
 
-// shardBuckets is the number of buckets of a shard. At 10 million vehicles a bucket has 76 vids.
+// At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. most
-// limits the total size of the vids, in bytes, with one byte more for each vid. A vehicle whose vid
-// exceeds the limit is not listed. The memory that storing the vids takes is greater than this
-// size, by about 5 bytes per vehicle. KeepNames must be called before the first Put.
+// KeepNames makes the table store vids before the first Put, up to most bytes with one more for
+// each. The memory used is about 5 bytes a vehicle more.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
-// Named returns how many vehicles the table can list: those whose vid is stored. The table must
-// store vids (see [Table.KeepNames]).
+// Named returns how many vehicles can be listed.
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
-// willRemove sets removed. If n is nil, willRemove does nothing.
 func (n *names) willRemove() {
 	if n != nil && !n.removed.Load() {
 		n.removed.Store(true)
 	}
 }
 
-// bucket returns the bucket of a key and the mutex that guards it.
 func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
 	s := &n.shards[k.hi%shardCount]
 	return &s.buckets[k.hi/shardCount%shardBuckets], &s.mu
 }
 
-// vidsOf yields each vid of a bucket, and the index at which its entry begins. An entry is one byte
-// with the vid's length minus one, and the vid, which has 1 to 256 characters.
+// An entry is a byte with the length minus one, and the vid, of 1 to 256 characters.
 func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	return func(yield func(at int, vid []byte) bool) {
 		for at := 0; at < len(bucket); {
@@ -71,11 +61,8 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// addName stores the vid of a new vehicle. It stores nothing if the table stores no vids, if the
-// vid would exceed the limit of [Table.KeepNames], or if the vehicle was removed from the shard in
-// the meantime. It looks for the vehicle in the shard while it holds the lock of the vids. A
-// concurrent Delete first removes the vehicle and then takes the same lock to remove the vid. So
-// the vid of a deleted vehicle never remains.
+// A concurrent Delete removes the vehicle and then, under the lock, its vid; so addName looks for
+// the vehicle under the lock, and no vid of a deleted one remains.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {
@@ -107,7 +94,6 @@ func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	*b = append(append(*b, byte(len(id)-1)), id...)
 }
 
-// removeName removes the vid of a vehicle that is no longer in the table.
 func (t *Table) removeName(k key, id vehicle.ID) {
 	if t.names == nil {
 		return
@@ -125,7 +111,6 @@ func (t *Table) removeName(k key, id vehicle.ID) {
 	}
 }
 
-// dropNames removes the vids of all vehicles that are no longer in the table.
 func (t *Table) dropNames() {
 	n := t.names
 	if n == nil {
@@ -152,7 +137,7 @@ func (t *Table) dropNames() {
 	}
 }
 
-// nameOf returns the vid of a key, or "" if the vid is not stored.
+// nameOf returns "" if the vid is not stored.
 func (t *Table) nameOf(k key) vehicle.ID {
 	b, lock := t.names.bucket(k)
 	lock.Lock()
@@ -165,7 +150,6 @@ func (t *Table) nameOf(k key) vehicle.ID {
 	return ""
 }
 
-// appendShard appends the vids in shard i to vids, in the format that vidsOf reads.
 func (n *names) appendShard(i int, vids []byte) []byte {
 	s := &n.shards[i]
 	s.mu.Lock()

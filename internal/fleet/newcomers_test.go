@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestAdmitKeepsTheBound checks that beyond the limit a new vehicle is refused, and that deletions
-// free room for other vehicles. A known vehicle must never be refused, even before its first state
-// has arrived.
+// A known vehicle must never be refused, even before its first state has arrived.
 func TestAdmitKeepsTheBound(t *testing.T) {
 	table := fleet.New()
 	table.Put("Before", answer(noon))
@@ -52,8 +50,6 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	}
 }
 
-// TestAdmitOfManyAtOnce checks that concurrent admissions and arrivals of states never exceed the
-// limit, and that afterwards no vehicle still counts as a newcomer.
 func TestAdmitOfManyAtOnce(t *testing.T) {
 	const most, tried = 1000, 3000
 	table := fleet.New()

@@ -13,8 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// checkShard checks that a shard has the contents of want, and that its array has the order that
-// searches need.
+// checkShard also checks the order that searches need.
 func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]value) {
 	a := *s.slots.Load()
 	got := make(map[key]value)
@@ -42,9 +41,7 @@ func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]va
 	}
 }
 
-// TestShardIsAMap checks that a shard behaves like a map in any series of changes. This includes
-// keys that all have the same home slot, or a home slot at the end of the array, where the array
-// wraps around.
+// Keys may have one home slot, or one at the end of the array, where it wraps around.
 func TestShardIsAMap(t *testing.T) {
 	keys := rapid.Custom(func(t *rapid.T) key {
 		anywhere := rapid.Uint64().Draw(t, "anywhere")
@@ -111,8 +108,8 @@ func answerAt(t time.Time) Answer {
 		Throttle: vehicle.ThrottleVerdict{Time: vehicle.At(t)}}
 }
 
-// TestMemoryComesBack checks that a table has fewer slots after vehicles are deleted or expire: at
-// most 9/5 of the vehicles that are left, plus a constant, and none when no vehicle is left.
+// TestMemoryComesBack: at most 9/5 of the vehicles that are left, plus a constant, and none without
+// vehicles.
 func TestMemoryComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const n = 30_000
@@ -148,8 +145,6 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// TestReaderOfAStalledWriter checks that a reader returns the right value if a writer is suspended
-// in the middle of a write: it waits for the writer's lock.
 func TestReaderOfAStalledWriter(t *testing.T) {
 	var s shard
 	s.init(0)

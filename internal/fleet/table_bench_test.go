@@ -12,15 +12,13 @@ import (
 	"time"
 
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// BenchmarkTable fills tables of several sizes while another goroutine reads, and then removes nine
-// tenths of the vehicles. `make bench` uses its metrics: bytes of heap for each vehicle; CPU time
-// of a full garbage collection beyond that of an empty heap; delays of reads while the table grew;
-// delays of the same reads of an unchanged table, which are the delays of the machine itself; and
-// the part of the memory that remains at the end.
+// `make bench` uses the metrics: bytes of heap a vehicle, CPU of a collection beyond an empty heap,
+// delays of reads while the table grew and of an unchanged one, which are those of the machine, and
+// what remains of the memory when nine tenths are removed.
 func BenchmarkTable(b *testing.B) {
 	for _, size := range []struct {
 		name string
@@ -34,7 +32,6 @@ func BenchmarkTable(b *testing.B) {
 	}
 }
 
-// BenchmarkFill fills a table of a million vehicles as a start does.
 func BenchmarkFill(b *testing.B) {
 	const n = 1_000_000
 	ids := make([]vehicle.ID, n)
@@ -93,8 +90,7 @@ func measureTable(b *testing.B, n int) {
 	runtime.KeepAlive(table)
 }
 
-// readOnSchedule reads a random vehicle every 10 µs until the context ends, and returns the delays.
-// The delay of a read includes waiting for the read before it.
+// The delay of a read includes waiting for the one before.
 func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []time.Duration) {
 	random := rand.New(rand.NewPCG(1, 2))
 	vid := []byte("NHeN4UqVsohGS00000000")
@@ -121,8 +117,7 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// collectionCPU returns the CPU time of a full garbage collection. It is the minimum of several
-// measurements, because other work only adds to the time.
+// collectionCPU is the least of several measurements, because other work only adds to the time.
 func collectionCPU() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for range 5 {

@@ -13,30 +13,26 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Message is what a sender sent: a body or the query of an address.
 type Message struct {
 	Body    []byte
-	Topic   string            // of MQTT, or empty
-	Vehicle vehicle.ID        // of a message that names none, or empty
-	Now     vehicle.UnixMilli // the time of its arrival; 0: not known
+	Topic   string
+	Vehicle vehicle.ID        // of a message that names none
+	Now     vehicle.UnixMilli // of its arrival; 0: not known
 }
 
-// Sample is a sample of a message, or the reason why there is none.
 type Sample struct {
 	vehicle.Sample
-	Skipped  bool   // a condition of the mapping, or a name without a signal
-	External string // the sender's name of the vehicle, if the vid is that name without some characters
+	Skipped  bool   // by a condition, or a name without a signal
+	External string // the sender's name of the vehicle, if the vid has only some of its characters
 	Unused   []Unused
 	Err      error
 }
 
-// Unused is a value that a sample does not have.
 type Unused struct {
 	Signal vehicle.Signal
 	Err    error
 }
 
-// Reasons why a sample is refused.
 var (
 	ErrSyntax  = errors.New("the message is not valid JSON")
 	ErrForm    = errors.New("the message is not a form such as speed=50&lat=52.1")
@@ -51,27 +47,25 @@ var (
 	ErrWork    = errors.New("the message has too many items for its size, or they share too long a value: send fewer")
 )
 
-// Decoder reads messages. It reuses its buffers, so only one goroutine may use it at a time.
+// Decoder is used by one goroutine at a time.
 type Decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
 	values  []value
-	name    []byte   // of a member
-	work    int      // bytes that may still be read; see [Decoder.spend]
-	levels  []string // of the topic
+	name    []byte
+	work    int // that spend has left
+	levels  []string
 	message Message
-	sample  Sample // the sample to which further elements may belong
+	sample  Sample // to which further elements may belong
 	open    bool
 	yield   func(*Sample) bool
 }
 
-// NewDecoder returns a decoder.
 func NewDecoder() *Decoder { return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
-// Matches reports whether an MQTT topic is one of the format.
 func (f *Format) Matches(topic string) bool { return f.of(strings.Split(topic, "/")) != nil }
 
-// of returns the document of the mapping for the levels of a topic, or nil.
+// of returns the document for a topic.
 func (f *Format) of(levels []string) *Format {
 	for ; f != nil; f = f.next {
 		if f.topics == nil || slices.ContainsFunc(f.topics, func(filter []string) bool {
@@ -91,8 +85,8 @@ func (f *Format) of(levels []string) *Format {
 	return nil
 }
 
-// Decode calls yield with each sample of a message, until it returns false. After an error in one
-// line, it goes on with the next. The sample is valid until yield returns.
+// Decode calls yield with each sample, which is valid until it returns. After an error in a line,
+// it goes on with the next.
 func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 	defer func() { d.message, d.yield, d.in = Message{}, nil, bytes.Buffer{} }()
 	d.message, d.yield, d.open = m, yield, false
@@ -115,10 +109,8 @@ func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 	d.flush()
 }
 
-// fail yields an error in place of a sample.
 func (d *Decoder) fail(err error) bool { return d.yield(&Sample{Err: err}) }
 
-// flush yields the open sample.
 func (d *Decoder) flush() bool {
 	if !d.open {
 		return true
@@ -127,7 +119,7 @@ func (d *Decoder) flush() bool {
 	return d.yield(&d.sample)
 }
 
-// form reads names and values. It skips the key of the source, which must never become a vid.
+// form skips the key of the source, which must never become a vid.
 func (d *Decoder) form(f *Format) {
 	fields, err := url.ParseQuery(string(d.message.Body))
 	if err != nil {
@@ -143,11 +135,11 @@ func (d *Decoder) form(f *Format) {
 	d.element(f)
 }
 
-// options are those of messages. The names that a mapping looks for are checked for duplicates by
-// [Decoder.capture]; comparing all others took most of the time of a message with many.
+// [Decoder.capture] looks for duplicates of the names that count; comparing all took most of the
+// time.
 var options = jsontext.AllowDuplicateNames(true)
 
-// value reads a message that is one value, in JSON or as text.
+// value reads one value, in JSON or as text.
 func (d *Decoder) value(f *Format) {
 	body := bytes.TrimSpace(d.message.Body)
 	if !jsontext.Value(body).IsValid(options) {
@@ -161,14 +153,14 @@ func (d *Decoder) value(f *Format) {
 	d.element(f)
 }
 
-// stream reads JSON values, one after the other or in an array.
+// stream reads JSON values one after the other or in an array.
 func (d *Decoder) stream(f *Format) {
 	body := bytes.TrimPrefix(d.message.Body, []byte("\xef\xbb\xbf"))
-	for again := 64 << 10; ; { // bytes after a wrong line that may be read before its error is found
+	for again := 64 << 10; ; { // bytes behind a wrong line that may be read
 		if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 {
 			return
 		}
-		d.in = *bytes.NewBuffer(body) // decoding from a bytes.Buffer makes no copy
+		d.in = *bytes.NewBuffer(body) // without a copy
 		d.json.Reset(&d.in, options)
 		v, err := d.json.ReadValue()
 		if err == nil {
@@ -188,7 +180,6 @@ func (d *Decoder) stream(f *Format) {
 	}
 }
 
-// document reads one JSON value: a message, or an array of messages.
 func (d *Decoder) document(f *Format, v []byte) (more bool) {
 	if v[0] != '[' {
 		return d.next(f, v)
@@ -201,7 +192,6 @@ func (d *Decoder) document(f *Format, v []byte) (more bool) {
 	return true
 }
 
-// next reads one message.
 func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	clear(d.values)
 	if _, err := d.capture(f.root, message); err != nil {
@@ -227,20 +217,20 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	return true
 }
 
-// The work of an item of a list, and of a hash, in bytes of values.
+// The work of an item and of a hash, in bytes of values.
 const (
 	itemWork = 64
 	hashWork = 128
 )
 
-// spend reports whether n more bytes of values may be read. An item reads the values outside of its list
-// again; without a limit, a message of 1 MiB took minutes.
+// spend reports whether n more bytes may be read. An item reads the values outside of its list
+// again: without a limit, a message of 1 MiB took minutes.
 func (d *Decoder) spend(n int) bool {
 	d.work -= n
 	return d.work >= 0
 }
 
-// first returns the first value that is there and not null, or else a null. It spends work.
+// first returns the first value that is not null, or else a null. It spends work.
 func (d *Decoder) first(slots []int) (v value) {
 	for _, s := range slots {
 		if has := d.values[s]; has.raw != nil {
@@ -255,8 +245,7 @@ func (d *Decoder) first(slots []int) (v value) {
 	return v
 }
 
-// element makes a sample of the values, or adds them to the open sample if that has the same
-// vehicle and time. It returns false if the caller must end.
+// element makes a sample, or adds to the open one of the same vehicle and time.
 func (d *Decoder) element(f *Format) bool {
 	more := d.spend(itemWork) && d.add(f)
 	if d.work < 0 {
@@ -313,19 +302,17 @@ func (d *Decoder) add(f *Format) bool {
 	return true
 }
 
-// overlaps reports whether r has one of the signals already.
 func (f *Format) overlaps(r *vehicle.Readings, signals []int) bool {
 	return f.each && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
 }
 
-// read sets the signals of the open sample. If one half of a position cannot be used, it drops the
-// other.
+// read drops a position if one half cannot be used.
 func (d *Decoder) read(f *Format, signals []int) {
 	x := &d.sample
 	half := false
 	for _, i := range signals {
 		s := &f.signals[i]
-		if x.Has(s.Signal) { // from a place that is listed before
+		if x.Has(s.Signal) { // from an earlier place
 			continue
 		}
 		v := d.first(s.slots)
@@ -345,7 +332,7 @@ func (d *Decoder) read(f *Format, signals []int) {
 	}
 }
 
-// vehicle returns the vehicle of the message. external is set if strip removed characters.
+// vehicle sets external if strip removed characters.
 func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
 	v := d.first(f.vid)
 	text, ok := v.text()

@@ -11,10 +11,11 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestPresets reads messages in the forms of their senders. A message has its topic after its name.
+// In a file of testdata, a message has its topic after its name.
 func TestPresets(t *testing.T) {
 	names, abouts := format.Presets()
 	for i, name := range names {
@@ -28,12 +29,9 @@ func TestPresets(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		cases, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(cases.Files); i += 2 {
-			message, want := cases.Files[i], cases.Files[i+1]
+		cases := archive(t, file)
+		for i := 0; i < len(cases); i += 2 {
+			message, want := cases[i], cases[i+1]
 			_, topic, _ := strings.Cut(message.Name, " ")
 			if got := decode(t, name, topic, string(message.Data)); got != string(want.Data) {
 				t.Errorf("%s %s:\ngot\n%swant\n%s", file, topic, got, want.Data)
@@ -42,15 +40,19 @@ func TestPresets(t *testing.T) {
 	}
 }
 
+func archive(t *testing.T, file string) []txtar.File {
+	t.Helper()
+	a, err := txtar.ParseFile(file)
+	testkit.NoError(t, err)
+	return a.Files
+}
+
 var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
-// decode returns the samples of a message as text.
 func decode(t *testing.T, mapping, topic, body string) string {
 	t.Helper()
 	f, err := format.Parse(mapping)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var b strings.Builder
 	m := format.Message{Body: []byte(strings.TrimSpace(body)), Topic: topic, Now: vehicle.At(now)}
 	if topic == "vehicles/CarX/telemetry" {
@@ -92,54 +94,26 @@ func decode(t *testing.T, mapping, topic, body string) string {
 	return b.String()
 }
 
-// TestParseRefuses checks that a wrong mapping is refused with a text that says what and where.
 func TestParseRefuses(t *testing.T) {
 	const head = "vid: {path: $.id}\ntime: {unit: arrival}\n"
-	for text, want := range map[string]string{
-		"nosuch":                      "there is no preset of this name",
-		"\n":                          "the mapping is empty",
-		head:                          "signals: name at least one",
-		head + "colour: red":          "line 3: a mapping has no colour here",
-		head + "signals: 3":           "line 3: ",
-		head + "signals: {Speed: {}}": `"Speed" is not a signal`,
-		head + "signals: {Vehicle.Speed: {pth: $.s}}":                                    "line 3: a signal has no member",
-		head + "signals: {Vehicle.Speed: {path: $.s, unit: °F}}":                         "the unit of Vehicle.Speed is not known: it can be ft/s,",
-		head + "signals: {Vehicle.OBD.Status.IsMILOn: {path: $.s, unit: m/s}}":           "has no unit",
-		head + "signals: {Vehicle.Speed: {unit: mph}}":                                   "needs a path",
-		head + "signals: {Vehicle.Speed: {path: \"$.a[*]\"}}":                            "a path is $ or @",
+	refused := map[string]string{
+		"\n":                           "the mapping is empty",
+		head + "? \"a b\\e[31m\"\n: 1": "line 3: a mapping has no such name here",
 		head + "signals: {Vehicle.Speed: {path: \"$" + strings.Repeat(".a", 17) + "\"}}": "at most 16",
-		head + "signals: {Vehicle.Speed: {path: \"@.a\"}}":                               "each, which is missing",
-		head + "each: $.list\nsignals: {Vehicle.Speed: {path: a}}":                       "each: must be",
-		head + "skip: [{path: $.a}]\nsignals: {Vehicle.Speed: {path: a}}":                "skip: each condition",
-		head + "name: {topic: 2}\nsignals: {Vehicle.Speed: {path: a}}":                   "a name if the mapping has name",
-		head + "from: xml\nsignals: {Vehicle.Speed: {path: a}}":                          "from: must be",
-		"vid: {path: a}\nsignals: {Vehicle.Speed: {path: a}}":                            "time: give its path",
-		"vid: {path: a}\ntime: {path: t, unit: weeks}":                                   "time: unit must be",
-		"vid: {path: a, clean: soap}\ntime: {path: t}":                                   "vid: clean must be",
-		"vid: {path: a, table: {x: a-b}}\ntime: {path: t}":                               "vid: in the table",
-		"vid: {topic: [0]}\ntime: {path: t}":                                             "numbered from 1",
-		head + "? \"a b\\e[31m\"\n: 1":                                                   "line 3: a mapping has no such name here",
-		head + "vid: {path: $.v}":                                                        "line 3: a name is here twice",
-		head + "signals: {Vehicle.Speed: {path: s, path: t}}":                            "line 3: a name is here twice",
-		head + "signals: [x]":                                                            "line 3: a value of another type is needed",
-		head + "reply: [\"a\\nb\"]":                                                      "line 3: a value of another type is needed",
-		head + "skip: [{missing: \"a\\nb\"}]":                                            "line 3: a value of another type is needed",
 		"vid: {topic: [" + strings.Repeat("9", 400) + "]}":                               "line 1: a value of another type is needed",
-		head + "signals: {Vehicle.Speed: {path: s, factor: 1e400}}":                      "line 3: a value of another type is needed",
-		head + "signals: {Vehicle.Speed: {path: s, factor: .nan}}":                       "must be a finite number",
-		head + "signals: {Vehicle.Speed: {path: s, values: {0: 1, 0.0: 2}}}":             "the same number twice",
 		head + "signals: {" + strings.Repeat("x", 1000) + ": {}}":                        strings.Repeat("x", 60) + "\" is not a signal",
 		head + "signals: {" + numbered("S%d: {path: a},", 15000) + "}":                   "signals: at most 64",
 		head + "value: " + strings.Repeat("[", 15000):                                    "exceeded max depth",
-		head + "about: \xff":                                                             "UTF-8",
-		"time: {unit: arrival}\nvid: {path: v, table: {car-1: A, car1: A}}":              "vid: the table has a vid twice",
-		"topics: &a [x,x,x]\ntopic: [*a,*a]":                                             "a mapping has no aliases",
-		head + "signals: {Vehicle.Speed: &a {pth: s}, Vehicle.OBD.Speed: [*a]}":          "a mapping has no aliases",
+		head + "about: \xff": "UTF-8",
 		head + "topics: &a [" + strings.Repeat("a,", 2600) + "]\nsignals: {Vehicle.Speed: [" +
 			strings.Repeat("{path: *a},", 800) + "]}": "a mapping has no aliases",
 		head + strings.Repeat("# long\n", 3000):                                        "at most 16384 bytes",
 		head + "signals: {Vehicle.Speed: {path: [" + strings.Repeat("a,", 300) + "]}}": "at most 256 paths",
-	} {
+	}
+	for _, c := range archive(t, "testdata/refused.txtar") {
+		refused[strings.TrimSpace(string(c.Data))] = c.Name
+	}
+	for text, want := range refused {
 		_, err := format.Parse(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.80s: error %v, want %q", text, err, want)
@@ -147,45 +121,32 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestMappings checks what no preset has.
 func TestMappings(t *testing.T) {
-	const tail = "time: {unit: arrival}\nsignals: {Vehicle.Speed: {path: s, unit: m/s}, " +
-		"Vehicle.OBD.ThrottlePosition: [{path: t, unit: ratio}, {path: u}]}\n"
-	for _, c := range []struct{ mapping, body, want string }{
-		{"vid: {path: \"$.a['b.c'][1]\"}\n" + tail, `{"a":{"b.c":["X","Y"]},"s":10,"t":0.5}`, "Y now Speed=36 ThrottlePosition=50\n"},
-		{"vid: {path: [v, w], clean: hash}\n" + tail, `{"w":"MTA NYCT_4312","s":1,"u":"7"}`,
-			"XS3FZBXM3R35Z6DIA5KO now Speed=3.6 ThrottlePosition=7\n"},
-		{"vid: {path: v, table: {car-1: A, car1: B}}\n" + tail, `{"v":"car-1"}{"v":"car1"}[{"v":"car2"}]`,
-			"A now\nB now\nrefused: " + format.ErrTable.Error() + "\n"},
-		{"vid: {path: v}\n" + tail, `{"v":"` + strings.Repeat("x", 257) + `"} {"v":{"v":1}} {"v":null} 3 "x" [[1]] {"v":12.5}`,
-			"refused: " + format.ErrLongVID.Error() + "\n" + strings.Repeat("refused: "+format.ErrNoVID.Error()+"\n", 5) +
-				"refused: " + format.ErrVID.Error() + "\n"},
-		{"vid: {path: v}\n" + tail, strings.Repeat("[", 20000), "refused: " + format.ErrSyntax.Error() + "\n"},
-		{"vid: {path: v}\n" + tail, `{"v":"A","v":"B"}`, "refused: " + format.ErrSyntax.Error() + "\n"},
-		{"vid: {path: v}\n" + tail, `{"v":"A","s":{"x":[` + "\n" + `{"v":"B","s":1e308}`,
-			"refused: " + format.ErrSyntax.Error() + "\nB now\n  Vehicle.Speed " + speedRange + "\n"},
-		{"vid: {path: v}\n" + tail, `{"v":"A","s":1e400,"t":` + strings.Repeat("9", 400) + `}{"v":"B","s":-1e400,"t":"NaN"}`,
-			"A now\n  Vehicle.OBD.ThrottlePosition " + throttleRange + "\n  Vehicle.Speed " + speedRange + "\n" +
-				"B now\n  Vehicle.OBD.ThrottlePosition " + throttleRange + "\n  Vehicle.Speed not available\n"},
-		{"vid: {path: v, clean: strip}\n" + tail, `{"v":"A-B1"}{"v":"-🚗-"}{"v":1e5}`,
-			"AB1 now (A-B1)\nrefused: " + format.ErrNoChars.Error() + "\nrefused: " + format.ErrVID.Error() + "\n"},
-		{"vid: {path: v}\ntime: {path: t}\nunder: $", `{"v":"A","t":1e400}{"v":"A","t":-1}{"v":"A","t":"NaN"}{"v":"A","t":` +
-			strings.Repeat("9", 400) + `}`, strings.Repeat("refused: "+format.ErrTime.Error()+"\n", 4)},
-		{"vid: {path: $.a.v}\n" + tail, `{"a":{"v":"A","x":{"v":"B"},"\u0078":1}, "b":["}",{"a":"\\"}]}{"a":{"v":"A"},"\u0061":{"v":"B"}}`,
-			"A now\nrefused: " + format.ErrSyntax.Error() + "\n"},
-		{"vid: {path: v}\n" + tail, `{"v":"A","s":"fast","t":true}`,
-			"A now\n  Vehicle.OBD.ThrottlePosition is not a number\n  Vehicle.Speed is not a number\n"},
-		{"vid: {path: $.v}\neach: $.l[*]\ntime: {path: \"@.t\", unit: ns}\nsignals: {Vehicle.Speed: {path: \"@.s\"}}",
-			`{"l":[{"t":1795860001000000000,"s":1},{"t":1795860001000000000,"s":2},{"t":-1}],"v":"A"}`,
-			"A 2026-11-28T10:00:01Z Speed=1\nA 2026-11-28T10:00:01Z Speed=2\nrefused: " + format.ErrTime.Error() + "\n"},
-	} {
-		if got := decode(t, c.mapping, "", c.body); got != c.want {
-			t.Errorf("%s%.60s:\ngot\n%swant\n%s", c.mapping, c.body, got, c.want)
+	const mapping = "vid: {path: v}\ntime: {path: t}\nsignals: {Vehicle.Speed: {path: s}}\n"
+	digits, nested := strings.Repeat("9", 400), strings.Repeat("[", 20000)
+	cases := []txtar.File{
+		{Data: []byte(mapping)},
+		{Data: []byte(`{"v":"` + strings.Repeat("x", 257) + `"} {"v":{"v":1}} {"v":null} 3 "x" [[1]] {"v":12.5}`)},
+		{Data: []byte("refused: " + format.ErrLongVID.Error() + "\n" +
+			strings.Repeat("refused: "+format.ErrNoVID.Error()+"\n", 5) + "refused: " + format.ErrVID.Error() + "\n")},
+		{Data: []byte(mapping)}, {Data: []byte(nested)}, {Data: []byte("refused: " + format.ErrSyntax.Error() + "\n")},
+		{Data: []byte(mapping)},
+		{Data: []byte(`{"v":"A","t":1,"s":1e400}{"v":"B","t":1,"s":-1e400}{"v":"A","t":1e400}{"v":"A","t":-1}{"v":"A","t":"NaN"}` +
+			`{"v":"A","t":` + digits + `}`)},
+		{Data: []byte("A 1970-01-01T00:00:00.001Z\n  Vehicle.Speed impossible value: Vehicle.Speed must be between 0 and 500 km/h\n" +
+			"B 1970-01-01T00:00:00.001Z\n  Vehicle.Speed not available\n" +
+			strings.Repeat("refused: "+format.ErrTime.Error()+"\n", 4))},
+	}
+	cases = append(cases, archive(t, "testdata/mappings.txtar")...)
+	for i := 0; i < len(cases); i += 3 {
+		mapping, body, want := string(cases[i].Data), string(cases[i+1].Data), string(cases[i+2].Data)
+		if got := decode(t, mapping, "", body); got != want {
+			t.Errorf("%s%.60s:\ngot\n%swant\n%s", mapping, body, got, want)
 		}
 	}
 }
 
-// numbered repeats a format with growing numbers until the text has n bytes.
+// numbered repeats a format with growing numbers up to n bytes.
 func numbered(format string, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -194,8 +155,7 @@ func numbered(format string, n int) string {
 	return b.String()
 }
 
-// TestHostileMessages decodes messages that cost their sender little. Some took minutes before their cost
-// was limited.
+// Some of these messages took minutes before their cost was limited.
 func TestHostileMessages(t *testing.T) {
 	const size = 1<<20 - 100
 	const tail = "\ntime: {unit: arrival}\nsignals: {Vehicle.Speed: {path: s}, Vehicle.OBD.DTCList: {path: $.c}}\n"
@@ -231,9 +191,6 @@ func TestHostileMessages(t *testing.T) {
 		}
 	}
 }
-
-const throttleRange = "impossible value: Vehicle.OBD.ThrottlePosition must be between 0 and 100 percent"
-const speedRange = "impossible value: Vehicle.Speed must be between 0 and 500 km/h"
 
 func FuzzDecode(f *testing.F) {
 	names, _ := format.Presets()

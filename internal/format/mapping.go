@@ -1,9 +1,7 @@
-// Package format reads the messages of other people's senders. A mapping says where in a message
-// the vehicle, the time and the signals are; it is a small YAML document, compiled once.
-//
-// A mapping has fixed verbs and no expressions, so that the cost of a message has a limit.
-// The presets of known senders are such documents, embedded in the binary. The package must never
-// store or send a sample, and its errors never repeat a message.
+// Package format reads the messages of other people's senders. A mapping, a YAML document that is
+// compiled once, says where the vehicle, the time and the signals are. It has no expressions, so
+// that the cost of a message has a limit. The package must never store or send a sample, and its
+// errors never repeat a message.
 package format
 
 import (
@@ -24,20 +22,18 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits of a mapping.
 const (
 	maxText    = 16 << 10 // bytes
 	maxSignals = 64
-	maxPaths   = 256 // of all parts together
-	maxTable   = 500 // entries of one table
+	maxPaths   = 256
+	maxTable   = 500
 )
 
-// mapping is the YAML of one document of a format.
 type mapping struct {
 	About  string   `yaml:"about"`
-	From   string   `yaml:"from"`   // json, form, value or csv
-	Topics []string `yaml:"topics"` // MQTT filters; if there are none, every topic
-	Topic  texts    `yaml:"topic"`  // where a message without an MQTT topic has its topic
+	From   string   `yaml:"from"`
+	Topics []string `yaml:"topics"` // filters; if none, every topic
+	Topic  texts    `yaml:"topic"`  // of a message without a topic of MQTT
 	VID    struct {
 		Path  texts             `yaml:"path"`
 		Topic []int             `yaml:"topic"` // levels, from 1
@@ -56,22 +52,22 @@ type mapping struct {
 		Topic int   `yaml:"topic"`
 	} `yaml:"name"`
 	Value   texts                  `yaml:"value"`
-	Under   texts                  `yaml:"under"` // objects whose members are named as in VSS
+	Under   texts                  `yaml:"under"` // objects with members named as in VSS
 	Signals map[string]signalTexts `yaml:"signals"`
 	Reply   string                 `yaml:"reply"`
 	Log     Log                    `yaml:"log"`
 }
 
-// Log says how a file of rows is read. Only package drivelog uses it.
+// Log says how drivelog reads a file of rows.
 type Log struct {
-	Name   string            `yaml:"name"`   // of the logger; if empty, that of the preset
-	Needs  []string          `yaml:"needs"`  // columns by which the header is recognized
-	Header string            `yaml:"header"` // of files without one
-	Clock  string            `yaml:"clock"`  // plain, absolute, daily, run time or sessions
-	Rows   string            `yaml:"rows"`   // every cell, round robin or snapshots
-	Label  string            `yaml:"label"`  // column
+	Name   string            `yaml:"name"`  // if empty, the preset's
+	Needs  []string          `yaml:"needs"` // columns that identify the header
+	Header string            `yaml:"header"`
+	Clock  string            `yaml:"clock"`
+	Rows   string            `yaml:"rows"`
+	Label  string            `yaml:"label"`
 	Labels map[string]string `yaml:"labels"` // to normal, slow or jam
-	Unit   string            `yaml:"unit"`   // column of the unit of each row's value
+	Unit   string            `yaml:"unit"`   // column with units
 }
 
 type condition struct {
@@ -89,17 +85,16 @@ type signalText struct {
 	Values map[string]string `yaml:"values"`
 }
 
-// FactorTo returns the number by which a value is multiplied to be in the unit of the signal s.
+// FactorTo returns by what a value is multiplied to have the unit of s.
 func (t *signalText) FactorTo(s vehicle.Signal) (float64, error) {
 	factor, err := Factor(s, t.Unit)
 	return cmp.Or(t.Factor, factor), err
 }
 
-// signalTexts is one signal, or a list of places that may have it.
 type signalTexts []signalText
 
-// UnmarshalYAML accepts a single place without a list. Unknown members are found here, because a
-// Decoder does not look for them below a custom method.
+// UnmarshalYAML accepts a place without a list. It looks for unknown members, which a Decoder does
+// not do below a custom method.
 func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
 	places := n.Content
 	if n.Kind != yaml.SequenceNode {
@@ -120,10 +115,10 @@ func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// texts is a list of paths. The first that a message has is used.
+// The first path that a message has is used.
 type texts []string
 
-// UnmarshalYAML accepts a single text without a list.
+// UnmarshalYAML accepts a text without a list.
 func (t *texts) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*t = texts{n.Value}
@@ -132,11 +127,11 @@ func (t *texts) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*[]string)(t))
 }
 
-// Format is a compiled mapping. A nil Format is the service's own format.
+// Format is a compiled mapping; nil is the service's own format.
 type Format struct {
 	mapping
-	name string // of a preset, or empty
-	text string // the YAML
+	name string
+	text string
 	next *Format
 
 	topics  [][]string
@@ -149,9 +144,9 @@ type Format struct {
 	signals []signal
 	byName  map[string][]int // indexes in signals
 	root    *node
-	element *node // below each item of the list; nil if there is no list
+	element *node // below each item of the list
 	slots   int
-	columns map[string][]int // slots of a form or table by name
+	columns map[string][]int // slots by name
 }
 
 type skip struct {
@@ -162,12 +157,12 @@ type skip struct {
 type signal struct {
 	vehicle.Signal
 	slots  []int
-	name   string // of the element that has it
+	name   string // of its element
 	factor float64
 	values map[string]string
 }
 
-// String returns the text from which [Parse] returns the format: the name of a preset, or YAML.
+// String returns what [Parse] takes.
 func (f *Format) String() string {
 	if f == nil {
 		return ""
@@ -175,7 +170,6 @@ func (f *Format) String() string {
 	return cmp.Or(f.name, f.text)
 }
 
-// Name returns the name of a preset, "own" for the service's own format, and else "mapping".
 func (f *Format) Name() string {
 	if f == nil {
 		return "own"
@@ -183,10 +177,10 @@ func (f *Format) Name() string {
 	return cmp.Or(f.name, "mapping")
 }
 
-// IsForm reports whether messages are forms, which also come as the query of a GET request.
+// IsForm reports whether messages may come as the query of a GET request.
 func (f *Format) IsForm() bool { return f != nil && f.From == "form" }
 
-// Reply returns what the sender expects as the answer to a message, or "".
+// Reply returns what the sender expects as the answer, or "".
 func (f *Format) Reply() string { return f.mapping.Reply }
 
 //go:embed presets
@@ -194,7 +188,7 @@ var presets embed.FS
 
 // Presets returns the names of the presets and what each is for.
 func Presets() (names, abouts []string) {
-	files, _ := presets.ReadDir("presets") // embedded
+	files, _ := presets.ReadDir("presets")
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name(), ".yaml")
 		f, _ := Parse(name) // a test parses all
@@ -214,8 +208,7 @@ func Text(name string) (string, error) {
 
 var presetName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// Parse returns the format with the given text: the name of a preset, or YAML. For the empty text
-// it returns nil. An error says what is wrong in the text and where.
+// Parse takes the name of a preset, YAML, or "" for the own format.
 func Parse(text string) (*Format, error) {
 	switch {
 	case text == "":
@@ -271,7 +264,7 @@ func parse(text string) (*Format, error) {
 	}
 }
 
-// The errors of YAML repeat keys and values, and name Go types. yamlErrors replaces them.
+// The errors of YAML repeat keys and values, and name Go types.
 var yamlErrors = []struct {
 	is   *regexp.Regexp
 	text string
@@ -286,7 +279,6 @@ var yamlErrors = []struct {
 
 const errAlias = "a mapping has no aliases: write the value again"
 
-// readable gives the first error of YAML in terms of a mapping, in one line.
 func readable(err error) error {
 	text := err.Error()
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
@@ -361,7 +353,6 @@ func (f *Format) compile() error {
 	return err
 }
 
-// named reports whether each element names its signal.
 func (f *Format) named() bool { return f.names != nil || f.Names.Topic > 0 }
 
 func (f *Format) check() error {
@@ -461,7 +452,6 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 	return nil
 }
 
-// slot adds a slot for the value at a path.
 func (f *Format) slot(text string) error {
 	n := f.slots
 	if f.slots++; f.slots > maxPaths {

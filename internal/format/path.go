@@ -14,18 +14,17 @@ const maxSteps = 16
 
 type step struct {
 	name  string
-	index int // of an array; -1: the member name of an object
+	index int // -1: a member
 }
 
 type jsonPath struct {
-	relative bool // begins at an item of the list
+	relative bool // to an item of the list
 	steps    []step
 }
 
 var errPath = errors.New("a path is $ or @ (an item of each) and then .name, ['name'] or [0], at most 16 of these")
 
-// parsePath parses the singular queries of RFC 9535, such as $.data[0]['Vehicle.Speed']. A text that
-// begins with neither $ nor @ is the name of a member.
+// parsePath parses singular queries of RFC 9535; other texts are names of members.
 func parsePath(text string) (p jsonPath, _ error) {
 	if text == "" {
 		return p, errPath
@@ -67,7 +66,6 @@ func parsePath(text string) (p jsonPath, _ error) {
 	return p, nil
 }
 
-// node is a position in a message that paths lead through.
 type node struct {
 	slots []int
 	next  map[step]*node
@@ -86,8 +84,8 @@ func (n *node) add(steps []step, slot int) {
 	n.slots = append(n.slots, slot)
 }
 
-// capture sets the slots of n and of the nodes below it from the valid JSON value at the beginning of b,
-// and returns what follows it. It fails if an object has a name twice that n looks for.
+// capture sets the slots of n and below it from the valid JSON value with which b begins. It fails
+// for a name twice that n looks for.
 func (d *Decoder) capture(n *node, b []byte) (rest []byte, err error) {
 	if isObject := b[0] == '{'; len(n.next) == 0 || !isObject && b[0] != '[' {
 		_, rest = cutValue(b)
@@ -99,7 +97,7 @@ func (d *Decoder) capture(n *node, b []byte) (rest []byte, err error) {
 			if isObject {
 				var name []byte
 				name, rest = cutValue(rest)
-				d.name, _ = jsontext.AppendUnquote(d.name[:0], name) // it is valid
+				d.name, _ = jsontext.AppendUnquote(d.name[:0], name)
 				next = n.next[step{string(d.name), -1}]
 			}
 			switch rest = skipSpace(rest); {
@@ -123,7 +121,6 @@ func (d *Decoder) capture(n *node, b []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
-// elements returns the elements of a valid JSON array.
 func elements(raw []byte) iter.Seq[[]byte] {
 	return func(yield func(v []byte) bool) {
 		for rest := skipSpace(raw[1:]); rest[0] != ']'; rest = skipSpace(rest) {
@@ -135,7 +132,7 @@ func elements(raw []byte) iter.Seq[[]byte] {
 	}
 }
 
-// skipSpace returns what follows white space, commas and colons.
+// skipSpace skips commas and colons, too.
 func skipSpace(b []byte) []byte {
 	for b[0] <= ' ' || b[0] == ',' || b[0] == ':' {
 		b = b[1:]
@@ -143,7 +140,7 @@ func skipSpace(b []byte) []byte {
 	return b
 }
 
-// cutValue returns the valid JSON value at the beginning of b and what follows it.
+// cutValue needs a valid JSON value at the beginning of b.
 func cutValue(b []byte) (v, rest []byte) {
 	for end, depth := 0, 0; ; end++ {
 		switch c := b[end]; {

@@ -15,14 +15,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// value is what a message has at a path. Its zero value means that there is nothing.
 type value struct {
 	raw   []byte
-	plain bool // raw is the text itself, not JSON
+	plain bool // raw is the text, not JSON
 }
 
-// text returns a string, a number or a boolean as text. For an object, an array, null or nothing, ok
-// is false.
+// text has no text for an object, an array, null or nothing.
 func (v value) text() (text string, ok bool) {
 	switch {
 	case v.raw == nil:
@@ -42,7 +40,7 @@ func (v value) text() (text string, ok bool) {
 
 func (v value) isNull() bool { return !v.plain && string(v.raw) == "null" }
 
-// canonical gives equal numbers the same text, so that 0.0 is found in a table under 0.
+// canonical gives equal numbers the same text, so that 0.0 is found under 0.
 func canonical(text string) string {
 	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return strconv.FormatFloat(v+0, 'g', -1, 64)
@@ -50,7 +48,7 @@ func canonical(text string) string {
 	return text
 }
 
-// units has, by the unit of a signal, the factors of the units that can be converted to it.
+// units has factors by the unit of the signal.
 var units = map[string]map[string]float64{
 	"km/h": {"km/h": 1, "kmh": 1, "kph": 1, "km|h": 1, "mph": 1.609344, "mi/h": 1.609344, "miles/h": 1.609344,
 		"knots": 1.852, "kn": 1.852, "kt": 1.852, "m/s": 3.6, "meters/second": 3.6, "mps": 3.6, "ft/s": 1.09728},
@@ -60,7 +58,6 @@ var units = map[string]map[string]float64{
 	"m":       {"m": 1, "meters": 1, "metres": 1, "km": 1000, "ft": 0.3048},
 }
 
-// Factor returns the number by which a value in the unit is multiplied to be in that of the signal.
 func Factor(s vehicle.Signal, unit string) (float64, error) {
 	if unit == "" {
 		return 1, nil
@@ -76,14 +73,12 @@ func Factor(s vehicle.Signal, unit string) (float64, error) {
 		strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 }
 
-// Why a value is not used, besides the errors of package vehicle.
 var (
 	ErrNotNumber = errors.New("is not a number")
 	ErrNotCodes  = errors.New("has no trouble code")
 	ErrNotBool   = errors.New("is neither true nor false")
 )
 
-// set sets the signal from a value. If the value is nothing, it does nothing.
 func (s *signal) set(r *vehicle.Readings, v value) error {
 	if v.raw == nil {
 		return nil
@@ -125,13 +120,11 @@ func (s *signal) set(r *vehicle.Readings, v value) error {
 	return r.SetReported(s.Signal, x*s.factor)
 }
 
-// SetText sets a signal from a text, as a mapping does.
+// SetText sets a signal as a mapping does.
 func SetText(r *vehicle.Readings, s vehicle.Signal, values map[string]string, factor float64, text string) error {
 	return (&signal{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
 }
 
-// maxCodes is the maximum number of trouble codes of a car, and maxTokens that of the JSON tokens in
-// which they are found.
 const (
 	maxCodes  = 255
 	maxTokens = 8 * maxCodes
@@ -159,13 +152,12 @@ func setCodes(r *vehicle.Readings, v value, text string) error {
 	return r.SetCodes(slices.Clone(codes[:min(len(codes), maxCodes)]))
 }
 
-// timeUnits are the units of a time, in milliseconds. Those of 0 are texts.
+// timeUnits are in milliseconds; those of 0 are texts.
 var timeUnits = map[string]float64{
 	"": 1, "rfc3339": 0, "arrival": 0, "time of day": 0, "s": 1e3, "ms": 1, "us": 1e-3, "ns": 1e-6,
 }
 
-// ParseTime returns the time that a text gives, in the unit or layout of the mapping. A time of day
-// is in 1970.
+// ParseTime returns a time of day in 1970.
 func (f *Format) ParseTime(text string) (vehicle.UnixMilli, bool) {
 	unit := f.Time.Unit
 	layouts := []string{time.RFC3339, "2006-01-02T15:04:05Z0700"}

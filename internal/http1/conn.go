@@ -15,21 +15,19 @@ import (
 	"example.org/carstate/internal/listen"
 )
 
-// exchange is the memory that a connection needs only while it has a request in progress. Exchanges
-// are pooled, so that a connection that waits for its next request holds none.
+// exchange is pooled: a connection has one only while a request is in progress.
 type exchange struct {
 	request Request
 	handler Handler
-	out     []byte // answers that are not sent yet
+	out     []byte // not sent yet
 }
 
-// The answers to pipelined requests are collected and sent together.
 const (
-	sendAt  = 8 << 10  // bytes: the server holds at most one more answer for a client that does not read
-	keepOut = 32 << 10 // bytes: a larger buffer is freed
+	sendAt  = 8 << 10  // the server holds at most one more answer for a client that does not read
+	keepOut = 32 << 10 // a larger buffer is freed
 )
 
-// conversation is a connection and its state. Only the goroutine of the connection uses it.
+// conversation belongs to the goroutine of its connection.
 type conversation struct {
 	s    *Server
 	c    *listen.Conn
@@ -37,17 +35,16 @@ type conversation struct {
 
 	lingers bool // close discards input for a while, so that the last answer arrives
 
-	buf       []byte // buf[begin:end] has arrived and is not answered yet
+	buf       []byte // buf[begin:end] is not answered yet
 	begin     int
 	end       int
-	scanned   int       // how many bytes of buf[begin:end] were searched for the end of a head
-	answered  bool      // at least one request was answered
-	now       time.Time // the time of the last answer
+	scanned   int // bytes of buf[begin:end] in which no end of a head was found
+	answered  bool
+	now       time.Time // of the last answer
 	readUntil time.Time // the deadlines that are set
 	sendUntil time.Time
 }
 
-// serveConn answers the requests of a connection until either side ends it, and then closes it.
 func (s *Server) serveConn(c *listen.Conn) {
 	v := &conversation{s: s, c: c, wire: c}
 	defer func() {
@@ -76,8 +73,8 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// close closes the connection. If the client may still be sending, it first closes only the sending
-// side, and discards input for a while. Otherwise the kernel's reset could overtake the last answer.
+// close first closes only the sending side if the client may still be sending. Otherwise the
+// kernel's reset could overtake the last answer.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -101,8 +98,7 @@ func (v *conversation) sendBy(t time.Time) {
 	_ = v.wire.SetWriteDeadline(t)
 }
 
-// serveNext waits for a request. It answers that request and all others that have arrived with it,
-// and reports whether the connection stays open.
+// serveNext answers all requests that have arrived, and reports whether the connection stays open.
 func (v *conversation) serveNext() bool {
 	head, fault := v.readHead()
 	if fault == None && head == nil {
@@ -114,7 +110,7 @@ func (v *conversation) serveNext() bool {
 		v.refuse(fault, v.buf[v.begin:v.end], v.s.config.Now(), e)
 	}
 	goesOn := v.answer(head, e)
-	// The exchange serves another connection next: it must keep nothing of this one.
+	// Another connection is next: keep nothing of this one.
 	if e.request, e.out = (Request{}), e.out[:0]; cap(e.out) > keepOut {
 		e.out = nil
 	}
@@ -122,8 +118,6 @@ func (v *conversation) serveNext() bool {
 	return goesOn
 }
 
-// answer answers the request with the head, if there is one, and those behind it in the buffer, and
-// sends the answers in e.out.
 func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	for ; head != nil; head = v.buffered() {
 		if len(e.out) >= sendAt && !v.send(e) {
@@ -136,7 +130,7 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	return v.send(e) && goesOn
 }
 
-// buffered returns the next request head in the buffer, or nil if the buffer has no complete one.
+// buffered returns the next complete head in the buffer, or nil.
 func (v *conversation) buffered() []byte {
 	if v.scanned == 0 {
 		v.begin = v.end - len(skipEmptyLines(v.buf[v.begin:v.end]))
@@ -151,11 +145,10 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// readHead waits for a complete request head. It returns the head, or the fault to answer with. If
-// there is neither, the connection is to be closed without a further answer: the client has
-// closed the connection or sends nothing, the connection was evicted, or the server shuts down.
+// readHead returns a head, or the fault to answer with. If there is neither, the connection is to
+// be closed without an answer.
 func (v *conversation) readHead() ([]byte, Fault) {
-	begun := v.end > v.begin // part of a head has arrived already
+	begun := v.end > v.begin
 	if begun {
 		v.readBy(time.Now().Add(v.s.config.HeadTimeout))
 	} else {
@@ -195,7 +188,7 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	}
 }
 
-// unlessEvicted returns f, or None if the connection was evicted: its request was not wrong.
+// unlessEvicted returns None if the connection was evicted: its request was not wrong.
 func (v *conversation) unlessEvicted(f Fault) Fault {
 	if v.c.Become(listen.Held) {
 		return f
@@ -203,14 +196,13 @@ func (v *conversation) unlessEvicted(f Fault) Fault {
 	return None
 }
 
-// overdue reports whether a deadline must be moved to the time now plus limit. A difference of up to
-// a quarter of limit is ignored, because moving a deadline costs more than many an answer.
+// Moving a deadline costs more than many an answer.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
 }
 
-// makeRoom makes space in the buffer for more of a head. If the head is too long, it returns false.
+// makeRoom returns false if the head is too long.
 func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:
@@ -229,8 +221,7 @@ func (v *conversation) makeRoom() bool {
 	return true
 }
 
-// faultOf returns the fault of a head that err, an error of reading, has cut short. If no part of a
-// head had arrived, it is None, because the client then expects no answer.
+// faultOf returns None if no part of a head had arrived, because the client then expects no answer.
 func (v *conversation) faultOf(err error) Fault {
 	switch {
 	case v.end == v.begin:
@@ -241,8 +232,7 @@ func (v *conversation) faultOf(err error) Fault {
 	return NotHTTP
 }
 
-// respond appends the answer to a request head to e.out. If the answer has a shared body, respond
-// also sends e.out and that body. It reports whether the connection stays open.
+// respond reports whether the connection stays open.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()
@@ -260,9 +250,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	f := r.Parse(head)
 	switch {
 	case f != None:
-	case v.c.Overloaded(): // accepted during an overload that still lasts
+	case v.c.Overloaded():
 		f = Busy
-	case v.c.Crowded(): // accepted beyond the limit, and too many are still open
+	case v.c.Crowded():
 		f = Crowded
 	}
 	if f != None {
@@ -276,7 +266,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	connection := ""
 	switch {
 	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
-		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
+		v.lingers = true // the client may have sent more, even without keep-alive
 		connection = "close"
 	case s.Guard.Ending():
 		connection = "close"
@@ -295,15 +285,14 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// lap notes that an answer was made at the time at, by Config.Now.
+// lap notes that an answer was made at a time of Config.Now.
 func (v *conversation) lap(at time.Time) {
 	if v.answered, v.now = true, at; v.s.otherTime {
 		v.now = time.Now()
 	}
 }
 
-// refuse appends the answer to the fault f to e.out. The connection must be closed after it. head is
-// the head as far as it has arrived; start is when the answer began.
+// refuse answers a fault, after which the connection must be closed. head may be incomplete.
 func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange) {
 	w := e.handler.Refuse(f, start)
 	e.handler.Done(&e.request, start, 0)
@@ -315,8 +304,7 @@ func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange
 	v.lingers = true
 }
 
-// sendShared sends e.out and then a body, and reports whether it wrote all of them. The body has a
-// deadline of its own.
+// sendShared sends e.out and then body, each with a deadline of its own.
 func (v *conversation) sendShared(body []byte, e *exchange) bool {
 	v.now, v.sendUntil = time.Now(), time.Time{}
 	if !v.send(e) {
@@ -327,7 +315,6 @@ func (v *conversation) sendShared(body []byte, e *exchange) bool {
 	return err == nil
 }
 
-// send writes e.out within Config.WriteTimeout, and reports whether it wrote all of it.
 func (v *conversation) send(e *exchange) bool {
 	if len(e.out) == 0 {
 		return true
@@ -343,8 +330,7 @@ func (v *conversation) send(e *exchange) bool {
 	return err == nil
 }
 
-// report logs a panic during a request; the process continues. No part of the request is logged,
-// and the value of the panic only if it is an error of the Go runtime.
+// No part of the request is logged, and the panic only if it is an error of the Go runtime.
 func (s *Server) report(v any) {
 	what := fmt.Sprintf("a %T", v)
 	if e, ok := v.(runtime.Error); ok {

@@ -2,9 +2,8 @@ package http1
 
 import "bytes"
 
-// scanHeaders parses the header block up to its first fault. It is strict and does not rely on
-// another parser: if a proxy and this server disagreed on the end of a request, a client could
-// smuggle one request inside another.
+// scanHeaders is strict: if a proxy and this server disagreed on the end of a request, a client
+// could smuggle one request inside another.
 func (r *Request) scanHeaders() Fault {
 	raw := r.Headers
 	for len(raw) > 0 {
@@ -37,7 +36,7 @@ func (r *Request) scanHeaders() Fault {
 	return None
 }
 
-// controlIn returns the index of the first control character other than a tab, or -1.
+// controlIn returns -1 if there is none. A tab is allowed.
 func controlIn(line []byte) int {
 	for i, c := range line {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -52,7 +51,7 @@ func (r *Request) addHeader(name, value []byte) Fault {
 	case len("Host"):
 		if equalFold(name, "host") {
 			r.hosts++
-			// The characters alone are checked, because no answer depends on the host (RFC 9110, 7.2).
+			// No answer depends on the host (RFC 9110, 7.2), so only its characters are checked.
 			if len(value) == 0 || !consistsOf(value, &hostBytes) {
 				return Host
 			}
@@ -86,8 +85,7 @@ func (r *Request) addHeader(name, value []byte) Fault {
 	return None
 }
 
-// addLength allows one Content-Length header with the value 0, because a request must have no body.
-// A decimal number has at most 19 digits, the length of the largest int64.
+// addLength allows one Content-Length of 0. Like an int64, it has at most 19 digits.
 func (r *Request) addLength(value []byte) Fault {
 	switch {
 	case r.length || len(value) == 0 || len(value) > 19 || len(bytes.Trim(value, "0123456789")) > 0:
@@ -99,7 +97,6 @@ func (r *Request) addLength(value []byte) Fault {
 	return None
 }
 
-// hasOption reports whether a comma-separated list has option (in lower case), ignoring case.
 func hasOption(list []byte, option string) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -110,8 +107,7 @@ func hasOption(list []byte, option string) bool {
 	return false
 }
 
-// acceptsGzip reports whether an Accept-Encoding header names gzip with a weight other than zero.
-// It ignores "*", because a client that sends "*" also accepts an uncompressed body.
+// acceptsGzip ignores "*", because a client that sends it also accepts an uncompressed body.
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -125,7 +121,7 @@ func acceptsGzip(list []byte) bool {
 	return false
 }
 
-// Cut returns the parts of b before and after the first sep. If there is none, these are b and nil.
+// Cut is [bytes.Cut] at a byte; after is nil if there is none.
 func Cut(b []byte, sep byte) (before, after []byte) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:]
@@ -133,8 +129,7 @@ func Cut(b []byte, sep byte) (before, after []byte) {
 	return b, nil
 }
 
-// equalFold reports whether b equals the text lower, ignoring the case of ASCII letters. lower must
-// be in lower case.
+// equalFold compares ASCII; lower must be in lower case.
 func equalFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false
@@ -150,7 +145,6 @@ func equalFold(b []byte, lower string) bool {
 	return true
 }
 
-// trimSpace removes the optional white space of HTTP, blanks and tabs, from both ends.
 func trimSpace(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
@@ -172,7 +166,7 @@ func consistsOf(b []byte, set *[256]bool) bool {
 
 const lettersAndDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// The bytes of a token of RFC 9110, such as a header's name, and of a host with or without a port.
+// A token of RFC 9110, such as a header's name, and a host with or without a port.
 var (
 	tokenBytes = bytesOf("!#$%&'*+-.^_`|~" + lettersAndDigits)
 	hostBytes  = bytesOf("-._~%!$&'()*+,;=:[]" + lettersAndDigits)

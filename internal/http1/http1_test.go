@@ -1,19 +1,22 @@
 package http1_test
 
 import (
+	"bufio"
+	"bytes"
 	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// echo answers with the path. The answer to /long is longer than what is collected before it is sent.
-// An answer to /wait waits for the test.
+// echo answers with the path: /long with more than what is collected before it is sent, /wait when
+// the test says so.
 type echo struct {
 	http1.Response
 	waits, goOn chan struct{}
@@ -40,8 +43,7 @@ func (e *echo) Refuse(http1.Fault, time.Time) *http1.Response {
 
 func (*echo) Done(*http1.Request, time.Time, time.Duration) {}
 
-// TestEvicted_LeavesNothing checks that what was not sent on a connection that was evicted between
-// two of its answers is not sent on the next one.
+// Nothing of one connection may be sent on the next.
 func TestEvicted_LeavesNothing(t *testing.T) {
 	waits, goOn := make(chan struct{}), make(chan struct{})
 	s := http1.New(http1.Config{
@@ -68,4 +70,118 @@ func TestEvicted_LeavesNothing(t *testing.T) {
 	}
 	testkit.NoError(t, s.Shutdown(testkit.Context(t)))
 	<-served
+}
+
+func TestHeadEnd_AnyArrival(t *testing.T) {
+	for text, want := range map[string]int{
+		"":                                  0,
+		"GET / HTTP/1.1\r\n":                0,
+		"GET / HTTP/1.1\r\n\r":              0,
+		"GET / HTTP/1.1\r\n\r\n":            18,
+		"GET / HTTP/1.1\r\nA: b\r\n\r\nGET": 24,
+		"GET / HTTP/1.1\n\nGET":             16,
+		"GET / HTTP/1.1\r\nA: b\n\r\nGET":   23,
+	} {
+		if got, _ := http1.HeadEnd([]byte(text), 0); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+		scanned, got := 0, 0
+		for n := 0; n <= len(text) && got == 0; n++ {
+			got, scanned = http1.HeadEnd([]byte(text[:n]), scanned)
+		}
+		if got != want {
+			t.Errorf("%q byte by byte: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestDates_MatchNetHTTP(t *testing.T) {
+	var w http1.Response
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
+	for _, at := range []time.Time{
+		noon, noon.Add(time.Second), noon.Add(12 * time.Hour), noon.Add(-40 * time.Hour),
+		time.Unix(0, 0), time.Unix(-1, 0), time.Date(2028, 2, 29, 23, 59, 59, 999e6, time.FixedZone("", 7200)),
+	} {
+		if got, want := string(w.AppendDate(nil, at)), at.UTC().Format(http.TimeFormat); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// net/http must accept what we accept, with the same parts and the same end.
+func FuzzRequests(f *testing.F) {
+	const line = "GET /path?a=b HTTP/1.1\r\n"
+	for _, seed := range []string{
+		"G(T / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/9.9\r\nHost: x\r\n\r\n", "GET http://[/ HTTP/1.1\r\nHost: x\r\n\r\n",
+		line + "Expect: 100-continue\r\nContent-Length: 5\r\nHost: x\r\n\r\n", line + "Cookie: a\r\n b\r\nHost: x\r\n\r\n",
+		line + "Host: x\r\n\r\n" + line + "Host: x\r\n\r\n",
+		"\r\n\r\n" + line + "Host: x\r\n\r\n",
+		line + "Host: x\r\nA:\tb \r\nConnection: close\r\n\r\n",
+		"GET http://x/y HTTP/1.0\r\n\r\n",
+		"OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+		line + "Host: x\r\nX: y\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + line + "Host: x\r\n\r\n",
+		line + "Host: x\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+		line + "Host: x\r\nContent-Length: 0;\r\n\r\n",
+		line + "Host: x\r\nContent-Length: \t0\t\r\nTransfer\x00-Encoding: chunked\r\n\r\n",
+		"\xef\xbb\xbf" + line + "Host: x\r\n\r\n",
+		"GET http://me@x/y?vid=A HTTP/1.0\r\nHost: \r\n\r\n" + line,
+		"GET 1:2 HTTP/1.1\r\nHost: :80\r\nConnection: ,close,\r\n\r\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ours := http1.SkipEmptyLines(b)
+		n, _ := http1.HeadEnd(ours, 0)
+		var r http1.Request
+		if n == 0 || r.Parse(ours[:n]) != http1.None {
+			return
+		}
+		in := bufio.NewReader(bytes.NewReader(ours))
+		theirs, err := http.ReadRequest(in)
+		if err != nil {
+			// It checks more of targets and hosts than we need.
+			if strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host") {
+				return
+			}
+			t.Fatalf("%q: net/http refuses it: %v", ours[:n], err)
+		}
+		if theirs.Method != string(r.Method) || theirs.RequestURI != string(r.Target) ||
+			theirs.Proto != string(r.Version) {
+			t.Errorf("%q: %q %q %q, net/http %q %q %q", ours[:n],
+				r.Method, r.Target, r.Version, theirs.Method, theirs.RequestURI, theirs.Proto)
+		}
+		if theirs.ContentLength != 0 || len(theirs.TransferEncoding) > 0 {
+			t.Errorf("%q: net/http sees a body", ours[:n])
+		}
+		rest, _ := io.ReadAll(in)
+		if want := ours[n:]; !bytes.Equal(rest, want) {
+			t.Errorf("%q: %d bytes are left, for net/http %d", ours[:n], len(want), len(rest))
+		}
+	})
+}
+
+func TestParse_Faults(t *testing.T) {
+	for head, want := range map[string]http1.Fault{
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n":                                                    http1.None,
+		"GET / HTTP/1.0\r\n\r\n":                                                               http1.None,
+		"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n":                                         http1.Host,
+		"GET / HTTP/1.1\r\n\r\n":                                                               http1.Host,
+		"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n":                                                http1.Host,
+		"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n":                                         http1.Host,
+		"GET / HTTP/2.0\r\nHost: a\r\n\r\n":                                                    http1.Version,
+		"GET /\r\nHost: a\r\n\r\n":                                                             http1.NotHTTP,
+		"GET / HTTP/1.1\nHost: a\r\n\r\n":                                                      http1.NotHTTP,
+		"GET / HTTP/1.1\r\nHost: a\n\r\n":                                                      http1.LineEnd,
+		"GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n":                                              http1.Folded,
+		"GET / HTTP/1.1\r\nHost: a\r\nExpect: x\r\n\r\n":                                       http1.Expect,
+		"GET / HTTP/1.1\r\nHost: a\r\nA b: x\r\n\r\n":                                          http1.HeaderName,
+		"GET / HTTP/1.1\r\nHost: a\r\nA: \x00\r\n\r\n":                                         http1.NotHTTP,
+		"GET /" + strings.Repeat("a", http1.MaxLine) + " HTTP/1.1\r\nHost: a\r\n\r\n":          http1.LineSize,
+		"GET / HTTP/1.1\r\nHost: a\r\nA: " + strings.Repeat("a", http1.MaxHead) + "\r\n\r\n":   http1.HeadSize,
+		"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n": http1.Body,
+	} {
+		if got := new(http1.Request).Parse([]byte(head)); got != want {
+			t.Errorf("%.99q: got fault %q, want %q", head, got, want)
+		}
+	}
 }

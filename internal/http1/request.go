@@ -5,17 +5,14 @@ import (
 	"net/netip"
 )
 
-// The sizes, in bytes, of the buffer into which a request head is read. The buffer begins with
-// smallBuffer, which is enough for nearly every head, and grows to readBuffer for a longer one.
-// readBuffer exceeds MaxHead, the longest head that is accepted. So a head that is only a little
-// too long is still parsed, and the answer says exactly which limit it exceeds.
+// The read buffer begins small, which is enough for nearly every head. The large one exceeds
+// MaxHead, so that the answer to a head that is a little too long says which limit it exceeds.
 const (
 	smallBuffer = 4 << 10
 	readBuffer  = MaxHead + 1<<10
 )
 
-// Limits of a request, in bytes. The size of the request line excludes its line end. The size of
-// the head includes everything from the request line to the empty line.
+// In bytes: the request line without its line end, and all up to the empty line.
 const (
 	MaxLine = 8 << 10
 	MaxHead = 16 << 10
@@ -24,7 +21,6 @@ const (
 // Fault says why a request is refused. The connection ends with the answer.
 type Fault string
 
-// The faults of a request.
 const (
 	None       Fault = ""
 	NotHTTP    Fault = "not_http"
@@ -37,44 +33,43 @@ const (
 	Version    Fault = "version"
 	LineSize   Fault = "line_size"
 	HeadSize   Fault = "head_size"
-	Slow       Fault = "slow" // the head did not arrive in time
+	Slow       Fault = "slow"
 )
 
-// The faults that the client has not caused.
+// The client has not caused these.
 const (
-	Busy    Fault = "busy"    // the connection was accepted during an overload
-	Crowded Fault = "crowded" // there are too many connections
+	Busy    Fault = "busy"    // accepted during an overload
+	Crowded Fault = "crowded" // too many connections
 	Broken  Fault = "broken"  // the handler has panicked
 )
 
-// Request is a parsed request head. Its slices are parts of the connection's buffer, so they must
-// not be changed.
+// Request is a parsed head. Its slices are parts of the connection's buffer and must not be
+// changed.
 type Request struct {
 	Method  []byte
-	Target  []byte     // the request target as sent
-	Version []byte     // such as HTTP/1.1
-	Headers []byte     // the header block as sent, with the empty line
-	Peer    netip.Addr // the other end of the connection
+	Target  []byte
+	Version []byte
+	Headers []byte // as sent, with the empty line
+	Peer    netip.Addr
 
-	Authorization bool // there is an Authorization header
-	Gzip          bool // the client accepts a body in gzip
+	Authorization bool // has the header
+	Gzip          bool // accepts it
 
-	hosts     int  // number of Host headers
-	length    bool // there is a Content-Length
-	closes    bool // the client sent Connection: close
-	keepAlive bool // the client sent Connection: keep-alive, as HTTP/1.0 requires
+	hosts     int
+	length    bool // has the header
+	closes    bool
+	keepAlive bool // said so, as HTTP/1.0 requires
 }
 
-// IsRead reports whether the method is GET or HEAD.
 func (r *Request) IsRead() bool { return string(r.Method) == "GET" || r.isHead() }
 
 func (r *Request) isHead() bool { return string(r.Method) == "HEAD" }
 
 func (r *Request) isHTTP10() bool { return string(r.Version) == "HTTP/1.0" }
 
-// Path returns the path and the query of the target, which has origin form (/path?query) or absolute
-// form (http://host/path?query). It neither decodes nor cleans them. If there is no query, it is
-// nil. If the target has another form, path is empty.
+// Path returns the parts of a target in origin form (/path?query) or absolute form
+// (http://host/path?query), neither decoded nor cleaned. path is empty if the target has another
+// form.
 func (r *Request) Path() (path, query []byte) {
 	path = r.Target
 	if len(path) > 0 && path[0] != '/' {
@@ -83,7 +78,6 @@ func (r *Request) Path() (path, query []byte) {
 	return Cut(path, '?')
 }
 
-// afterAuthority returns what follows the host of an http or https URL, and otherwise nil.
 func afterAuthority(target []byte) []byte {
 	i := bytes.Index(target, []byte("://"))
 	if i < 0 || !equalFold(target[:i], "http") && !equalFold(target[:i], "https") {
@@ -96,15 +90,11 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// headEnd finds the end of the request head at the start of b. The search starts at the index from,
-// which is 0 in the first call for a head.
+// headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
+// the from of the next call.
 //
-// If b has the whole head, end is the number of bytes of the head, and next is 0. If the end of the
-// head has not arrived, end is 0, and next is the index at which the search must continue: when
-// more bytes have arrived, the caller passes next as from.
-//
-// A head ends with an empty line. headEnd also accepts a line end without CR, although such a head
-// is refused later. Otherwise the server would wait for more input before it refuses the head.
+// headEnd also accepts a line end without CR, although such a head is refused later. Otherwise the
+// server would wait for more input before it refuses the head.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -124,7 +114,7 @@ func headEnd(b []byte, from int) (end, next int) {
 	}
 }
 
-// skipEmptyLines returns b without the empty lines that may precede a request (RFC 9112, 2.2).
+// skipEmptyLines: empty lines may precede a request (RFC 9112, 2.2).
 func skipEmptyLines(b []byte) []byte {
 	for len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
 		b = b[2:]
@@ -132,7 +122,7 @@ func skipEmptyLines(b []byte) []byte {
 	return b
 }
 
-// Parse parses a complete head. The facts of r that a fault leaves open are not set.
+// Parse parses a complete head. It leaves the facts behind a fault unset.
 func (r *Request) Parse(head []byte) Fault {
 	*r = Request{Peer: r.Peer}
 	i := bytes.IndexByte(head, '\n')
@@ -164,8 +154,7 @@ func (r *Request) Parse(head []byte) Fault {
 	return None
 }
 
-// isTarget reports whether b has one of the forms of a request target (RFC 9112,
-// 3.2), without blanks and control characters.
+// isTarget follows RFC 9112, 3.2.
 func isTarget(b []byte) bool {
 	for _, c := range b {
 		if c <= ' ' || c == 0x7f {
@@ -176,7 +165,7 @@ func isTarget(b []byte) bool {
 		return len(b) > 0
 	}
 	i := bytes.IndexAny(b, ":/?#")
-	return i > 0 && b[i] == ':' // after a scheme, or between a host and its port
+	return i > 0 && b[i] == ':' // after a scheme, or before a port
 }
 
 func isVersion(b []byte) bool {

@@ -6,47 +6,40 @@ import (
 	"time"
 )
 
-// Response is the answer to a request. It may be used again after [Response.Reset]; its slices then
-// keep their capacity.
+// Response may be used again after [Response.Reset]; its slices then keep their capacity.
 type Response struct {
 	Status  int
-	Headers []byte // all but Content-Length and Connection, which the server adds
+	Headers []byte // without Content-Length and Connection, which the server adds
 	Body    []byte
-	Shared  []byte // if not nil, the body in place of Body; it is not changed
+	Shared  []byte // if not nil, the body; it is not changed
 
 	dates dates
 }
 
-// Reset makes w empty.
 func (w *Response) Reset() {
 	w.Status, w.Headers, w.Body, w.Shared = 0, w.Headers[:0], w.Body[:0], nil
 }
 
-// Set adds a header.
 func (w *Response) Set(name, value string) {
 	w.Name(name)
 	w.Headers = append(append(w.Headers, value...), "\r\n"...)
 }
 
-// SetTime adds a header with a date.
 func (w *Response) SetTime(name string, t time.Time) {
 	w.Name(name)
 	w.Headers = append(w.AppendDate(w.Headers, t), "\r\n"...)
 }
 
-// AppendDate appends an HTTP date to b.
 func (w *Response) AppendDate(b []byte, t time.Time) []byte { return w.dates.appendDate(b, t) }
 
-// SetNumber adds a header with a number.
 func (w *Response) SetNumber(name string, n int64) {
 	w.Name(name)
 	w.Headers = append(strconv.AppendInt(w.Headers, n, 10), "\r\n"...)
 }
 
-// Name begins a header in Headers. The caller then appends the value and a line break.
+// Name begins a header. The caller appends its value and a line break to Headers.
 func (w *Response) Name(name string) { w.Headers = append(append(w.Headers, name...), ": "...) }
 
-// statusLines holds the status line of an answer for each HTTP status.
 var statusLines = func() (lines [600]string) {
 	for code := range lines {
 		lines[code] = "HTTP/1.1 " + strconv.Itoa(code) + " " + http.StatusText(code) + "\r\n"
@@ -54,7 +47,7 @@ var statusLines = func() (lines [600]string) {
 	return lines
 }()
 
-// appendHead appends the head of the answer to b. If connection is "", it has no such header.
+// appendHead leaves Connection out if connection is "".
 func (w *Response) appendHead(b []byte, connection string) []byte {
 	b = append(b, statusLines[w.Status]...)
 	b = append(b, w.Headers...)
@@ -71,10 +64,9 @@ func (w *Response) appendHead(b []byte, connection string) []byte {
 	return append(b, "\r\n\r\n"...)
 }
 
-// dates formats times as HTTP dates. It caches the text of the day that it formatted last, because
-// formatting the day is most of the work.
+// dates caches the text of the last day, because formatting the day is most of the work.
 type dates struct {
-	day   int64 // days since 1 January 1970
+	day   int64 // since 1 January 1970
 	text  [len("Mon, 02 Jan 2006 ")]byte
 	known bool
 }
@@ -98,7 +90,7 @@ func (d *dates) appendDate(b []byte, t time.Time) []byte {
 	return append(b, "GMT"...)
 }
 
-// appendTwo appends n, which is below 100, as two digits, and then the byte in after.
+// appendTwo appends n, which is below 100, and then after.
 func appendTwo(b []byte, n int64, after byte) []byte {
 	return append(b, byte('0'+n/10), byte('0'+n%10), after)
 }

@@ -15,60 +15,44 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxRejections is how many refused lines a batch lists. Further lines are only counted.
 const maxRejections = 1000
 
-// rejection is a refused line of a batch, in the form in which the response lists it.
 type rejection struct {
-	Line   int    `json:"line"` // from 1; empty lines are counted
+	Line   int    `json:"line"` // from 1, empty lines included
 	Reason string `json:"reason"`
 }
 
-// batch is the decoded content of one HTTP request or MQTT message, or of several messages that are
-// stored together.
 type batch struct {
-	samples  []vehicle.Sample // accepted samples with at least one reading; sort orders those of each vehicle
-	accepted int              // accepted samples, those without a reading included
+	samples  []vehicle.Sample // those with a reading
+	accepted int              // those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
-	// first is the refusal of the first refused line, or nil if no line was refused. If other
-	// batches were joined to this one, it is that of the last batch that had a refused line.
-	first   *refusal
-	ignored ignored
-	unused  unused
-	late    int           // samples that are older than what is known of their vehicle
-	source  *access.Grant // the sender of all samples; if nil, no source's counters change
-	bytes   int           // estimated memory, rather too high than too low
-	length  int           // bytes of an HTTP body, after decompression
+	first    *refusal
+	ignored  ignored
+	unused   unused
+	late     int
+	source   *access.Grant // if nil, no source's counters change
+	bytes    int           // estimated memory, rather too high
+	length   int           // bytes of an HTTP body, decompressed
 }
 
-// Estimated memory, in bytes, of the parts of a batch, and of the request or message that carries
-// it.
+// Estimated memory, in bytes.
 const (
-	messageBytes = 512 // a waiting MQTT message, without its samples
-	// sampleBytes is the memory of one sample. It is three times the size of the type, for two
-	// reasons: a growing slice has spare capacity, and the samples of several messages are copied
-	// into one slice.
-	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
-	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
-	// rejectionBytes is the memory of a refused line: its number and reason, both in the batch and
-	// in the encoded response.
+	messageBytes = 512 // without its samples
+	// A growing slice has spare capacity, and joined messages are copied.
+	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
+	codeBytes      = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
 	rejectionBytes = 500
-	// ignoredBytes is the memory of an unknown signal's name, and of the known name that the
-	// response suggests for it. An entry of the unused values has less.
+	// ignoredBytes includes the name that the response suggests.
 	ignoredBytes = 128
-	// requestBytes is the memory that an HTTP request reserves at its beginning: for its
-	// connection, the first 4 KiB of its body (headBytes), the samples decoded from them, and the
-	// response.
+	// requestBytes are reserved at the beginning of a request.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
-	// readerBytes is the memory of the buffers that decode a body. They are needed only for a body
-	// that is compressed or longer than 4 KiB (headBytes).
+	// readerBytes are for a body that is compressed or longer than headBytes.
 	readerBytes = 128 << 10
 )
 
-// batches pools the batches of MQTT messages, because a batch is larger than what most messages
-// have in it.
+// Most messages have less in them than a batch has.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch(source *access.Grant) *batch {
@@ -77,7 +61,6 @@ func newBatch(source *access.Grant) *batch {
 	return b
 }
 
-// free returns b, which must not be used any more, to the pool.
 func (b *batch) free() {
 	*b = batch{}
 	batches.Put(b)
@@ -93,36 +76,32 @@ func (b *batch) rejectedTotal() int {
 	return n
 }
 
-// reader reads batches, and reuses its buffers, so only one goroutine may use it at a time.
+// reader is used by one goroutine at a time.
 type reader struct {
 	dec    *decoder
 	mapped *format.Decoder
 	lines  *bufio.Reader
-	text   bytes.Reader // of messageBatch
-	// known has the times of the driving and the throttle verdict of the last sample's vehicle.
+	text   bytes.Reader
+	// known has the times of the last vehicle's verdicts.
 	known [2]vehicle.UnixMilli
 }
 
-// readers pools readers. Each has a buffer of 64 KiB.
 var readers = sync.Pool{New: func() any {
 	return &reader{dec: newDecoder(), mapped: format.NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
-// origin holds what is known of a batch before it is read: its sender, the rules by which its
-// samples are accepted, and the memory that it may use.
 type origin struct {
-	source    *access.Grant                                                      // the sender
-	topic     vehicle.ID                                                         // the vehicle that the MQTT topic names, or empty
-	forgotten func(vehicle.ID) bool                                              // whether a vehicle's samples are refused
-	admit     func(vehicle.ID) bool                                              // whether a vehicle is known or may be added
-	verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) // the newest ones
-	latest    vehicle.UnixMilli                                                  // the latest time that a sample may have
-	events    bool                                                               // each line is a CloudEvent
-	memory    *reservation                                                       // grows with the batch; if nil, the memory is reserved already
-	base      int                                                                // bytes of memory that are for receiving, not for the batch
+	source    *access.Grant
+	topic     vehicle.ID // of an MQTT topic, or empty
+	forgotten func(vehicle.ID) bool
+	admit     func(vehicle.ID) bool
+	verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
+	latest    vehicle.UnixMilli
+	events    bool         // CloudEvents
+	memory    *reservation // if nil, reserved already
+	base      int          // bytes of memory for receiving
 }
 
-// errNoMemory means that a batch needs more memory than its quota has free.
 var errNoMemory = errors.New("not enough memory for this batch")
 
 func (b *batch) end() {
@@ -130,11 +109,8 @@ func (b *batch) end() {
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
 }
 
-// lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
-// If a line is longer than MaxSample or r has more than MaxSamples lines, empty ones included, the
-// batch is refused as a whole, and the error is a *refusal. If the quota has too little memory, it is
-// errNoMemory. Any other error is one of reading r. After an error, the batch holds the lines decoded
-// so far.
+// lineBatch refuses a line or batch over a limit as a whole. After an error, the batch holds the
+// lines so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
@@ -147,8 +123,6 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		if err != nil && err != io.EOF {
 			return b, err
 		}
-		// The last two bytes of a full buffer may be a line break, or part of a line that is too
-		// long.
 		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
 			return b, errSampleTooLarge
 		}
@@ -171,7 +145,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// hopeless reports whether only refused lines came until line n, and a thousand of them.
+// hopeless ends a batch after a thousand refused lines and no other.
 func (b *batch) hopeless(n int) bool {
 	if b.accepted > 0 || len(b.rejected) != maxRejections-1 {
 		return false
@@ -180,8 +154,6 @@ func (b *batch) hopeless(n int) bool {
 	return true
 }
 
-// objectBatch reads one JSON object, which may span lines, from r into a new batch, with the errors of
-// lineBatch.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
@@ -199,10 +171,8 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch decodes p, the payload of an MQTT message: NDJSON, one JSON object that may span
-// lines, or an array; the message does not say which. If the first line is incomplete JSON and the
-// whole payload is complete JSON, it is read as one object. It returns what objectBatch or lineBatch
-// does.
+// A message does not say what it is: NDJSON, an array, or one object that spans lines, whose first
+// line is not complete.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	if isArray(p) {
 		return rd.lineBatch(&elements{in: bytes.NewReader(p)}, o)
@@ -214,7 +184,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 		rd.add(b, 1, first, o)
 		return b, nil
 	}
-	defer rd.text.Reset(nil) // otherwise the pool would keep the message
+	defer rd.text.Reset(nil) // so that the pool does not keep the message
 	if len(rest) > 0 && len(p) <= MaxSample {
 		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
 			rd.text.Reset(p)
@@ -236,7 +206,6 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.accept(b, n, &x, err, o)
 }
 
-// accept adds a sample of line n, or the reason for its refusal, to b.
 func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin) {
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
@@ -265,7 +234,6 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 	for _, v := range rd.dec.unused {
 		b.unused.note(v)
 	}
-	// A sample without readings would change no state, so it is counted and not stored.
 	if x.Empty() {
 		return
 	}
@@ -287,9 +255,8 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 	b.samples = append(b.samples, *x)
 }
 
-// isLate reports whether a sample is older than the known readings of every group of signals that it
-// has. A verdict is as old as the oldest reading behind it, so no sample is called late that could
-// change something. The time of the newest position is not known, so a position alone is never late.
+// isLate reports whether a sample is older than the verdicts of all its groups. A position alone is
+// never late, because the time of the last one is not known.
 func isLate(x *vehicle.Sample, known [2]vehicle.UnixMilli) (late bool) {
 	if x.Time >= max(known[0], known[1]) {
 		return false
@@ -325,8 +292,7 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join adds the content of other to b, except the list of refused lines and the sizes. After the last
-// join the caller must call sort.
+// After the last join the caller must call sort.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -345,7 +311,7 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time, because the fold ignores an older one.
+// The fold ignores an older sample.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -353,10 +319,9 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time, as when a
-// gateway sends all samples of one car before those of another.
+// Sorting took a quarter of decoding. A gateway often sends one car after the other.
 func (b *batch) sortedByVehicle() bool {
-	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
+	last := make(map[vehicle.ID]vehicle.UnixMilli) // where each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {
 		x, y := &b.samples[i-1], &b.samples[i]
 		if x.Vehicle == y.Vehicle {

@@ -1,8 +1,7 @@
-package ingest
+package ingest_test
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,29 +9,30 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// cheapBodies are bodies that cost their sender little and the service as much as possible.
+// cheapBodies cost their sender little and the service as much as possible.
 func cheapBodies() map[string]request {
 	const size = 1 << 20
 	const gz = "Content-Encoding: gzip"
 	object := gz + "\nContent-Type: application/json"
 	return map[string]request{
 		"line ends":         {header: gz, body: zip(strings.Repeat("\n", size)), status: 413},
-		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", MaxSample-1)+"\n", size/MaxSample)), status: 413},
+		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", ingest.MaxSample-1)+"\n", size/ingest.MaxSample)), status: 413},
 		"commas":            {header: object, body: zip("[" + strings.Repeat(",", size) + "]"), status: 413},
 		"blanks in array":   {header: object, body: zip("[" + strings.Repeat(" ", size) + "]"), status: 413},
-		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", MaxSamples)), status: 400},
-		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", MaxSamples)), status: 400},
-		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", MaxSamples/2)), status: 403},
-		"many line ends":    {body: strings.Repeat("\r\n", MaxSamples+1), status: 413},
+		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", ingest.MaxSamples)), status: 400},
+		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", ingest.MaxSamples)), status: 400},
+		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", ingest.MaxSamples/2)), status: 403},
+		"many line ends":    {body: strings.Repeat("\r\n", ingest.MaxSamples+1), status: 413},
 		"unknown and cheap": {header: gz, body: zip(strings.Repeat(`{"vid":"V1","time":1,"signals":{"a":1}}`+"\n", 3000)), status: 400},
 	}
 }
 
-// TestHTTPCheapMapped sends such bodies to a mapping. The table of package format has more.
+// The table of package format has more.
 func TestHTTPCheapMapped(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
@@ -42,13 +42,13 @@ func TestHTTPCheapMapped(t *testing.T) {
 	}
 	const data = `"createdAt":"2026-11-20T04:00:01Z","data":[`
 	for _, r := range []request{
-		{body: "{" + data + strings.Repeat("{},", MaxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
-		{body: strings.Repeat("\n[", MaxMapped/2), status: 400},
+		{body: "{" + data + strings.Repeat("{},", ingest.MaxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
+		{body: strings.Repeat("\n[", ingest.MaxMapped/2), status: 400},
 	} {
 		r.send(t, url, key)
 	}
 	key = f.mappedSource(t, "lenient", "lenient", access.AllVehicles())
-	request{body: strings.Repeat("1\n", MaxSamples+1), status: 400}.send(t, url, key) // after a thousand
+	request{body: strings.Repeat("1\n", ingest.MaxSamples+1), status: 400}.send(t, url, key) // after a thousand
 }
 
 func TestHTTPCheapBytes(t *testing.T) {
@@ -60,15 +60,14 @@ func TestHTTPCheapBytes(t *testing.T) {
 	}
 	// Honest samples are compressed less, even if only the time differs.
 	lines := ""
-	for i := range MaxSamples {
+	for i := range ingest.MaxSamples {
 		lines += fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.Speed":1}}`+"\n", 1795147200000-i*1000)
 	}
 	request{header: "Content-Encoding: gzip", body: zip(lines), status: 202}.send(t, url, key)
-	request{body: strings.Repeat("\n", MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
+	request{body: strings.Repeat("\n", ingest.MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
 }
 
-// TestHTTPDecodersOfASource checks that at most two bodies of a source are decoded at a time, and that
-// bodies which arrive slowly do not count.
+// Bodies that arrive slowly do not count.
 func TestHTTPDecodersOfASource(t *testing.T) {
 	f := newFixture(t)
 	var inside, most atomic.Int64
@@ -85,34 +84,22 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 		<-release
 		return true
 	}
-	h, url := startHTTP(t, f)
+	_, url := startHTTP(t, f)
 	const bodies = 6
 	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
 	for range bodies {
-		conn := dialSlow(t, url, f.key, body)
-		defer conn.Close()
+		dialHTTP(t, url, strings.TrimSuffix(posting(f.key, body+"\n"), "\n")) // all but its end
 	}
 	var sending sync.WaitGroup
 	for range bodies {
 		sending.Go(func() { request{body: body, status: 202}.send(t, url, f.key) })
 	}
 	testkit.Await(t, "all bodies have memory, and two are decoded", func() bool {
-		return h.memory.inUse() >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
+		return f.metric(t, "carstate_ingest_held_bytes") >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
 	})
 	close(release)
 	sending.Wait()
 	if got := most.Load(); got != decoders {
 		t.Errorf("%d bodies were decoded at a time, want %d", got, decoders)
 	}
-}
-
-// dialSlow begins a request with all of the body but its end.
-func dialSlow(t *testing.T, url, key, body string) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath))
-	testkit.NoError(t, err)
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(body)+100, body)
-	testkit.NoError(t, err)
-	return conn
 }

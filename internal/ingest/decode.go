@@ -5,7 +5,9 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"io"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -13,86 +15,226 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxDepth is how deep JSON may be nested: 3 levels for a sample, more for ignored members.
-const maxDepth = 16
+const (
+	maxDepth = 16 // of JSON
+	// SAE J1979 counts the codes of one control unit in 7 bits. No car is known to have more than
+	// 255.
+	maxCodes = 255
+)
 
-// decoder decodes samples. It reuses its buffers, so only one goroutine may use it at a time.
-//
-// Most lines have the form that a program writes: plain ASCII without escapes, each member once, no
-// nesting in members that are ignored, and numbers of at most 15 digits. parse reads such a line
-// alone. Any other line is first checked by the JSON parser of the standard library, and then read
-// by parse.
+// decoder is used by one goroutine at a time.
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	scratch []byte // the line's strings with escapes or characters outside ASCII, unquoted
+	syntax  *refusal
+	scratch []byte // of general
 	codes   [maxCodes]vehicle.TroubleCode
-	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
+	lastVID vehicle.ID // saves an allocation
 
-	rest    []byte   // the part of the line that parse has not read yet; nil after a failure
-	checked bool     // the line is one JSON object in which no name appears twice
-	reason  *refusal // of the first failure
-	members [][]byte // names of the line's ignored members; not used if the line is checked
-	unknown [][]byte // names of the line's unknown signals, in their order
+	members [][]byte // of usual
+	unknown [][]byte // names, in the order of the line
 	unused  []unusedValue
+	half    bool // a position is not complete
 }
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
-// sample decodes the JSON of one sample. topic is the vehicle that an MQTT topic names, or empty.
-// latest is the latest time that a sample may have. The error is a *refusal. Until the next call,
-// d.unknown has the names of the unknown signals, and d.unused the values that the sample does not
-// have, up to a failure.
+func (d *decoder) begin() {
+	d.members, d.unknown, d.unused, d.scratch = d.members[:0], d.unknown[:0], d.unused[:0], d.scratch[:0]
+	d.half = false
+}
+
+// sample gets the vehicle of an MQTT topic, or "". The error is a *refusal. Until the next call,
+// d.unknown and d.unused have what was found up to a failure.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
-	if x, err := d.parse(line, topic, latest, false); err == nil {
+	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
 	}
-	d.unknown, d.unused = d.unknown[:0], d.unused[:0]
-	if err := d.check(line); err != nil {
-		if !bytes.Contains(line, []byte("NaN")) && !bytes.Contains(line, []byte("Infinity")) {
-			return vehicle.Sample{}, err
-		}
-		if line = notNumber.ReplaceAll(line, []byte("null")); d.check(line) != nil {
-			return vehicle.Sample{}, err
+	x, why := d.general(line, topic, latest)
+	if first := d.syntax; first != nil && (bytes.Contains(line, []byte("NaN")) || bytes.Contains(line, []byte("Infinity"))) {
+		x, why = d.general(notNumber.ReplaceAll(line, []byte("null")), topic, latest)
+		if d.syntax != nil {
+			why = first
 		}
 	}
-	return d.parse(line, topic, latest, true)
+	if why != nil {
+		return x, why
+	}
+	return x, nil
 }
 
-// notNumber matches what the JSON libraries of Python and JavaScript's users write for a float that
-// is no number. JSON has no such value.
+// JSON libraries of Python and JavaScript write these for a float that is no number.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
-// check returns nil if line is one JSON object, not nested deeper than maxDepth, in which no name
-// appears twice. Otherwise it returns a *refusal.
-func (d *decoder) check(line []byte) error {
-	if !utf8.Valid(line) {
-		return errNotUTF8
-	}
-	// Decoding from a bytes.Buffer makes no copy.
-	d.in = *bytes.NewBuffer(line)
+// The reason is d.syntax if the line is no JSON object, too deep or has a name twice, and else the
+// first in the order of the line.
+func (d *decoder) general(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, why *refusal) {
+	d.begin()
+	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
 	d.json.Reset(&d.in)
-	if k := d.json.PeekKind(); k != jsontext.KindBeginObject && k != jsontext.KindInvalid {
-		return errNotObject
+	x.Vehicle = topic
+	hasSignals := false
+	if !utf8.Valid(line) {
+		d.syntax = errNotUTF8
+	} else if k := d.json.PeekKind(); k != jsontext.KindBeginObject && k != jsontext.KindInvalid {
+		d.syntax = errNotObject
 	}
-	for {
-		if _, err := d.json.ReadToken(); err != nil {
-			return syntax(err)
+	for name := range d.object {
+		switch {
+		case why != nil:
+			d.value()
+		case string(name) == "vid":
+			x.Vehicle, why = d.vid(d.value(), topic)
+		case string(name) == "time":
+			x.Time, why = timeOf(d.value(), latest)
+		case string(name) == "signals" && d.peek() == jsontext.KindBeginObject:
+			hasSignals = true
+			d.signals(&x.Readings)
+		case string(name) == "signals":
+			why = errSignalsType
+			d.value()
+		default:
+			d.value()
 		}
-		switch depth := d.json.StackDepth(); {
-		case depth > maxDepth:
-			return errDeep
-		case depth == 0:
-			if _, err := d.json.ReadToken(); err != io.EOF {
-				return errTrailing
-			}
-			return nil
+	}
+	if d.syntax == nil {
+		if _, err := d.json.ReadToken(); err != io.EOF {
+			d.syntax = errTrailing
+		}
+	}
+	if d.syntax != nil {
+		d.unknown, d.unused = d.unknown[:0], d.unused[:0]
+		return x, d.syntax
+	}
+	if why == nil {
+		why = missing(&x, hasSignals)
+	}
+	return x, why
+}
+
+func missing(x *vehicle.Sample, hasSignals bool) *refusal {
+	switch {
+	case x.Vehicle == "":
+		return errNoVID
+	case x.Time == 0:
+		return errNoTime
+	case !hasSignals:
+		return errNoSignals
+	}
+	return nil
+}
+
+func (d *decoder) signals(r *vehicle.Readings) {
+	for name := range d.object {
+		s, ok := vehicle.SignalByName(name)
+		switch {
+		case !ok:
+			d.unknown = append(d.unknown, name)
+			d.value()
+		case s == vehicle.DTCList && d.peek() != jsontext.KindNull:
+			d.note(name, s, d.troubleCodes(r))
+		default:
+			d.note(name, s, set(s, d.value(), r))
+		}
+	}
+	d.dropHalf(r)
+}
+
+// The codes are in all texts of an entry: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
+func (d *decoder) troubleCodes(r *vehicle.Readings) *refusal {
+	c := d.codesOf(r)
+	entry := func() {
+		readable := false
+		for text := range d.texts {
+			readable = c.add(text) || readable
+		}
+		c.entry(readable)
+	}
+	if d.peek() != jsontext.KindBeginArray {
+		entry()
+		return c.set(r)
+	}
+	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndArray; {
+		entry()
+	}
+	d.token()
+	return c.set(r)
+}
+
+func (d *decoder) peek() jsontext.Kind {
+	if d.syntax != nil {
+		return jsontext.KindInvalid
+	}
+	return d.json.PeekKind()
+}
+
+// token returns a token unless it is a bracket. After an error it reads nothing.
+func (d *decoder) token() (v jsontext.Value) {
+	var err error
+	switch d.peek() {
+	case jsontext.KindBeginObject, jsontext.KindEndObject, jsontext.KindBeginArray, jsontext.KindEndArray:
+		if _, err = d.json.ReadToken(); d.json.StackDepth() > maxDepth {
+			d.syntax = errDeep
+		}
+	default:
+		if d.syntax == nil {
+			v, err = d.json.ReadValue()
+		}
+	}
+	if err != nil {
+		d.syntax = syntax(err)
+	}
+	return v
+}
+
+// The caller of object must read the value after each name.
+func (d *decoder) object(yield func([]byte) bool) {
+	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndObject; {
+		if name := d.token(); d.syntax == nil {
+			yield(d.unquote(name))
+		}
+	}
+	d.token()
+}
+
+// texts yields the strings in a value, names of members included.
+func (d *decoder) texts(yield func([]byte) bool) {
+	for depth := d.json.StackDepth(); ; {
+		if v := d.token(); len(v) > 0 && v[0] == '"' {
+			yield(d.unquote(v))
+		}
+		if d.syntax != nil || d.json.StackDepth() == depth {
+			return
 		}
 	}
 }
 
-// syntax converts an error of the JSON parser into a refusal for the sender. It does not use the
-// text of the error, because that text repeats input.
+func (d *decoder) unquote(v jsontext.Value) []byte {
+	n := len(d.scratch)
+	d.scratch, _ = jsontext.AppendUnquote(d.scratch, v)
+	return d.scratch[n:]
+}
+
+type value struct {
+	kind   jsontext.Kind
+	text   []byte  // valid until the next line
+	number float64 // beyond float64, an infinity
+}
+
+func (d *decoder) value() (v value) {
+	switch v.kind = d.peek(); v.kind {
+	case jsontext.KindString:
+		v.text = d.unquote(d.token())
+	case jsontext.KindNumber:
+		v.number, _ = strconv.ParseFloat(string(d.token()), 64)
+	default:
+		for range d.texts {
+		}
+	}
+	return v
+}
+
+// The text of the error is not used, because it repeats input.
 func syntax(err error) *refusal {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errTruncated
@@ -109,4 +251,140 @@ func syntax(err error) *refusal {
 		return refuse(access.Duplicate, name+" appears twice")
 	}
 	return refuse(access.Duplicate, "a name appears twice in one object")
+}
+
+func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *refusal) {
+	switch {
+	case v.kind != jsontext.KindString:
+		return "", errVIDType
+	case topic != "" && string(v.text) != string(topic):
+		return "", errOtherVID
+	case topic != "":
+		return topic, nil
+	case len(v.text) > 0 && string(v.text) == string(d.lastVID):
+		return d.lastVID, nil
+	case len(v.text) > vehicle.MaxReportingID:
+		return "", errLongVID
+	}
+	if err := vehicle.CheckID(v.text); err != nil {
+		return "", refuse(access.BadVID, err.Error())
+	}
+	d.lastVID = vehicle.ID(v.text)
+	return d.lastVID, nil
+}
+
+func timeOf(v value, latest vehicle.UnixMilli) (at vehicle.UnixMilli, _ *refusal) {
+	switch ms := v.number; {
+	case v.kind == jsontext.KindString:
+		var ok bool
+		if at, ok = parseRFC3339(v.text); !ok {
+			return 0, refuseTime(v.text)
+		}
+		return at, checkTime(at, latest)
+	case v.kind != jsontext.KindNumber:
+		return 0, errTimeType
+	case ms < 0 || ms > math.MaxInt64/2:
+		return 0, errTime
+	case ms < 1e11: // 1973
+		return 0, errSeconds
+	case ms > 1e14: // 5138
+		return 0, errMicroseconds
+	}
+	at = vehicle.UnixMilli(v.number)
+	return at, checkTime(at, latest)
+}
+
+func checkTime(at, latest vehicle.UnixMilli) *refusal {
+	switch {
+	case at > latest:
+		return refuseAhead(at, latest)
+	case at < latest.Add(-maxBehind):
+		return refuseOld(latest - at)
+	}
+	return nil
+}
+
+// Of two names of a signal, the first one's value is kept.
+func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
+	switch {
+	case v.kind == jsontext.KindNull:
+		return errNotAvailable
+	case s == vehicle.MILOn:
+		switch v.kind {
+		case jsontext.KindFalse:
+			return whyUnused(s, r.Set(s, 0))
+		case jsontext.KindTrue:
+			return whyUnused(s, r.Set(s, 1))
+		}
+		return errMILType
+	case s == vehicle.LowVoltageSystemState && v.kind != jsontext.KindString:
+		return errPowerType
+	case s == vehicle.LowVoltageSystemState:
+		i, err := vehicle.ParseIgnition(string(v.text))
+		if err == nil {
+			err = r.SetIgnition(i)
+		}
+		return whyUnused(s, err)
+	case v.kind != jsontext.KindNumber:
+		return errNumberType
+	}
+	first, again := r.Value(s)
+	if err := r.SetReported(s, v.number); err != nil {
+		return whyUnused(s, err)
+	}
+	if second, _ := r.Value(s); again && second != first {
+		_ = r.Set(s, float64(first))
+		return errOtherName
+	}
+	return nil
+}
+
+func (d *decoder) note(name []byte, s vehicle.Signal, why *refusal) {
+	if why != nil {
+		d.unused = append(d.unused, unusedValue{name, why})
+		d.half = d.half || s.IsPosition() || why == errRange[vehicle.CurrentAccuracy]
+	}
+}
+
+// Half of a position must not be joined with a later reading. iOS sends a negative accuracy with a
+// position that is not valid.
+func (d *decoder) dropHalf(r *vehicle.Readings) {
+	if d.half {
+		r.Clear(vehicle.CurrentLatitude)
+		r.Clear(vehicle.CurrentLongitude)
+	}
+}
+
+type codeList struct {
+	codes []vehicle.TroubleCode
+	why   *refusal
+}
+
+// The signal may have had another name before.
+func (d *decoder) codesOf(r *vehicle.Readings) codeList {
+	return codeList{codes: append(d.codes[:0], r.Codes...)}
+}
+
+// add reports whether a text has a code, or says that there is none.
+func (c *codeList) add(text []byte) (readable bool) {
+	found, readable := vehicle.TroubleCodes(string(text))
+	c.codes = append(c.codes, found...)
+	return readable
+}
+
+func (c *codeList) entry(readable bool) {
+	if !readable {
+		c.why = errNotCodes
+	}
+	if len(c.codes) > maxCodes {
+		c.codes, c.why = c.codes[:maxCodes], errManyCodes
+	}
+}
+
+// An unreadable list must not end an anomaly.
+func (c *codeList) set(r *vehicle.Readings) *refusal {
+	if len(c.codes) > 0 || c.why == nil {
+		_ = r.SetCodes(slices.Clone(c.codes)) // without spare capacity, because the sample may wait long
+	}
+	return c.why
 }

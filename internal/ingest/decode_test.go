@@ -7,24 +7,24 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// testNow is the current time in all tests.
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
-var testLatest = vehicle.At(testNow.Add(MaxAhead))
+var testLatest = vehicle.At(testNow.Add(maxAhead))
 
-// describe formats a sample, and what d has not used of it, like the lines of testdata/samples.txt
-// that begin with >.
+// describe formats a sample as testdata/samples.txt does after >.
 func describe(x vehicle.Sample, d *decoder) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", x.Vehicle, x.Time.Time().Format("2006-01-02T15:04:05.000Z"))
@@ -45,7 +45,6 @@ func describe(x vehicle.Sample, d *decoder) string {
 	return b.String()
 }
 
-// sampleCase is a sample in testdata/samples.txt and its result, which are two lines there.
 type sampleCase struct {
 	line      int
 	in, wants string
@@ -81,7 +80,7 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 }
 
 func TestDecoder_SampleFile(t *testing.T) {
-	d := newDecoder() // one for all lines: no state of one line may affect another
+	d := newDecoder() // one for all lines: no state of one may affect another
 	for _, c := range sampleCases(t) {
 		x, err := d.sample([]byte(c.in), "", testLatest)
 		got := describe(x, d)
@@ -96,22 +95,15 @@ func TestDecoder_SampleFile(t *testing.T) {
 	}
 }
 
-func TestDecoder_LongVID(t *testing.T) {
-	for n, ok := range map[int]bool{vehicle.MaxReportingID: true, vehicle.MaxReportingID + 1: false} {
-		in := fmt.Sprintf(`{"vid":"%s","time":1795147200000,"signals":{}}`, strings.Repeat("a", n))
-		if _, err := newDecoder().sample([]byte(in), "", testLatest); (err == nil) != ok {
-			t.Errorf("a vid of %d characters: got error %v, want accepted %t", n, err, ok)
-		}
-	}
-}
-
 func TestTroubleCodes(t *testing.T) {
 	d := newDecoder() // one for all lines: the codes of a sample are its own
 	own, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
 		testLatest)
 	testkit.NoError(t, err)
 	for _, n := range []int{0, 1, maxCodes, maxCodes + 1, 8000} {
-		x, err := d.sample([]byte(codesLine(1, n)), "", testLatest)
+		line := `{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":[` +
+			strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",") + `]}}`
+		x, err := d.sample([]byte(line), "", testLatest)
 		if err != nil || len(x.Codes) != min(n, maxCodes) {
 			t.Errorf("%d codes: got %d, %v", n, len(x.Codes), err)
 		}
@@ -124,9 +116,7 @@ func TestTroubleCodes(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks any input. An accepted sample must have a valid vid and a time of the last year,
-// and must be the same after a round trip through AppendJSON, in which all its values are used.
-// Every error must be a refusal.
+// FuzzDecode requires that an accepted sample is the same after a round trip through AppendJSON.
 func FuzzDecode(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in))
@@ -148,7 +138,7 @@ func FuzzDecode(f *testing.F) {
 		if vehicle.CheckID(string(x.Vehicle)) != nil || len(x.Vehicle) > vehicle.MaxReportingID {
 			t.Fatalf("an invalid vid was accepted: %q", x.Vehicle)
 		}
-		if x.Time < testLatest.Add(-MaxBehind) || x.Time > testLatest {
+		if x.Time < testLatest.Add(-maxBehind) || x.Time > testLatest {
 			t.Fatalf("an impossible time was accepted: %d", x.Time)
 		}
 		sent := AppendJSON(nil, &x)
@@ -162,9 +152,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParse checks that a line that parse accepts passes the check, and has the same result if it is
-// parsed after the check. The parsing of a line that passes the check must end with a reason, if it
-// fails.
+// FuzzParse requires that a line that usual accepts has the same result from general.
 func FuzzParse(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -178,40 +166,21 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			id = ""
 		}
-		d := newDecoder()
-		got, unusual := d.parse(line, id, testLatest, false)
-		unknown, unused := slices.Clone(d.unknown), slices.Clone(d.unused)
-		d = newDecoder()
-		if err := d.check(line); err != nil {
-			if unusual == nil {
-				t.Fatalf("parse accepts %s, the check refuses it: %v", line, err)
-			}
-			return
-		}
-		want, err := d.parse(line, id, testLatest, true)
-		if err == errNotJSON {
-			t.Fatalf("%s passes the check, but parse says: %v", line, err)
-		}
-		if unusual != nil {
-			return
-		}
-		if err != nil {
-			t.Fatalf("parse accepts %s, and refuses it after the check: %v", line, err)
-		}
-		if !slices.EqualFunc(unknown, d.unknown, bytes.Equal) {
-			t.Fatalf("%s: got unknown names %q, want %q", line, unknown, d.unknown)
-		}
-		if !reflect.DeepEqual(unused, slices.Clone(d.unused)) {
-			t.Fatalf("%s: got unused values %v, want %v", line, unused, d.unused)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s: got %s, want %s", line, describe(got, d), describe(want, d))
+		one, other := newDecoder(), newDecoder()
+		got, ok := one.usual(line, id, testLatest)
+		want, why := other.general(line, id, testLatest)
+		switch {
+		case !ok:
+		case why != nil:
+			t.Errorf("usual accepts %s, general refuses it: %v", line, why)
+		case describe(got, one) != describe(want, other) || !slices.EqualFunc(one.unknown, other.unknown, bytes.Equal) ||
+			!reflect.DeepEqual(got, want):
+			t.Errorf("%s: got %s and unknown names %q, want %s and %q",
+				line, describe(got, one), one.unknown, describe(want, other), other.unknown)
 		}
 	})
 }
 
-// TestParse_ReadsWhatIsUsual checks that lines as programs usually write them are read without the
-// check.
 func TestParse_ReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,
@@ -226,29 +195,12 @@ func TestParse_ReadsWhatIsUsual(t *testing.T) {
 		`{"vid":"V1","time":1795147200250,"signals":{}}`,
 		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
 	} {
-		if _, err := newDecoder().parse([]byte(line), "", testLatest, false); err != nil {
-			t.Errorf("%s needs the check: %v", line, err)
+		if _, ok := newDecoder().usual([]byte(line), "", testLatest); !ok {
+			t.Errorf("%s is read by general, want usual", line)
 		}
 	}
-	// The software of a position receiver may print more digits than parse can read exactly.
-	const long = `{"vid":"V1","time":1795147200250,"signals":{"Vehicle.CurrentLocation.Latitude":44.49796712345678901}}`
-	d := newDecoder()
-	if _, err := d.parse([]byte(long), "", testLatest, false); err == nil {
-		t.Error("a number of 19 digits is read without the check")
-	}
-	if x, err := d.sample([]byte(long), "", testLatest); err != nil || !x.Has(vehicle.CurrentLatitude) {
-		t.Errorf("a number of 19 digits: got %+v, %v; want a latitude", x, err)
-	}
-}
-
-// TestUsualLineAllocatesNothing checks that decoding samples of the same vehicle allocates nothing.
-func TestUsualLineAllocatesNothing(t *testing.T) {
 	d, line := newDecoder(), []byte(usualLine)
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := d.sample(line, "", testLatest); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = d.sample(line, "", testLatest) }); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
 	}
 }
@@ -274,4 +226,68 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		})
 	}
+}
+
+var notRFC3339 = []string{
+	"", "2026-11-20", "2026-11-20T04:00Z", "2026-11-20T04:00:00", "2026-11-20 04:00:00Z", "2026-11-20t04:00:00Z",
+	"2026-11-20T04:00:00z", "2026-11-20T04:00:00Z ", " 2026-11-20T04:00:00Z", "2026-11-20T04:00:00ZZ",
+	"26-11-20T04:00:00Z", "+2026-11-20T04:00:00Z", "-026-11-20T04:00:00Z", "2026-00-20T04:00:00Z",
+	"2026-13-20T04:00:00Z", "2026-11-00T04:00:00Z", "2026-11-31T04:00:00Z", "2026-02-29T04:00:00Z",
+	"2026-11-20T4:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T04:60:00Z", "2026-11-20T04:00:-1Z",
+	"2016-12-31T23:59:60Z", "2016-12-31T23:59:61Z",
+	"2026-11-20T04:00:00,5Z", "2026-11-20T04:00:00.Z", "2026-11-20T04:00:00.+01:00", "2026-11-20T04:00:00+24:00",
+	"2026-11-20T04:00:00+24:01", "2026-11-20T04:00:00+01:60", "2026-11-20T04:00:00+0100", "2026-11-20T04:00:00+01",
+}
+
+// FuzzRFC3339 compares with the grammar.
+func FuzzRFC3339(f *testing.F) {
+	for _, s := range append(notRFC3339, "2026-11-20T04:00:00.250Z", "2026-11-20T04:00:00.5-08:00",
+		"2026-11-20T23:59:59+23:59", "2026-11-20T00:00:00-23:59", "2024-02-29T00:00:00Z", "0000-01-01T00:00:00Z",
+		"2026-11-20T04:00:00.1239999999Z", "2026-11-20T04:00:00-00:00", "9999-12-31T23:59:59Z") {
+		f.Add([]byte(s))
+	}
+	grammar := regexp.MustCompile(
+		`^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		at, ok := parseRFC3339(b)
+		want, err := time.Parse(time.RFC3339, string(b))
+		if exact := err == nil && grammar.Match(b); ok != exact {
+			t.Fatalf("%q: accepted %t, want %t", b, ok, exact)
+		}
+		if ok && at != vehicle.At(want) {
+			t.Fatalf("%q: %v, want %v", b, at.Time(), want)
+		}
+	})
+}
+
+// FuzzMQTTPackets requires that all that is accepted is well formed.
+func FuzzMQTTPackets(f *testing.F) {
+	f.Add(byte(4), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01{}"))
+	f.Add(byte(5), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01\x07\x26\x00\x01k\x00\x01v{}"))
+	f.Add(byte(5), byte(0x82), []byte("\x00\x01\x00\x00\x01#\x01"))
+	f.Add(byte(5), byte(0x10), []byte("\x00\x04MQTT\x05\xc6\x00\x1e\x00\x00\x02id\x00\x00\x01t\x00\x01m\x00\x03car\x00\x03key"))
+	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
+		before := bytes.Clone(body)
+		if p, code := parsePublish(4+version%2, first, body); code == 0 {
+			if !utf8.Valid(p.topic) || p.qos > 2 || (p.qos == 0) != (p.id == 0) || !bytes.HasSuffix(body, p.payload) ||
+				!bytes.HasPrefix(body[2:], p.topic) {
+				t.Errorf("accepted the PUBLISH %+v", p)
+			}
+			if id, ok := vehicleOf(string(p.topic)); ok && (string(p.topic) != "vehicles/"+string(id)+"/telemetry" ||
+				len(id) == 0 || len(id) > vehicle.MaxReportingID) {
+				t.Errorf("%q names the vehicle %q", p.topic, id)
+			}
+		}
+		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 ||
+			!utf8.Valid(c.id) || len(c.id) > maxClientID ||
+			!utf8.Valid(c.user) || !bytes.Contains(body, c.password)) {
+			t.Errorf("accepted the CONNECT %+v", c)
+		}
+		if id, n, code := parseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
+			t.Errorf("accepted %d filters with packet ID %d", n, id)
+		}
+		if !bytes.Equal(body, before) {
+			t.Error("the packet was changed")
+		}
+	})
 }

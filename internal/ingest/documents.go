@@ -10,7 +10,6 @@ import (
 //go:embed docs
 var docFiles embed.FS
 
-// document is a file of the listener's documentation, which needs no key.
 type document struct{ name, contentType string }
 
 var documents = map[string]document{

@@ -6,10 +6,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// AppendJSON appends a sample to b as one line of NDJSON, in the form that this package decodes.
+// AppendJSON appends a line of NDJSON that this package decodes.
 func AppendJSON(b []byte, x *vehicle.Sample) []byte {
 	b = append(b, `{"vid":"`...)
-	b = append(b, x.Vehicle...) // letters and digits
+	b = append(b, x.Vehicle...)
 	b = append(b, `","time":`...)
 	b = strconv.AppendInt(b, int64(x.Time), 10)
 	b = append(b, `,"signals":{`...)

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
@@ -14,16 +14,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// memory is a Store that holds samples in memory.
+var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
+
+const (
+	telemetryPath   = "/v1/telemetry"
+	members         = ": a sample has the members vid, time and signals"
+	requestBytes    = 64 << 10
+	readerBytes     = 128 << 10
+	reservationStep = 16 << 10
+	headBytes       = 4 << 10
+	chargedBytes    = 4 << 10
+	maxQueued       = 4 << 20
+	maxPacket       = 1 << 20
+	maxRejections   = 1000
+	maxClientID     = 1024
+	maxCodes        = 255
+	receiveMaximum  = 128
+	decoders        = 2
+)
+
 type memory struct {
 	mu      sync.Mutex
 	samples []vehicle.Sample
-	append  func(context.Context) error // called first; its error is returned. May be nil.
+	append  func(context.Context) error // called first
 }
 
 var errDisk = errors.New("the disk is gone")
@@ -40,7 +59,7 @@ func (m *memory) Append(ctx context.Context, samples []vehicle.Sample) error {
 	return nil
 }
 
-// describe returns the stored samples as "VID speed", in order.
+// describe returns the samples as "VID speed".
 func (m *memory) describe() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,9 +78,9 @@ func (m *memory) wants(t *testing.T, wants ...string) {
 	}
 }
 
-// fixture is a configuration with one source, "car", that may write for V1 and V2.
+// fixture has one source, "car", that may write for V1 and V2.
 type fixture struct {
-	Config
+	ingest.Config
 	store    *memory
 	registry *prometheus.Registry
 	source   access.Credential
@@ -71,12 +90,12 @@ type fixture struct {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{store: new(memory), registry: prometheus.NewRegistry()}
-	f.Config = Config{
+	f.Config = ingest.Config{
 		Store:     f.store,
 		Sources:   new(access.Sources),
-		Forgotten: anyone.forgotten,
-		Admit:     anyone.admit,
-		Verdicts:  anyone.verdicts,
+		Forgotten: func(vehicle.ID) bool { return false },
+		Admit:     func(vehicle.ID) bool { return true },
+		Verdicts:  func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) { return d, t },
 		Ready:     func() error { return nil },
 		ReadOnly:  func() bool { return false },
 		Log:       slog.New(slog.DiscardHandler),
@@ -87,8 +106,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// limit makes a later overload possible, and returns a function that begins it. Then more than one
-// connection is too many.
+// limit returns a function that begins an overload, in which more than one connection is too many.
 func (f *fixture) limit(t *testing.T) (overload func()) {
 	probe := new(listen.Probe)
 	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})
@@ -110,20 +128,16 @@ func (f *fixture) addSource(t testing.TB, r access.Request) (access.Credential, 
 	t.Helper()
 	r.Kind = access.SourceKind
 	s, key, err := access.New(r, testNow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.Sources.Put(s)
 	return s, key
 }
 
-// remove removes a source as an operator would.
 func (f *fixture) remove(s access.Credential) {
 	s.Ended = testNow
 	f.Sources.Put(s)
 }
 
-// mistyped returns the key with its last character changed.
 func mistyped(key string) string {
 	last := "x"
 	if key[len(key)-1] == 'x' {
@@ -144,24 +158,16 @@ func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ..
 	}
 }
 
-// sampleLine returns a valid sample of the vehicle. Its time is s seconds after 04:00.
+// sampleLine has a time of s seconds after 04:00.
 func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }
 
-// positionLine returns a sample of V1 with a position. Its time is one second after 04:00.
-func positionLine(latitude, longitude float64) string {
-	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":`+
-		`{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
-}
-
-// codesLine returns a valid sample of V1 with n trouble codes. Its time is s seconds after 04:00.
 func codesLine(s, n int) string {
 	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")
 	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)
 }
 
-// shutdownContext returns a context that ends after 10 s, which is enough for a graceful shutdown.
 func shutdownContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)

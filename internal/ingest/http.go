@@ -7,47 +7,41 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/periodic"
 )
 
-// telemetryPath is the only path that [HTTP] serves, besides documents.
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry by POST /v1/telemetry, and serves the documents. One of them,
-// docs/openapi.json, describes all answers.
+// HTTP receives telemetry, and serves the documents. docs/openapi.json describes all answers.
 type HTTP struct {
 	*listen.Server
 	in     *intake
-	memory *quota // memory of the requests in progress, in bytes
+	memory *quota // bytes of requests in progress
 	turns  turns
-	slots  *quota // connections with requests in progress, which are never evicted
+	slots  *quota // connections with a request in progress
 }
 
-// NewHTTP returns an HTTP server for telemetry. It serves nothing until Serve is called.
+// NewHTTP returns a server, to be started with Serve.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
-	in.gauge(h.memory.inUse)
-	dropped := promauto.With(in.Registry).NewCounter(prometheus.CounterOpts{
-		Name: "carstate_ingest_connections_dropped_total",
-		Help: "HTTP connections that were closed because there were too many.",
-	})
+	in.heldBytes(h.memory.inUse)
+	dropped := in.counter("carstate_ingest_connections_dropped_total",
+		"HTTP connections that were closed because there were too many.")
 	h.Server = listen.NewServer(&http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       60 * time.Second, // until the pace of the body replaces it
-		WriteTimeout:      90 * time.Second, // from the head on: reading, storing and responding
+		ReadTimeout:       60 * time.Second, // until the pace of the body
+		WriteTimeout:      90 * time.Second, // from the head on
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
@@ -57,11 +51,8 @@ func NewHTTP(c Config) *HTTP {
 	return h
 }
 
-// sendBuffer is the maximum number of bytes of unread responses that the kernel buffers for one
-// connection.
-const sendBuffer = 32 << 10
+const sendBuffer = 32 << 10 // bytes of unread responses that the kernel keeps for a connection
 
-// handle responds to one request and records its duration.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	w.Header().Set("Cache-Control", "no-store")
@@ -70,151 +61,267 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+type post struct {
+	w        http.ResponseWriter
+	r        *http.Request
+	conn     *listen.Conn
+	ready    error
+	source   *access.Grant
+	encoding encoding
+	slot     bool
+	memory   reservation
+	unfolded int // reserved
+	batch    *batch
+	readErr  error
+	samples  int // that the request counts as; 0 before its body is read
+}
+
+// reply is the answer to a request that is not stored.
+type reply struct {
+	status  int // 0: it was sent already
+	why     *refusal
+	samples int // for which why is counted
+	outcome outcome
+}
+
+// The first reply ends the request. Only decode reads the body.
+var checks = [...]func(*HTTP, *post) *reply{
+	(*HTTP).checkLoad, (*HTTP).checkPath, (*HTTP).checkKey, (*HTTP).checkHead, (*HTTP).checkRate, (*HTTP).checkBacklog,
+	(*HTTP).takeSlot, (*HTTP).decode, (*HTTP).checkBacklog, (*HTTP).checkRate, (*HTTP).checkBody, (*HTTP).store,
+}
+
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
-	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
-	// unfolded samples, connections, memory. The body is read only after all of them.
-	c := listen.ConnOf(r.Context())
-	if c.Overloaded() {
-		w.Header().Set("Connection", "close")
-		return failUnavailable(w, "the service is overloaded", unavailable)
-	}
-	if c.Excess() {
-		w.Header().Set("Connection", "close")
-	}
-	if path := r.URL.EscapedPath(); path != telemetryPath {
-		if d, ok := documents[path]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			return d.send(w)
+	p := &post{w: w, r: r, conn: listen.ConnOf(r.Context())}
+	defer h.release(p)
+	for _, check := range checks {
+		a := check(h, p)
+		if a == nil {
+			continue
 		}
-		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath+
-			"; queries go to the query listener")
+		if a.samples > 0 {
+			h.in.refuse(p.source, a.why, a.samples)
+		}
+		if a.status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1") // the usual causes end soon
+		}
+		if a.status != 0 {
+			writeJSON(w, a.status, struct {
+				Error string `json:"error"`
+			}{a.why.text})
+		}
+		return a.outcome
 	}
-	ready := h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
-	source, err := h.authenticate(r)
+	return h.sendResult(p)
+}
+
+func (h *HTTP) release(p *post) {
+	if p.unfolded > 0 {
+		h.in.Unfolded.Release(p.source.Number, p.unfolded)
+	}
+	p.memory.release()
+	if p.slot {
+		p.conn.Become(listen.Idle)
+		h.slots.release(p.source.Name, 1)
+	}
+}
+
+func (p *post) refuseForNow(why *refusal, wait time.Duration) *reply {
+	p.w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
+	why.text += "; nothing of this request was accepted"
+	return &reply{http.StatusTooManyRequests, why, max(p.samples, 1), rejected}
+}
+
+func busy(text string, o outcome) *reply {
+	return &reply{http.StatusServiceUnavailable, &refusal{text: text}, 0, o}
+}
+
+var overQuota = &reply{http.StatusServiceUnavailable, errOverQuota, 1, noRoom}
+
+func (h *HTTP) checkLoad(p *post) *reply {
+	overloaded := p.conn.Overloaded()
+	if overloaded || p.conn.Excess() {
+		p.w.Header().Set("Connection", "close")
+	}
+	if overloaded {
+		return busy("the service is overloaded", unavailable)
+	}
+	return nil
+}
+
+func (h *HTTP) checkPath(p *post) *reply {
+	path, method := p.r.URL.EscapedPath(), p.r.Method
+	if path == telemetryPath {
+		return nil
+	}
+	if d, ok := documents[path]; ok && !h.in.NoDocs && (method == http.MethodGet || method == http.MethodHead) {
+		return &reply{outcome: d.send(p.w)}
+	}
+	return &reply{http.StatusNotFound, &refusal{text: "not found: send telemetry to POST " + telemetryPath +
+		"; queries go to the query listener"}, 0, rejected}
+}
+
+// Only a source of a form may use GET.
+func (h *HTTP) checkKey(p *post) (a *reply) {
+	p.ready = h.in.Ready() // before the key, because the tables may be loaded between the two
+	source, err := h.authenticate(p.r)
+	p.source = source
+	noKey := err == errNoKey || err == errNotBearer
 	switch {
-	case r.Method != http.MethodPost && (r.Method != http.MethodGet || err == nil && !source.Format.IsForm() ||
-		err == errNoKey || err == errNotBearer):
-		w.Header().Set("Allow", http.MethodPost)
+	case p.r.Method != http.MethodPost && (p.r.Method != http.MethodGet || noKey || err == nil && !source.Format.IsForm()):
+		p.w.Header().Set("Allow", http.MethodPost)
+		a = &reply{http.StatusMethodNotAllowed, errMethod, 0, rejected}
 		if err == nil {
-			h.in.refuse(source, errMethod, 1)
+			a.samples = 1
 		}
-		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
-	case ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give up.
-		return h.failNotReady(w)
+	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
+		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give
+		// up.
+		a = h.notReady()
 	case err != nil:
 		h.in.refuseKey(source, err)
-		w.Header().Set("WWW-Authenticate", challenge)
-		if err != errNoKey && err != errNotBearer {
-			w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
+		p.w.Header().Set("WWW-Authenticate", challenge)
+		if !noKey {
+			p.w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 		}
-		return fail(w, http.StatusUnauthorized, err.Error())
+		a = &reply{http.StatusUnauthorized, &refusal{text: err.Error()}, 0, unauthorised}
 	}
-	f, wrong := encodingOf(r.Header, source)
-	if wrong != nil {
-		w.Header().Set("Accept", strings.Join(slices.Concat(lineTypes, []string{"application/json"}, eventTypes), ", "))
-		w.Header().Set("Accept-Encoding", "gzip")
-		return h.refuse(w, http.StatusUnsupportedMediaType, source, wrong, 1)
-	}
-	if ready != nil {
-		return h.failNotReady(w)
-	}
-	if r.ContentLength > MaxBody {
-		return h.refuse(w, http.StatusRequestEntityTooLarge, source, errBodyTooLarge, 1)
-	}
-	if over, wait := h.takeRate(w, source, 0); over != nil {
-		return h.refuseForNow(w, source, over, wait, 1)
-	}
-	if wait, ok := h.in.Unfolded.Reserve(source.Number, 0); !ok {
-		return h.refuseForNow(w, source, behind(wait), wait, 1)
-	}
-	// While the connection cannot be evicted, it counts towards the source's share. A client without a
-	// key cannot prevent an eviction by not reading its responses.
-	if !h.slots.tryAcquire(source.Name, 1) {
-		return h.failNoRoom(w, source)
-	}
-	defer h.slots.release(source.Name, 1)
-	c.Become(listen.Held)
-	defer c.Become(listen.Idle)
-	o := h.in.origin(source, "")
-	o.memory = &reservation{of: h.memory, source: source.Name}
-	defer o.memory.release()
-	var b *batch
-	if err = errNoMemory; o.memory.reserve(requestBytes) {
-		b, err = h.read(w, r, f, o)
-	}
-	samples := 1
-	if b != nil {
-		samples = max(b.size(), 1, b.length/chargedBytes)
-	}
-	if err == nil {
-		if wait, ok := h.reserve(r.Context(), source, len(b.samples)); !ok {
-			return h.refuseForNow(w, source, behind(wait), wait, samples)
-		}
-		defer h.in.Unfolded.Release(source.Number, len(b.samples))
-	}
-	if over, wait := h.takeRate(w, source, samples); over != nil {
-		return h.refuseForNow(w, source, over, wait, samples)
-	}
-	switch {
-	case errors.Is(err, errNoMemory):
-		return h.failNoRoom(w, source)
-	case err != nil:
-		return h.failUnreadable(w, source, err)
-	}
-	return h.storeAndRespond(w, r, b)
+	return a
 }
 
-// behindFor is how long a decoded body waits while its source has too many unfolded samples. A sender
-// that waits for each answer is so not refused, and decoding was not in vain.
+func (h *HTTP) notReady() *reply {
+	if h.in.ReadOnly() {
+		return busy(readOnly, readOnlyNow)
+	}
+	return busy(notYet, unavailable)
+}
+
+const (
+	notYet   = "the service is not ready for telemetry: send the same again later"
+	readOnly = "this node is read-only for maintenance: send the same again later"
+)
+
+func (h *HTTP) checkHead(p *post) *reply {
+	var wrong *refusal
+	p.encoding, wrong = encodingOf(p.r.Header, p.source)
+	switch {
+	case wrong != nil:
+		p.w.Header().Set("Accept", strings.Join(slices.Concat(lineTypes, []string{"application/json"}, eventTypes), ", "))
+		p.w.Header().Set("Accept-Encoding", "gzip")
+		return &reply{http.StatusUnsupportedMediaType, wrong, 1, rejected}
+	case p.ready != nil:
+		return h.notReady()
+	case p.r.ContentLength > MaxBody:
+		return &reply{http.StatusRequestEntityTooLarge, errBodyTooLarge, 1, rejected}
+	}
+	return nil
+}
+
+// Before its body is read, a request uses no samples.
+func (h *HTTP) checkRate(p *post) *reply {
+	r := p.source.Limit()
+	if !r.Limited() {
+		return nil
+	}
+	remaining, next, ok := p.source.Budget.TakeBatch(r, p.samples, h.in.Now())
+	refilled := next
+	if remaining > 0 {
+		refilled = r.Window / time.Duration(r.Calls)
+	}
+	header := p.w.Header()
+	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
+	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
+	if ok {
+		return nil
+	}
+	return p.refuseForNow(overRate(r, next), next)
+}
+
+// behindFor is how long a decoded body waits, so that a sender that waits for each answer is not
+// refused.
 const behindFor = time.Second
 
-// reserve counts n samples as unfolded, or returns how long the source must wait.
-func (h *HTTP) reserve(ctx context.Context, source *access.Grant, n int) (wait time.Duration, ok bool) {
-	for began := time.Now(); ; {
-		wait, ok = h.in.Unfolded.Reserve(source.Number, n)
-		if ok || time.Since(began) > behindFor || periodic.Pause(ctx, min(wait, behindFor)) != nil {
-			return wait, ok
+func (h *HTTP) checkBacklog(p *post) *reply {
+	n, patience := 0, time.Duration(0)
+	if p.batch != nil {
+		n, patience = len(p.batch.samples), behindFor
+	}
+	for began := time.Now(); p.readErr == nil; {
+		wait, ok := h.in.Unfolded.Reserve(p.source.Number, n)
+		if ok {
+			p.unfolded = n
+			break
+		}
+		if time.Since(began) >= patience || periodic.Pause(p.r.Context(), min(wait, patience)) != nil {
+			return p.refuseForNow(behind(wait), wait)
 		}
 	}
+	return nil
 }
 
-// refuseForNow refuses n samples, which the source may send again after wait.
-func (h *HTTP) refuseForNow(w http.ResponseWriter, source *access.Grant, why *refusal, wait time.Duration, n int) outcome {
-	w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
-	why.text += "; nothing of this request was accepted"
-	return h.refuse(w, http.StatusTooManyRequests, source, why, n)
+// The slot counts towards the source's share, and a client without a key has none, so unread
+// responses cannot prevent an eviction.
+func (h *HTTP) takeSlot(p *post) *reply {
+	if p.slot = h.slots.tryAcquire(p.source.Name, 1); !p.slot {
+		return overQuota
+	}
+	p.conn.Become(listen.Held)
+	return nil
 }
 
-// failNoRoom responds to a request for which a quota, or the source's share of it, is used up.
-func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
-	h.in.refuse(source, errOverQuota, 1)
-	return failUnavailable(w, errOverQuota.text, noRoom)
-}
-
-// chargedBytes is the number of unpacked bytes of a body that count as at least one sample, because a
-// body of white space costs processor time, too.
+// chargedBytes of an unpacked body count as a sample, because white space costs processor time,
+// too.
 const chargedBytes = 4 << 10
 
-const notYet = "the service is not ready for telemetry: send the same again later"
-
-// readOnly is the text of the error (503) while an operator has switched telemetry off.
-const readOnly = "this node is read-only for maintenance: send the same again later"
-
-func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
-	if h.in.ReadOnly() {
-		return failUnavailable(w, readOnly, readOnlyNow)
+func (h *HTTP) decode(p *post) *reply {
+	p.samples, p.readErr = 1, errNoMemory
+	if p.memory = (reservation{of: h.memory, source: p.source.Name}); p.memory.reserve(requestBytes) {
+		p.batch, p.readErr = h.read(p)
 	}
-	return failUnavailable(w, notYet, unavailable)
+	if b := p.batch; b != nil {
+		p.samples = max(b.size(), 1, b.length/chargedBytes)
+	}
+	return nil
 }
 
-// challenge is the value of WWW-Authenticate for a request without a key, for which RFC 6750 has no
-// error code.
+func (h *HTTP) checkBody(p *post) *reply {
+	whole, ok := errors.AsType[*refusal](p.readErr)
+	switch {
+	case p.readErr == nil:
+		return nil
+	case errors.Is(p.readErr, errNoMemory):
+		return overQuota
+	case ok:
+		return &reply{http.StatusRequestEntityTooLarge, whole, 1, rejected}
+	}
+	// Where the next request begins is not known.
+	p.w.Header().Set("Connection", "close")
+	if errors.Is(p.readErr, os.ErrDeadlineExceeded) {
+		return &reply{http.StatusRequestTimeout, errSlowBody, 1, rejected}
+	}
+	return &reply{http.StatusBadRequest, errUnreadable, 1, rejected}
+}
+
+func (h *HTTP) store(p *post) *reply {
+	ctx, cancel := context.WithTimeout(p.r.Context(), storeTimeout)
+	defer cancel()
+	if err := h.in.store(ctx, p.batch); err != nil {
+		return busy(errNotStored.text, unavailable)
+	}
+	if p.source.Format != nil {
+		p.w.Header().Set(formatHeader, "mapped")
+	}
+	if p.batch.size() == 0 {
+		return &reply{http.StatusBadRequest, errEmptyBody, 1, rejected}
+	}
+	return nil
+}
+
+// RFC 6750 has no error code for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key, even if the key is no longer valid. The error is
-// one of keyOf, or wraps one of [access.Sources.Verify].
+// authenticate returns the source of a key that is no longer valid, too.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
-	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks sends them
+	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
 		switch {
 		case err == nil && s.Format != nil:
@@ -241,9 +348,6 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	return s, nil
 }
 
-// keyOf returns the key in the Authorization header or, if there is no such header, the one in the
-// address. If there is none either, the error is errNoKey; if there are several headers, or one
-// without the form Bearer KEY, it is errNotBearer.
 func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
@@ -259,20 +363,9 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// storeAndRespond stores the batch, responds, and returns how the request ended.
-func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
-	if err := h.in.store(ctx, b); err != nil {
-		return failUnavailable(w, errNotStored.text, unavailable)
-	}
-	if b.source.Format != nil {
-		w.Header().Set(formatHeader, "mapped")
-	}
+func (h *HTTP) sendResult(p *post) outcome {
+	w, b := p.w, p.batch
 	total := b.rejectedTotal()
-	if b.accepted == 0 && total == 0 {
-		return h.refuse(w, http.StatusBadRequest, b.source, errEmptyBody, 1)
-	}
 	answer := struct {
 		Accepted int         `json:"accepted"`
 		Rejected []rejection `json:"rejected"`
@@ -286,9 +379,9 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 		answer.Total = total
 	}
 	switch {
-	case b.accepted > 0 && b.source.Format != nil && b.source.Format.Reply() != "":
+	case b.accepted > 0 && p.source.Format != nil && p.source.Format.Reply() != "":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		listen.Send(w, []byte(b.source.Format.Reply()))
+		listen.Send(w, []byte(p.source.Format.Reply()))
 		return stored
 	case b.accepted > 0:
 		writeJSON(w, http.StatusAccepted, answer)

@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"mime"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +21,14 @@ import (
 	"example.org/carstate/internal/listen"
 )
 
-// encoding is how a body is written.
 type encoding struct {
-	lines  bool // NDJSON; otherwise one JSON object or array
+	lines  bool // otherwise one JSON object or array
 	gzip   bool
-	events bool // CloudEvents, whose data are samples
+	events bool // CloudEvents
 	mapped *format.Format
 }
 
-// encodingOf returns the encoding of a body according to its headers, or the refusal of the body. The
-// senders of other formats name any media type.
+// encodingOf accepts any media type for a mapping.
 func encodingOf(h http.Header, source *access.Grant) (encoding, *refusal) {
 	f := encoding{mapped: source.Format}
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
@@ -63,28 +59,24 @@ var (
 	eventTypes = []string{"application/cloudevents+json", "application/cloudevents-batch+json"}
 )
 
-// single returns the value of a header that may occur only once. Several values are joined by commas,
-// which no caller accepts.
+// No caller accepts the comma between several values.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
-// inflaters pools gzip readers. Each uses about 40 KiB.
-var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
+var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // 40 KiB each
 
-// read decodes the body of r, which has the encoding f, into a batch. The limits MaxBody, MaxSamples
-// and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
-// than MaxBody. The errors are those of lineBatch. If the body arrives too slowly, the error wraps
-// [os.ErrDeadlineExceeded]. After an error, the batch holds the lines decoded so far, or is nil.
-//
-// A large buffer is taken from a pool only after 4 KiB or the whole body have arrived.
-func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
-	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
+// After an error, the batch holds the lines so far, or is nil. A body has a large buffer only after
+// 4 KiB or all of it have arrived.
+func (h *HTTP) read(p *post) (*batch, error) {
+	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
+	o.memory = &p.memory
+	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
 	}
 	text := &limited{paced, MaxBody}
 	head := heads.Get().(*bufio.Reader)
 	defer func() {
-		head.Reset(nil) // otherwise the pool would keep the request and its key
+		head.Reset(nil) // so that the pool does not keep the key
 		heads.Put(head)
 	}()
 	head.Reset(text)
@@ -142,16 +134,14 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 	}
 	b.length = max(b.length, MaxBody-text.left)
 	if err == nil {
-		// The server continues to read, in order to notice a disconnect.
+		// The server goes on reading to notice a disconnect.
 		err = paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
 }
 
-// heads pools the buffers of the first bytes of bodies.
 var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, headBytes) }}
 
-// pacedBody reads the body of a request and enforces a minimum rate of its arrival.
 type pacedBody struct {
 	io.Reader
 	pace
@@ -168,7 +158,6 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limited reads up to left bytes from r. It fails with errBodyTooLarge if r has more bytes.
 type limited struct {
 	r    io.Reader
 	left int
@@ -182,15 +171,13 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decompression yields at most maxDensity bytes for each compressed one, and freeBytes more, because
-// it costs a hundred times what sending costs. Samples are compressed to a tenth, a thirtieth at best.
+// Decompression costs a hundred times what sending costs. Samples are compressed to a tenth, a
+// thirtieth at best.
 const (
 	maxDensity = 100
 	freeBytes  = 128 << 10
 )
 
-// dense reads decompressed bytes. It fails with errExpands if there are too many for the compressed
-// ones, which from has read.
 type dense struct {
 	io.Reader
 	from  *limited
@@ -205,16 +192,14 @@ func (d *dense) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoders is how many bodies of one source are decoded at a time.
+// decoders is how many bodies of a source are decoded at a time. One that waits for bytes gives its
+// turn to another.
 const decoders = 2
 
-// turns admits decoders of each source, by its name. While a decoder waits for bytes of its body, it
-// gives its turn to another.
 type turns struct{ of sync.Map }
 
-// turn is the right of one body to be decoded.
 type turn struct {
-	free chan struct{} // of the source; nil: the body needs no turn
+	free chan struct{} // nil: the body needs no turn
 	ctx  context.Context
 }
 
@@ -225,14 +210,14 @@ func (t *turns) take(ctx context.Context, source string) turn {
 	return of
 }
 
-// take waits for a turn. If ctx ends first, it takes none, and leave does nothing.
+// If ctx ends, leave does nothing.
 func (t *turn) take() {
 	if t.free == nil {
 		return
 	}
 	select {
 	case t.free <- struct{}{}:
-	case <-t.ctx.Done(): // the body cannot be read any more
+	case <-t.ctx.Done():
 		t.free = nil
 	}
 }
@@ -243,67 +228,7 @@ func (t *turn) leave() {
 	}
 }
 
-// failUnreadable responds to a request whose body was refused as a whole or could not be read.
-func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
-	if whole, ok := errors.AsType[*refusal](err); ok {
-		return h.refuse(w, http.StatusRequestEntityTooLarge, source, whole, 1)
-	}
-	// Because the end of the body is unknown, the start of the next request is unknown, too.
-	w.Header().Set("Connection", "close")
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return h.refuse(w, http.StatusRequestTimeout, source, errSlowBody, 1)
-	}
-	return h.refuse(w, http.StatusBadRequest, source, errUnreadable, 1)
-}
-
-// refuse counts n samples of source as refused for the reason why, and tells the sender.
-func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, why *refusal, n int) outcome {
-	h.in.refuse(source, why, n)
-	return fail(w, status, why.text)
-}
-
-// takeRate uses samples of the source's budget, as [access.Budget.TakeBatch] does, and sets the headers
-// of the rate. If the budget allows none, it returns the refusal, and the time until it allows one.
-func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) (*refusal, time.Duration) {
-	r := source.Limit()
-	if !r.Limited() {
-		return nil, 0
-	}
-	remaining, next, ok := source.Budget.TakeBatch(r, samples, h.in.Now())
-	refilled := next
-	if remaining > 0 {
-		refilled = r.Window / time.Duration(r.Calls)
-	}
-	header := w.Header()
-	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
-	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
-	if ok {
-		return nil, 0
-	}
-	return overRate(r, next), next
-}
-
-// retryAfter is the value of Retry-After with status 503, in seconds. The usual causes end soon.
-const retryAfter = 1
-
-func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	fail(w, http.StatusServiceUnavailable, text)
-	return o
-}
-
-func fail(w http.ResponseWriter, status int, text string) outcome {
-	writeJSON(w, status, struct {
-		Error string `json:"error"`
-	}{text})
-	if status == http.StatusUnauthorized {
-		return unauthorised
-	}
-	return rejected
-}
-
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	// Neither our types nor our strings can fail to encode.
 	body, _ := json.Marshal(v)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
@@ -311,7 +236,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	listen.Send(w, append(body, '\n'))
 }
 
-// redactor removes secrets from what net/http logs by itself.
+// redactor removes secrets from what net/http logs.
 type redactor struct{ slog.Handler }
 
 func (h redactor) Handle(ctx context.Context, r slog.Record) error {

@@ -10,20 +10,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits on the names of unknown signals that a response tells the sender.
+// Limits of what a response tells of unknown signals.
 const (
 	maxIgnored     = 10 // distinct names of a batch
-	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
+	maxIgnoredName = 80 // bytes; few VSS names have more than 64
 )
 
-// ignored holds the counts and the names of the unknown signals of a batch.
 type ignored struct {
-	count   int      // signals
-	unnamed int      // signals whose names are not in names
-	names   []string // distinct, at most maxIgnored
+	count   int
+	unnamed int      // not in names
+	names   []string // distinct
 }
 
-// note counts one unknown signal. It allocates memory only if the name is new.
+// note allocates only if the name is new.
 func (g *ignored) note(name []byte) {
 	g.count++
 	switch {
@@ -35,9 +34,8 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// isShown reports whether a response may repeat the name of an unknown signal. The name may have at
-// most maxIgnoredName bytes and, like all VSS names, must consist of letters, digits, '.', '_' and
-// '-'. A name that looks like a secret is not repeated, because responses may be logged.
+// A name is spelled like those of VSS, and does not look like a secret, because responses may be
+// logged.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -50,7 +48,6 @@ func isShown(name []byte) bool {
 	return !access.HoldsSecret(string(name))
 }
 
-// join adds the counts and names of another batch to g, except new names beyond maxIgnored.
 func (g *ignored) join(other *ignored) {
 	g.count += other.count
 	g.unnamed += other.unnamed
@@ -61,10 +58,9 @@ func (g *ignored) join(other *ignored) {
 	}
 }
 
-// report is the part of an HTTP response that lists what is not used of the accepted samples of a batch.
 type report struct {
-	Ignored    []string          `json:"ignored,omitempty"`      // names
-	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to the known one that it resembles
+	Ignored    []string          `json:"ignored,omitempty"`
+	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to a known one
 	Unnamed    int               `json:"ignored_unnamed,omitempty"`
 	Unused     []unusedCount     `json:"unused,omitempty"`
 	Late       int               `json:"late,omitempty"`
@@ -83,7 +79,6 @@ func (b *batch) report() report {
 	return r
 }
 
-// inWords gives the report in one line, or "" if it is empty.
 func (b *batch) inWords() string {
 	parts := []string{b.ignored.inWords(), b.unused.inWords(), ""}
 	if b.late > 0 {
@@ -92,7 +87,6 @@ func (b *batch) inWords() string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
-// inWords names the unknown signals in one line, for the sender. If there are none, it returns "".
 func (g *ignored) inWords() string {
 	if g.count == 0 {
 		return ""
@@ -109,7 +103,6 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// suggestion names the known name that an unknown one resembles. If there is none, it returns "".
 func suggestion(name string) string {
 	if s, ok := similarSignal(name); ok {
 		return " (did you mean " + s + "?)"
@@ -117,9 +110,7 @@ func suggestion(name string) string {
 	return ""
 }
 
-// refuseUnknown returns the refusal of a sample with an unknown signal from a strict source. The
-// text for the sender has the name if isShown permits it. The text for operators, which is kept,
-// never has it, because the name may really be a value, such as a vehicle identifier.
+// The text that is kept for operators has no name, which may really be a value, such as a vid.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {
@@ -131,31 +122,27 @@ func refuseUnknown(name []byte) *refusal {
 	return r
 }
 
-// refuseUnused returns the refusal of a sample with a value that is not used, from a strict source.
 func refuseUnused(v unusedValue) *refusal {
 	return refuse(v.why.kind, string(v.name)+" "+v.why.text+", and this source is strict")
 }
 
-// maxEdits is how many letters of a misspelt name may be wrong, missing or additional, compared
-// with a known name.
+// maxEdits is how many letters of a misspelt name may differ.
 const maxEdits = 2
 
-// otherSignals are VSS names, in lower case, that resemble known names but mean something else.
+// otherSignals resemble known names but mean something else.
 var otherSignals = []string{
 	"vehicle.currentlocation.altitude",
 	"vehicle.obd.throttlepositionc",
 	"vehicle.obd.acceleratorpositionf",
 }
 
-// knownNames are the names of the known signals, and lowerNames the same in lower case.
 var (
 	knownNames = vehicle.SignalNames()
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 
-// similarSignal returns the known name that is most similar to an unknown name, ignoring case: one that
-// ends with it, the one without a part too many, as in VSS 2, the one that differs in the fewest
-// letters, or one that begins so.
+// similarSignal looks for a known name that ends with the unknown one, has a part less, as in VSS
+// 2, differs in the fewest letters, or begins so.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	switch {
@@ -192,8 +179,7 @@ func similarSignal(name string) (known string, ok bool) {
 	return "", false
 }
 
-// withinEdits reports whether a becomes b by at most edits changes. A change replaces, inserts or
-// removes one letter. The recursion mostly ends early: lengths or first letters differ too much.
+// The recursion mostly ends early.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false
@@ -203,7 +189,7 @@ func withinEdits(a, b string, edits int) bool {
 	}
 	switch {
 	case a == "" || b == "":
-		return true // the lengths differ by no more than edits
+		return true
 	case edits == 0:
 		return false
 	}

@@ -1,18 +1,17 @@
-package ingest
+package ingest_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/eclipse/paho.golang/paho"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// signalsLine returns a sample of V1 whose signals have the given names and the value 12.
 func signalsLine(names ...string) string {
 	var list []string
 	for _, n := range names {
@@ -38,14 +37,14 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
 		{body: signalsLine("Speed"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["Speed"],"did_you_mean":{"Speed":"Vehicle.Speed"}}`},
-		// The response has the names of all samples, each once, sorted.
+		// Each name is there once, sorted.
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
 			status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
-		// The second line is not in the usual form, and is read after the check.
+		// The second line is read by general.
 		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
-		// This line is read twice, before and after the check. Each signal must be counted only once.
+		// A line is read twice. Each signal must be counted once.
 		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":` +
 				`["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
@@ -59,7 +58,6 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
 		{header: "Content-Type: application/json", body: signalsLine("x"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["x"]}`},
-		// Other errors are reported as usual.
 		{body: `{"vid":"V1","signals":{"Vehicle.Sped":1}}`, status: 400,
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing` + members + `"}],` +
 				`"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
@@ -68,7 +66,6 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 	}
 }
 
-// strictText is the end of the refusal of a sample with an unknown signal.
 const strictText = " is unknown, and this source is strict: it may send only known signals"
 
 func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
@@ -96,8 +93,7 @@ func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	}
 }
 
-// connectPaho logs in with a client library that implements MQTT 5, and asks for no limit of the
-// time between packets (a keep-alive time of 0).
+// connectPaho asks for no limit of silence.
 func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.ConnectProperties) (
 	*paho.Client, *paho.Connack,
 ) {
@@ -107,9 +103,7 @@ func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.Conn
 		ClientID: "gateway", CleanStart: true, Properties: p,
 		Username: user, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		_ = client.Disconnect(&paho.Disconnect{})
 		<-client.Done()
@@ -117,7 +111,6 @@ func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.Conn
 	return client, ack
 }
 
-// published publishes a message and returns the reason code and reason string of its PUBACK.
 func published(t *testing.T, client *paho.Client, payload string) (code byte, reason string) {
 	t.Helper()
 	r, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(payload)})
@@ -145,7 +138,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 			t.Errorf("%s: got code %#x, reason %q; want 0, %q", payload, code, reason, wants)
 		}
 	}
-	// QoS 0 has no PUBACK that could carry a reason. The connection must stay open.
+	// QoS 0 has no PUBACK.
 	if _, err := client.Publish(shutdownContext(t),
 		&paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
 		t.Error(err)
@@ -156,8 +149,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 	f.wantMetric(t, 10, "carstate_signals_ignored_total", "protocol", "mqtt")
 }
 
-// TestMQTTReason_FitsMaximumPacketSize checks that the reason is left out of a PUBACK that would be
-// larger than the client accepts, which MQTT forbids to send, or if the client wants none.
+// MQTT forbids to send more than the client accepts.
 func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -183,38 +175,19 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 }
 
 func TestResemblingNames(t *testing.T) {
-	for name, wants := range map[string]string{
-		"Vehicle.Sped":                        "Vehicle.Speed",
-		"Vehicle.Seped":                       "Vehicle.Speed",
-		"vehicle.speed":                       "Vehicle.Speed",
-		"Vehicle.OBD.ThrotlePosition":         "Vehicle.OBD.ThrottlePosition",
-		"Vehicle.OBDSpeed":                    "Vehicle.OBD.Speed",
-		"Vehicle.CurrentLocation.Longtitude":  "Vehicle.CurrentLocation.Longitude",
-		"Vehicle.CurrentLocation.Altitude":    "",
-		"Vehicle.OBD.ThrottlePositionC":       "",
-		"Speed":                               "Vehicle.Speed",
-		"TPS":                                 "Vehicle.Powertrain.CombustionEngine.TPS",
-		"Vehicle.Diagnostic.DTCList":          "Vehicle.Diagnostics.DTCList",
-		"Vehicle.Chassis.Brake.PedalPosition": "",
-		"peed":                                "",
-		".Speed":                              "",
-		"D":                                   "",
-		"Vehicle.AverageSpeed":                "",
-		"Vehicle":                             "Vehicle.Speed", // nested objects
-		"Vehicle.OBD.Throttle":                "Vehicle.OBD.ThrottlePosition",
-		"throttle":                            "Vehicle.OBD.ThrottlePosition",
-		"RPM":                                 "Vehicle.OBD.EngineSpeed",
-		"x-":                                  "",
-
-		"Vehicle.Powertrain.CombustionEngine.Engine.TPS": "Vehicle.Powertrain.CombustionEngine.TPS",
-	} {
-		if got, ok := similarSignal(name); ok != (wants != "") || got != wants {
-			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	names, err := os.ReadFile("testdata/resembling.txt")
+	testkit.NoError(t, err)
+	for line := range strings.Lines(string(names)) {
+		name, wants, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "#" {
+			continue
 		}
-	}
-	for _, name := range vehicle.SignalNames() {
-		if got, ok := similarSignal(name + "s"); !ok || got != name {
-			t.Errorf("%ss resembles %s, %t", name, got, ok)
+		answer := `{"accepted":1,"rejected":[],"ignored":["` + name + `"]`
+		if wants != "" {
+			answer += `,"did_you_mean":{"` + name + `":"` + wants + `"}`
 		}
+		request{body: signalsLine(name), status: 202, answer: answer + "}"}.send(t, url, f.key)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// intake has what HTTP and MQTT share: the store, and the metrics of stored and refused telemetry.
 type intake struct {
 	Config
 	accepted prometheus.Counter
@@ -24,15 +23,14 @@ type intake struct {
 	ignored  prometheus.Counter
 	late     prometheus.Counter
 	unused   map[access.Refusal]prometheus.Counter
-	keys     *prometheus.CounterVec // refused keys, by reason
+	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing is set while the store returns errors. It limits the log to one line when an
-	// outage of the store begins and one when it ends.
+	// failing gives an outage of the store a line at its beginning and one at its end.
 	failing   atomic.Bool
 	wrongKeys lograte.Warning
 }
 
-// outcome is how a request or message ended. It is a label in the metrics.
+// outcome is a label in the metrics.
 type outcome string
 
 const (
@@ -40,12 +38,12 @@ const (
 	rejected     outcome = "refused"
 	unauthorised outcome = "unauthorised"
 	unavailable  outcome = "unavailable"
-	readOnlyNow  outcome = "read_only" // an operator has switched telemetry off
-	noRoom       outcome = "no_room"   // of the source's share, or of all connections or memory
-	documented   outcome = ""          // a page was sent; not observed
+	readOnlyNow  outcome = "read_only"
+	noRoom       outcome = "no_room" // of the source's share, or of all
+	documented   outcome = ""        // not observed
 )
 
-// Names of metrics that other packages read. All but the first have the label reason.
+// Names of metrics that other packages read.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"
@@ -53,7 +51,6 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake, whose metrics have the label protocol.
 func newIntake(c Config, protocol string) *intake {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -63,47 +60,27 @@ func newIntake(c Config, protocol string) *intake {
 	c.grace = cmp.Or(c.grace, grace)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
-	auto := promauto.With(c.Registry)
 	if c.Unfolded == nil {
 		c.Unfolded = unbounded{}
 	}
-	in := &intake{
-		Config: c,
-		accepted: auto.NewCounter(prometheus.CounterOpts{
-			Name: MetricAccepted,
-			Help: "Samples that were accepted, stored and acknowledged.",
-		}),
-		ignored: auto.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_signals_ignored_total",
-			Help: "Signals in samples that no rule uses.",
-		}),
-		late: auto.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_samples_late_total",
-			Help: "Accepted samples that are older than what is known of their vehicle, and change nothing.",
-		}),
-		unused: make(map[access.Refusal]prometheus.Counter),
-		keys: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: MetricKeysRefused,
-			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
-		}, []string{"reason"}),
-		duration: make(map[outcome]prometheus.Observer),
-	}
-	duration := auto.NewHistogramVec(prometheus.HistogramOpts{
+	in := &intake{Config: c, unused: make(map[access.Refusal]prometheus.Counter), duration: make(map[outcome]prometheus.Observer)}
+	in.accepted = in.counter(MetricAccepted, "Samples that were accepted, stored and acknowledged.")
+	in.ignored = in.counter("carstate_signals_ignored_total", "Signals in samples that no rule uses.")
+	in.late = in.counter("carstate_samples_late_total",
+		"Accepted samples that are older than what is known of their vehicle, and change nothing.")
+	in.keys = in.counters(MetricKeysRefused, "Requests and MQTT logins that were refused because of their key, by reason.")
+	refused := in.counters(MetricRefused,
+		"Samples that were refused, by reason. A message refused before it was read counts as one.")
+	unused := in.counters("carstate_values_unused_total",
+		"Values of known signals in accepted samples that are not used, by reason.")
+	duration := promauto.With(c.Registry).NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "carstate_ingest_request_duration_seconds",
 		Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"outcome"})
-	refused := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricRefused,
-		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
-	}, []string{"reason"})
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
-	unused := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "carstate_values_unused_total",
-		Help: "Values of known signals in accepted samples that are not used, by reason.",
-	}, []string{"reason"})
 	for _, why := range unusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
@@ -117,26 +94,33 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// unbounded is an [Unfolded] that bounds nothing.
 type unbounded struct{}
 
 func (unbounded) Reserve(uint32, int) (time.Duration, bool) { return 0, true }
 func (unbounded) Release(uint32, int)                       {}
 
-// gauge registers a metric of the memory, in bytes, that unanswered telemetry uses.
-func (in *intake) gauge(inUse func() int) {
-	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "carstate_ingest_held_bytes",
-		Help: "Memory that is reserved for telemetry which is not answered yet.",
-	}, func() float64 { return float64(inUse()) })
+func (in *intake) counter(name, help string) prometheus.Counter {
+	return promauto.With(in.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// origin returns the origin of a batch from the source s. The topic is that of decoder.sample.
+func (in *intake) counters(name, help string) *prometheus.CounterVec {
+	return promauto.With(in.Registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"reason"})
+}
+
+func (in *intake) gauge(name, help string, value func() int) {
+	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(value()) })
+}
+
+func (in *intake) heldBytes(held func() int) {
+	in.gauge("carstate_ingest_held_bytes", "Memory that is reserved for telemetry which is not answered yet.", held)
+}
+
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, topic: topic,
 		forgotten: in.Forgotten, admit: in.Admit, verdicts: in.Verdicts,
-		latest: vehicle.At(in.Now().Add(MaxAhead)),
+		latest: vehicle.At(in.Now().Add(maxAhead)),
 	}
 }
 
@@ -144,7 +128,6 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration[o].Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of source as refused, and records why for operators (see note).
 func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.refused[why.kind].Add(float64(n))
 	source.CountRefused(why.kind, n)
@@ -156,7 +139,7 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons has the metric's reason for each error of a key; others have that of the first entry.
+// Other errors have the label of the first.
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -170,8 +153,7 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-// refuseKey counts a refused key. source is the source whose key it was or should have been, if it
-// is known, or else nil.
+// The source is nil if it is not known.
 func (in *intake) refuseKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {
@@ -185,16 +167,14 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 	}
 }
 
-// note records why as the last refusal of source, and logs it.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
-	// An outage of the store has one line for all sources, and a backlog passes in a second.
+	// An outage of the store has a line of its own, and a backlog passes in a second.
 	if why.kind != access.NotStored && why.kind != access.Backlog {
 		in.warn(source)
 	}
 }
 
-// warn logs the last refusal of source, at most once a minute.
 func (in *intake) warn(source *access.Grant) {
 	last, others, due := source.Unlogged(in.Now())
 	if !due {
@@ -210,9 +190,7 @@ func (in *intake) warn(source *access.Grant) {
 	in.Log.Warn(text, args...)
 }
 
-// store stores the accepted samples of b, and counts accepted and refused ones. The context must
-// end about storeTimeout from now. Nothing of b may be acknowledged unless store returns nil. If
-// storing fails, the accepted samples are counted as refused (errNotStored).
+// If store fails, the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
 		for why, n := range b.refused {

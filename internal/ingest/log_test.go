@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestLog_StoreOutageWithoutSecrets checks that the log has one line when the store begins to fail
-// and one when it recovers. Neither line may contain a key or input.
 func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	f := newFixture(t)
 	var log testkit.Buffer
@@ -32,11 +30,11 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 	request{header: "Authorization: Bearer " + mistyped(f.key), body: "hello " + f.key, status: 401}.send(t, url, f.key)
 	c := dialRaw(t, addr, 5)
-	c.connect("car", mistyped(f.key), "", 30)
+	c.connect("car", mistyped(f.key), 30)
 	c = f.login(t, addr, 5)
 	c.publish(2, 1, "vehicles/"+f.key+"/telemetry", f.key)
 	c.wantPuback(1, 0x90)
-	c.publish(2, 2, topicV1, positionLine(98.7316, 11.3)+"}")
+	c.publish(2, 2, topicV1, valuesLine(`"Vehicle.CurrentLocation.Latitude":98.7316`)+"}")
 	c.wantPuback(2, 0x99)
 	h.HTTP.ErrorLog.Printf("http: something about %s", f.key)
 	failing = false
@@ -57,8 +55,8 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestLog_Refusals checks that the log says why something of a source was refused, by any protocol,
-// once a minute for each source, and that strangers cannot cause a line for each source.
+// The log says once a minute why something of a source was refused, and strangers cannot cause a
+// line for each source.
 func TestLog_Refusals(t *testing.T) {
 	f := newFixture(t)
 	clock := testkit.NewClock(testNow)
@@ -78,7 +76,7 @@ func TestLog_Refusals(t *testing.T) {
 	}
 	for _, name := range []string{"car", "other"} {
 		clock.Advance(time.Hour)
-		dialRaw(t, addr, 4).connect(name, "wrong", "", 30)
+		dialRaw(t, addr, 4).connect(name, "wrong", 30)
 	}
 	for line, n := range map[string]int{
 		`source=car reason=malformed text="the line is not valid JSON from byte 1 on" others_since_last_line=0`: 1,
@@ -93,11 +91,9 @@ func TestLog_Refusals(t *testing.T) {
 	}
 }
 
-// TestHTTPStalledBody checks that a client that stops in the middle of its body gets 408 and the
-// end of the connection, and that nothing of the body is stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
-	f.grace = 50 * time.Millisecond
+	f.SetGrace(50 * time.Millisecond)
 	_, url := startHTTP(t, f)
 	line := sampleLine("V1", 1, 1) + "\n"
 	conn := dialHTTP(t, url, strings.TrimSuffix(posting(f.key, line+line), line))

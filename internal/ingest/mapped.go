@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// MaxMapped is the maximum size, in bytes, of a body or message that a mapping reads.
+// MaxMapped is the maximum size, in bytes, of what a mapping reads.
 const MaxMapped = 1 << 20
 
 var (
@@ -24,18 +24,17 @@ var (
 		"send it as Authorization: Bearer KEY")
 )
 
-// mappedKinds are the kinds of the errors of package format. Others are of a wrong vid.
+// Other errors are of a wrong vid.
 var mappedKinds = map[error]access.Refusal{
 	format.ErrSyntax: access.Malformed, format.ErrForm: access.Malformed, format.ErrTopic: access.BadTopic,
 	format.ErrNoTime: access.BadTime, format.ErrTime: access.BadTime, format.ErrWork: access.OverLimit,
 }
 
-// mappedBatch reads m with the format f into a new batch. The errors are those of lineBatch.
 func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *batch, err error) {
 	b = newBatch(o.source)
 	b.length = len(m.Body)
 	defer b.end()
-	m.Now, m.Vehicle = o.latest.Add(-MaxAhead), o.topic
+	m.Now, m.Vehicle = o.latest.Add(-maxAhead), o.topic
 	if v := o.source.Vehicles; m.Vehicle == "" && !v.All() && v.Len() == 1 {
 		for m.Vehicle = range v.Sorted() {
 		}
@@ -65,7 +64,6 @@ func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *
 	return b, err
 }
 
-// checkMapped returns the reason why a sample is refused, and notes its values that are not used.
 func (rd *reader) checkMapped(s *format.Sample, o origin) error {
 	rd.dec.unknown, rd.dec.unused = rd.dec.unknown[:0], rd.dec.unused[:0]
 	for _, u := range s.Unused {
@@ -100,11 +98,9 @@ func (rd *reader) checkMapped(s *format.Sample, o origin) error {
 	return nil
 }
 
-// queryOf returns the query of an address. Torque appends its fields to an address with a question
-// mark, even if the address has one already.
+// Torque appends its fields with a question mark even after another.
 func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
-// eventData returns the data of a CloudEvent. If it has none, the result is no sample either.
 func eventData(event []byte) []byte {
 	var e struct {
 		Data json.RawMessage `json:"data"`
@@ -115,14 +111,14 @@ func eventData(event []byte) []byte {
 	return e.Data
 }
 
-// elements reads a JSON array, and turns it into lines of one element each. The text after
-// the array is a line of its own, and so is the missing end of an array. Elements are not checked.
+// elements turns a JSON array into lines. The text after the array is a line of its own, and so is
+// a missing end. Elements are not checked.
 type elements struct {
 	in               io.ByteReader
 	begun, ended     bool
 	inString, escape bool
 	depth            int
-	rest             string // still to be read at the end
+	rest             string
 }
 
 func (e *elements) Read(p []byte) (n int, err error) {
@@ -169,5 +165,4 @@ func (e *elements) translate(c byte) byte {
 	return c
 }
 
-// isArray reports whether a text begins with an array, after white space.
 func isArray(b []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(b), []byte("[")) }

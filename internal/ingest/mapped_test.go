@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"encoding/base64"
@@ -8,16 +8,14 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// mappedSource adds a source with a format, a preset or YAML.
 func (f *fixture) mappedSource(t *testing.T, name, text string, v access.Vehicles) (key string) {
 	t.Helper()
 	mapping, err := format.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, key = f.addSource(t, access.Request{Name: name, Vehicles: v, Format: mapping})
 	return key
 }
@@ -34,6 +32,9 @@ func TestHTTPMapped(t *testing.T) {
 	_, url := startHTTP(t, f)
 	const sameVID = "another vehicle of this source already has this vid without its other characters: " +
 		"the operator can give the mapping a table, or clean: hash"
+	const keyInAddress = "a key in the address is accepted only for a source of a format such as torque: " +
+		"send it as Authorization: Bearer KEY"
+	const notObject = `a sample is one JSON object, such as {"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`
 	query := "?eml=a&session=1&id=V1&time=1795147201000&kd=%s&key=" + keys["torque"]
 	for _, c := range []struct {
 		source string
@@ -45,15 +46,15 @@ func TestHTTPMapped(t *testing.T) {
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + sameVID + `"}]}`}},
 		{"traccar", request{body: "[" + fmt.Sprintf(traccarBody, 30, "V-1") + ",\n" + fmt.Sprintf(traccarBody, -1, "V2") + "]",
 			status: 202, answer: `{"accepted":2,"rejected":[],"unused":[{"signal":"Vehicle.Speed","reason":"` +
-				errNotAvailable.text + `","count":1}]}`}},
+				"is not available: it is null, or a number that means so" + `","count":1}]}`}},
 		{"traccar", request{header: "Content-Encoding: gzip", body: zip(fmt.Sprintf(traccarBody, 40, "V-1")), status: 202}},
 		{"traccar", request{body: `{"event":1}`, status: 202, answer: `{"accepted":1,"rejected":[]}`}},
 		{"traccar", request{body: `{`, status: 400, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` +
 			`the message is not valid JSON"}]}`}},
 		{"traccar", request{body: " ", status: 400, answer: `{"error":"the body has no sample"}`}},
-		{"traccar", request{body: strings.Repeat(" ", MaxMapped+1), status: 413,
+		{"traccar", request{body: strings.Repeat(" ", ingest.MaxMapped+1), status: 413,
 			answer: `{"error":"a body in the format of this source is larger than 1 MiB"}`}},
-		{"traccar", request{body: strings.Repeat("[]", 100) + strings.Repeat("1 ", MaxSamples+1), status: 413}},
+		{"traccar", request{body: strings.Repeat("[]", 100) + strings.Repeat("1 ", ingest.MaxSamples+1), status: 413}},
 		{"traccar", request{body: strings.ReplaceAll(fmt.Sprintf(traccarBody, 1, "V1"), "2026", "2036"), status: 400,
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is 315619191 s ahead of this service's clock, more than 30 s: check the sender's clock and time zone"}]}`}},
 		{"owntracks", request{header: "Content-Type: application/json", status: 200, answer: "[]",
@@ -75,7 +76,7 @@ func TestHTTPMapped(t *testing.T) {
 		{"torque", request{method: "GET", path: telemetryPath + "?key=" + mistyped(keys["torque"]), header: "Authorization:",
 			status: 401}},
 		{"", request{method: "GET", path: telemetryPath + "?key=" + f.key, header: "Authorization:", status: 401,
-			answer: `{"error":"` + errKeyInAddress.Error() + `"}`}},
+			answer: `{"error":"` + keyInAddress + `"}`}},
 		{"", request{path: telemetryPath + "?key=" + f.key, header: "Authorization:", body: sampleLine("V1", 1, 1), status: 401}},
 		{"traccar", request{method: "GET", path: telemetryPath + "?id=V1", status: 405}},
 
@@ -84,8 +85,8 @@ func TestHTTPMapped(t *testing.T) {
 			answer: `{"accepted":2,"rejected":[]}`}},
 		{"", request{header: "Content-Type: application/json", status: 202,
 			body: "[" + sampleLine("V1", 12, 3) + `,7,"]\",[{",` + sampleLine("V1", 13, 4) + "",
-			answer: `{"accepted":2,"rejected":[{"line":2,"reason":` + fmt.Sprintf("%q", errNotObject.text) + `},{"line":3,` +
-				`"reason":` + fmt.Sprintf("%q", errNotObject.text) + `},{"line":5,"reason":"the JSON ends early"}]}`}},
+			answer: `{"accepted":2,"rejected":[{"line":2,"reason":` + fmt.Sprintf("%q", notObject) + `},{"line":3,` +
+				`"reason":` + fmt.Sprintf("%q", notObject) + `},{"line":5,"reason":"the JSON ends early"}]}`}},
 		{"", request{header: "Content-Type: application/json", body: "[]", status: 400}},
 		{"", request{header: "Content-Type: application/json\nContent-Encoding: gzip",
 			body: zip("[" + sampleLine("V2", 14, 5) + "] x"), status: 202,

@@ -1,36 +1,23 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
-	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// worst returns messages of about n bytes, each of a kind that needs as much memory as possible.
-func worst(n int) map[string]string {
-	fill := func(line string) string { return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples)) }
-	return map[string]string{
-		"samples":    fill(`{"time":1795147200000,"signals":{"Vehicle.Speed":1}}`),
-		"codes":      fill(codesLine(1, maxCodes)),
-		"both":       fill(`{"time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120"]}}`),
-		"one":        sampleLine("V1", 1, 1),
-		"rejections": fill("{}"),
-	}
-}
-
-// until returns the append of a memory store. It sends to arrived, if that is not nil, and then
-// blocks until release is closed, and returns nil. If the context is canceled first, it returns the
-// error of the context. It ignores storeTimeout, because on a busy machine a test may take longer
-// until it closes release.
+// until returns the append of a store that blocks until release is closed, beyond storeTimeout,
+// too, because the machine may be busy.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -49,40 +36,7 @@ func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Contex
 	}
 }
 
-// TestProcessingBytes checks that the memory that is reserved for a packet before it is decoded
-// suffices for everything that is decoded from it. The estimate of a batch must not be below its
-// true cost.
-func TestProcessingBytes(t *testing.T) {
-	o := anyone
-	o.topic = "V1"
-	for _, n := range []int{100, 3000, 60_000, maxPacket} {
-		for name, message := range worst(n) {
-			b, err := testReader().messageBatch([]byte(message), o)
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			costs := cap(b.samples) * int(unsafe.Sizeof(vehicle.Sample{}))
-			for i := range b.samples {
-				costs += cap(b.samples[i].Codes) * int(unsafe.Sizeof(vehicle.TroubleCode{}))
-			}
-			if costs > b.bytes {
-				t.Errorf("%s in %d bytes: got an estimate of %d, want the true cost of %d or more",
-					name, len(message), b.bytes, costs)
-			}
-			if b.accepted == 0 {
-				continue // the batch is not kept
-			}
-			if reserved := processingBytes(len(message)); len(message)+messageBytes+b.bytes > reserved {
-				t.Errorf("%s in %d bytes: the cost of %d exceeds the reservation of %d",
-					name, len(message), b.bytes, reserved)
-			}
-		}
-	}
-}
-
-// TestMQTTMemoryIsBounded checks that the memory in use never exceeds the quota while many
-// connections send many messages. No message may be acknowledged before it is stored, and in the
-// end every message must be stored.
+// No message may be acknowledged before it is stored, and in the end all must be stored.
 func TestMQTTMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 2 << 20
@@ -102,7 +56,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 		if held := f.metric(t, "carstate_ingest_held_bytes"); held > float64(f.MaxBytes) {
 			t.Errorf("%g bytes are held, of %d", held, f.MaxBytes)
 		}
-		return m.quotas.processing.queued() == connections
+		return m.WaitingForMemory() == connections
 	})
 	f.wantMetric(t, 0, "carstate_samples_accepted_total")
 	close(release)
@@ -116,8 +70,6 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestMQTTConnectionIsBounded checks that the queue of one connection is bounded, even if much of
-// the quota is free.
 func TestMQTTConnectionIsBounded(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -126,22 +78,12 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	const messages = 100
 	payload := strings.Repeat(codesLine(1, maxCodes)+"\n", 50) // 92 KB of memory each
 	sent := c.flood(messages, func(int) string { return payload })
-	var q *queue
 	testkit.Await(t, "the queue is full", func() bool {
-		m.mu.Lock()
-		for _, client := range m.clients {
-			q = &client.queue
+		queued := m.Queued()
+		if queued > maxQueued {
+			t.Errorf("the connection holds %d bytes, want %d at most", queued, maxQueued)
 		}
-		m.mu.Unlock()
-		if q == nil {
-			return false
-		}
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.bytes > maxQueued {
-			t.Errorf("the connection holds %d bytes", q.bytes)
-		}
-		return q.bytes > maxQueued-100_000
+		return queued > maxQueued-100_000
 	})
 	close(release)
 	c.wantPubacks(messages)
@@ -150,9 +92,8 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	}
 }
 
-// TestMQTTStalledPacketsOfOneSource checks that the header of a packet alone takes nothing of the
-// memory quota. While many packets of one source stall, another source must be able to send packets
-// of any size.
+// The header of a packet alone takes no memory. While packets of one source stall, another sends
+// packets of any size.
 func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 32 * maxPacket
@@ -173,30 +114,29 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	var clients []*rawClient
 	for i := range 20 {
 		c := dialRaw(t, addr, 5)
-		c.id = fmt.Sprint("id", i) // a client with the same ID would take over the session
+		c.id = fmt.Sprint("id", i) // with the same ID it would take over the session
 		c.logIn("car", f.key)
 		c.write(stalled[:30])
 		clients = append(clients, c)
 	}
 	testkit.Await(t, "the headers have arrived", func() bool {
-		return m.guard.Count() == len(clients)+1
+		return f.metric(t, "carstate_mqtt_connections") == float64(len(clients)+1)
 	})
 	served()
-	testkit.Await(t, "no memory is in use for headers alone", func() bool { return m.quotas.inUse() == 0 })
+	testkit.Await(t, "no memory is in use for headers alone", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 	for _, c := range clients {
 		go func() { _, _ = c.conn.Write(stalled[30 : len(stalled)-1]) }()
 	}
 	testkit.Await(t, "the source's share is used up", func() bool {
-		return m.quotas.finishing.queued() > 0
+		return m.WaitingForMemory() > 0
 	})
-	if n := m.quotas.receiving.inUse(); n > m.quotas.receiving.size/2 {
-		t.Errorf("one source has %d bytes of %d", n, m.quotas.receiving.size)
+	if n, most := m.Receiving(); n > most/2 {
+		t.Errorf("one source has %d bytes of %d, want half at most", n, most)
 	}
 	served()
 }
 
-// TestMQTTReceivingIsFull checks a packet that has arrived in part and holds memory of the quota
-// for receiving. It must be received completely, even if the quota has no more memory.
+// A packet that has arrived in part is received, even if the quota has no more memory.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket
@@ -212,7 +152,8 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 		clients = append(clients, c)
 	}
 	testkit.Await(t, "the packets have their parts", func() bool {
-		return m.quotas.receiving.inUse() > m.quotas.receiving.size-maxPacket
+		n, most := m.Receiving()
+		return n > most-maxPacket
 	})
 	for _, c := range clients {
 		go func() { _, _ = c.conn.Write(p[maxPacket/2:]) }()
@@ -220,11 +161,9 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	for _, c := range clients {
 		c.wantPuback(1, 0)
 	}
-	testkit.Await(t, "all memory is released", func() bool { return m.quotas.inUse() == 0 })
+	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestMQTTSlowPacket checks that the connection is closed and the memory is returned if a packet
-// arrives too slowly, and that MQTT 5 clients get the reason.
 func TestMQTTSlowPacket(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		for name, p := range map[string][]byte{
@@ -236,19 +175,18 @@ func TestMQTTSlowPacket(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				f := newFixture(t)
-				f.grace = 20 * time.Millisecond
-				m, c := startMQTTClient(t, f, version)
+				f.SetGrace(20 * time.Millisecond)
+				_, c := startMQTTClient(t, f, version)
 				c.write(p)
 				c.wantClosed(0x83)
 				f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "too_slow")
-				testkit.Await(t, "all memory is released", func() bool { return m.quotas.inUse() == 0 })
+				testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 			})
 		}
 	})
 }
 
-// TestMQTTKeepsNoPacket checks that a waiting message keeps its samples in memory, but not its
-// packet.
+// A waiting message keeps its samples in memory, but not its packet.
 func TestMQTTKeepsNoPacket(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -274,8 +212,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	c.wantPubacks(messages)
 }
 
-// TestHTTPMemoryIsBounded checks that a request is refused if the quota has too little memory for
-// it, even after a part of it was read. No request may hold memory after its response.
+// A request is refused even after a part of it was read.
 func TestHTTPMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 1 << 20
@@ -290,7 +227,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	if held < readerBytes+92_000 || held > readerBytes+92_000+2*reservationStep {
 		t.Errorf("got %g bytes in use, want %d and at most 2 steps more", held, readerBytes+92_000)
 	}
-	full := `{"error":"` + errOverQuota.text + `"}`
+	full := `{"error":"` + "too much telemetry is in progress, in total or of this source; nothing of this request was accepted" + `"}`
 	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full,
 		wants: "Retry-After: 1"}.send(t, url, f.key)
 	second := request{body: sampleLine("V1", 3, 3), status: 202}.start(t, url, f.key)
@@ -303,13 +240,12 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestHTTPStalledBodiesOfOneSource checks that another source is served while many requests of one
-// source stall.
 func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	const requests = 64
 	f := newFixture(t)
-	f.MaxBytes, f.grace = requests*requestBytes, testkit.Patience // no stalled request ends early
-	h, url := startHTTP(t, f)
+	f.MaxBytes = requests * requestBytes
+	f.SetGrace(testkit.Patience) // no stalled request ends early
+	_, url := startHTTP(t, f)
 	_, key := f.add(t, "gateway", f.source.Vehicles)
 	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key +
 		"\r\nContent-Type: application/x-ndjson\r\nContent-Length: 8000000\r\n\r\n{"
@@ -319,54 +255,47 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	testkit.Await(t, "the source's share is used up", func() bool {
 		return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "no_room") == requests/2+2
 	})
-	if n := h.memory.inUse(); n != requests/2*requestBytes {
-		t.Errorf("got %d bytes in use, want %d", n, requests/2*requestBytes)
-	}
+	f.wantMetric(t, requests/2*requestBytes, "carstate_ingest_held_bytes", "protocol", "http")
 	for range 10 {
 		wantStatus(t, dialHTTP(t, url, posting(key, sampleLine("V1", 1, 1))), http.StatusAccepted)
 	}
 	wantStatus(t, dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 1))), http.StatusServiceUnavailable)
 }
 
-// TestHTTPConnectionsOfOneSource checks that stalled requests of one source hold at most half of
-// the connections, so that requests of another source are served.
+// A source whose requests stall, or whose clients do not read their answers, holds at most half of
+// the connections.
 func TestHTTPConnectionsOfOneSource(t *testing.T) {
-	f := newFixture(t)
-	f.MaxHTTPConnections = 8
-	h, url := startHTTP(t, f)
-	_, key := f.add(t, "gateway", f.source.Vehicles)
-	stalled := strings.TrimSuffix(posting(f.key, sampleLine("V1", 1, 1)), "}")
-	for range 2 * f.MaxHTTPConnections {
-		dialHTTP(t, url, stalled)
-	}
-	testkit.Await(t, "the source's share is used up", func() bool {
-		return h.slots.inUse() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
-	})
-	for range 20 {
-		c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
-		wantStatus(t, c, http.StatusAccepted)
-		_ = c.Close()
-	}
-}
-
-// slowStore is a store that takes a fixed time, like a disk.
-type slowStore time.Duration
-
-func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
-	select {
-	case <-time.After(time.Duration(s)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for name, text := range map[string]func(post string) string{
+		"stalled": func(post string) string { return strings.TrimSuffix(post, "}") },
+		"unread":  func(post string) string { return strings.Repeat(post, 10_000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxHTTPConnections = 8
+			_, url := startHTTP(t, f)
+			_, key := f.add(t, "gateway", f.source.Vehicles)
+			for range 2 * f.MaxHTTPConnections {
+				c := dialHTTP(t, url, "")
+				_ = c.(*net.TCPConn).SetReadBuffer(4096)
+				go func() { _, _ = io.WriteString(c, text(posting(f.key, sampleLine("V1", 1, 50)))) }() // may be evicted
+			}
+			testkit.Await(t, "the source's share is used up", func() bool {
+				return f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
+			})
+			for range 20 {
+				c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
+				wantStatus(t, c, http.StatusAccepted)
+				_ = c.Close()
+			}
+		})
 	}
 }
 
-// TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it,
-// which takes four times as long here.
+// The deadline of a body does not apply to storing it.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {
 	f := newFixture(t)
-	f.grace = 50 * time.Millisecond
-	f.Store = slowStore(4 * f.grace)
+	f.SetGrace(50 * time.Millisecond)
+	f.store.append = func(ctx context.Context) error { return periodic.Pause(ctx, 200*time.Millisecond) }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
 }

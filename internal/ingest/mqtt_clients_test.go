@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// mosquitto runs one of Debian's Mosquitto clients. It returns the client's output and whether it
-// succeeded. If the client is not installed, or does not end within 20 s, the test fails.
 func mosquitto(t *testing.T, name string, args ...string) (output string, ok bool) {
 	t.Helper()
 	testkit.Slow(t, "it starts mosquitto_pub")
@@ -32,9 +31,8 @@ func mosquitto(t *testing.T, name string, args ...string) (output string, ok boo
 	return string(out), err == nil
 }
 
-// TestMQTT_MosquittoBridge checks a broker that forwards messages with its default settings. The
-// bridge first tries a protocol level of its own, and then publishes its state. A message that is
-// refused must not keep back those behind it.
+// A bridge first tries a protocol level of its own, and publishes its state. A refused message must
+// not keep back those behind it.
 func TestMQTT_MosquittoBridge(t *testing.T) {
 	testkit.Slow(t, "it starts mosquitto")
 	for settings, refused := range map[string]float64{"": 1, "bridge_protocol_version mqttv50\n": 0} {
@@ -44,9 +42,7 @@ func TestMQTT_MosquittoBridge(t *testing.T) {
 			file, socket := filepath.Join(t.TempDir(), "conf"), filepath.Join(t.TempDir(), "socket")
 			config := fmt.Sprintf("user root\nlistener 0 %s\nallow_anonymous true\nconnection c\naddress %s\n"+
 				"remote_username car\nremote_password %s\ntopic vehicles/+/telemetry out 1\n%s", socket, addr, f.key, settings)
-			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 			broker := exec.Command("mosquitto", "-c", file)
 			if err := broker.Start(); err != nil {
 				t.Fatalf("%v: apt-get install mosquitto", err)
@@ -65,50 +61,13 @@ func TestMQTT_MosquittoBridge(t *testing.T) {
 			publish("V2", sampleLine("V2", 1, 2))
 			testkit.Await(t, "all is forwarded", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 2 })
 			f.store.wants(t, "V1 1", "V2 2")
-			f.wantMetric(t, 2, MetricRefused)
+			f.wantMetric(t, 2, ingest.MetricRefused)
 			f.wantMetric(t, 1, "carstate_mqtt_connections")
-			f.wantMetric(t, refused, MetricConnectionsRefused, "reason", "version")
+			f.wantMetric(t, refused, ingest.MetricConnectionsRefused, "reason", "version")
 		})
 	}
 }
 
-func TestMQTT_MosquittoClients(t *testing.T) {
-	for _, version := range []string{"mqttv311", "mqttv5"} {
-		t.Run(version, func(t *testing.T) {
-			f := newFixture(t)
-			_, addr := startMQTT(t, f.Config)
-			host, port, _ := net.SplitHostPort(addr)
-			login := []string{"-h", host, "-p", port, "-V", version, "-u", "car", "-P", f.key}
-			publish := func(args ...string) bool {
-				t.Helper()
-				out, ok := mosquitto(t, "mosquitto_pub", append(args, login...)...)
-				if strings.Contains(out, f.key) {
-					t.Error("the key was printed")
-				}
-				return ok
-			}
-			if !publish("-t", topicV1, "-q", "1", "-m", sampleLine("V1", 1, 1)) {
-				t.Error("QoS 1 was not acknowledged")
-			}
-			if !publish("-t", topicV1, "-q", "1", "-m", sampleLine("V1", 2, 2)+"\n"+sampleLine("V1", 3, 3)) {
-				t.Error("NDJSON was not acknowledged")
-			}
-			f.store.wants(t, "V1 1", "V1 2", "V1 3")
-			publish("-t", topicV1, "-q", "0", "-m", sampleLine("V1", 4, 4))
-			testkit.Await(t, "QoS 0 is stored", func() bool { return len(f.store.describe()) == 4 })
-
-			publish("-t", "vehicles/V9/telemetry", "-q", "1", "-m", sampleLine("V9", 1, 9))
-			f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_allowed")
-			publish("-t", topicV1, "-q", "2", "-m", sampleLine("V1", 5, 5))
-			if len(f.store.describe()) != 4 {
-				t.Errorf("stored %q: what was refused is there", f.store.describe())
-			}
-		})
-	}
-}
-
-// TestMQTT_OtherClients checks that libraries in other languages publish with both versions, and
-// are not disconnected for a message that is refused.
 func TestMQTT_OtherClients(t *testing.T) {
 	testkit.Slow(t, "it starts Python and Node.js")
 	for _, program := range [][]string{{"/usr/bin/python3", "testdata/client.py"}, {"node", "testdata/client.js"}} {
@@ -123,7 +82,7 @@ func TestMQTT_OtherClients(t *testing.T) {
 				t.Errorf("%s: %v\n%s", program[1], err, out)
 			}
 			f.store.wants(t, "V1 1", "V1 2")
-			f.wantMetric(t, 2, MetricRefused)
+			f.wantMetric(t, 2, ingest.MetricRefused)
 		})
 	}
 }

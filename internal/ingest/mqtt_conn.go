@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -15,58 +16,57 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits of an MQTT connection.
 const (
-	maxPacket      = 1 << 20          // bytes of a packet
-	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
-	writeTimeout   = 10 * time.Second // for one write to a client, of at most a few KiB
-	maxKeepAlive   = 600              // seconds; a connection may be silent for 1.5 times as long
-	receiveMaximum = 128              // unacknowledged messages of a client
+	maxPacket      = 1 << 20          // bytes
+	connectTimeout = 10 * time.Second // TLS included
+	writeTimeout   = 10 * time.Second // for a write of a few KiB
+	maxKeepAlive   = 600              // seconds; a client may be silent for 1.5 times as long
+	receiveMaximum = 128              // unacknowledged messages
 )
 
-// conn is the connection of a client. It reads a packet as far as the quotas have memory for it
-// (see [packetQuotas]). A connection that waits for a packet holds no buffer, unless it uses TLS.
+// conn holds no buffer while it waits for a packet, unless it uses TLS.
 type conn struct {
 	net.Conn
 	m *MQTT
 
-	// The fields from raw to vehicle are used only by the goroutine that reads from the client.
-	raw      syscall.RawConn    // of a connection without TLS; otherwise nil
-	readRaw  func(uintptr) bool // the method tryRead, made once
-	readErr  error              // of the last call of tryRead
-	buffer   *[readBuffer]byte  // from buffers; nil if there is nothing in it
-	from, to int                // the part of buffer that was received and not used yet
-	paced    bool               // the minimum rate of arrival applies
-	pace     pace               // the minimum rate of the packet
-	deadline time.Time          // for the first byte of the next packet; zero if another deadline was set after it
-	// The memory that the present packet holds of each of the three quotas in packetQuotas.
+	// The fields from raw to vehicle belong to the goroutine that reads.
+	raw      syscall.RawConn    // nil with TLS
+	readRaw  func(uintptr) bool // tryRead, made once
+	readErr  error              // of tryRead
+	buffer   *[readBuffer]byte  // nil if it is empty
+	from, to int                // what is not used yet
+	paced    bool
+	pace     pace
+	deadline time.Time // for the first byte of a packet; zero if it was replaced
+	// Memory of the present packet.
 	receiving, finishing, processing reservation
-	silence                          time.Duration // how long the client may send nothing
-	topic                            string        // of the last message, if it names a vehicle
+	silence                          time.Duration // that a client may keep
+	topic                            string        // of the last message
 	vehicle                          vehicle.ID    // that topic names
-	id                               clientID      // set by enter
+	id                               clientID
 
 	version   byte
-	terse     bool          // PUBACKs must have no reasons
-	maxPacket uint32        // maximum size of a packet that the client accepts; 0: any
-	key       []byte        // the source's key, checked again at each message
-	grant     *access.Grant // the source as of the last message; nil before the login
-	slot      reservation   // of the quota of connections that have logged in
-	queue     queue         // messages that are not acknowledged yet
-	acks      [8]byte       // of the goroutine that acknowledges; has room for the usual PUBACK
+	terse     bool   // no reasons in PUBACKs
+	maxPacket uint32 // that the client accepts; 0: any
+	key       []byte
+	grant     *access.Grant // nil before the login
+	slot      reservation   // of the connections that have logged in
+	queue     queue         // not acknowledged yet
+	acks      [8]byte       // room for the usual PUBACK
 
-	writeUntil atomic.Int64  // the deadline for writing, as time since MQTT.began; 0 before the first write
-	parted     atomic.Bool   // a DISCONNECT was sent
-	takenOver  atomic.Bool   // another client has the same client identifier
-	stopping   sync.Once     // closes stopped
-	stopped    chan struct{} // closed when nothing more is to be read
+	writeUntil atomic.Int64    // since MQTT.began, by the monotonic clock; 0 before the first write
+	parted     atomic.Bool     // a DISCONNECT was sent
+	takenOver  atomic.Bool     // by a client with the same identifier
+	ctx        context.Context // ends when nothing more is to be read
+	end        context.CancelFunc
 }
 
 func (m *MQTT) newConn(nc net.Conn) *conn {
-	c := &conn{Conn: nc, m: m, stopped: make(chan struct{})}
+	c := &conn{Conn: nc, m: m}
+	c.ctx, c.end = context.WithCancel(context.Background())
 	if g, ok := nc.(*listen.Conn); ok {
 		if s, ok := g.Conn.(syscall.Conn); ok {
-			c.raw, _ = s.SyscallConn() // without it, the connection is read as one with TLS
+			c.raw, _ = s.SyscallConn() // without it, it is read as one with TLS
 			c.readRaw = c.tryRead
 		}
 	}
@@ -76,7 +76,6 @@ func (m *MQTT) newConn(nc net.Conn) *conn {
 	return c
 }
 
-// closing is an error that ends a connection, with the reason for an MQTT 5 client.
 type closing struct {
 	code byte
 	text string
@@ -85,33 +84,22 @@ type closing struct {
 func (e *closing) Error() string { return e.text }
 
 var (
-	errEnding    = errors.New("the connection is ending") // of reading after stop
+	errEnding    = errors.New("the connection is ending") // after stop
 	errMalformed = &closing{malformedPacket, "the packet is malformed"}
 )
 
 // stop makes all reads fail, so that the connection ends after its messages are acknowledged.
 func (c *conn) stop() {
-	c.stopping.Do(func() { close(c.stopped) })
-	// The goroutine that reads may replace this deadline, so it checks hasStopped before each read.
+	c.end()
+	// The reader may replace this deadline, so it checks ctx before each read.
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 }
 
-func (c *conn) hasStopped() bool {
-	select {
-	case <-c.stopped:
-		return true
-	default:
-		return false
-	}
-}
-
-// buffers pools the buffers of all connections.
 var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// fill reads more bytes into the buffer, behind those that are not used yet.
 func (c *conn) fill() error {
 	switch {
-	case c.hasStopped():
+	case c.ctx.Err() != nil:
 		return errEnding
 	case c.from == c.to:
 		c.from, c.to = 0, 0
@@ -138,8 +126,7 @@ func (c *conn) fill() error {
 	return err
 }
 
-// tryRead reads what has arrived at the file descriptor, and returns false if that is nothing.
-// While the connection then waits, it needs no buffer.
+// tryRead frees the buffer and returns false if nothing has arrived.
 func (c *conn) tryRead(fd uintptr) bool {
 	if c.buffer == nil {
 		c.buffer = buffers.Get().(*[readBuffer]byte)
@@ -172,8 +159,6 @@ func (c *conn) readByte() (byte, error) {
 	return c.buffer[c.from-1], nil
 }
 
-// readLength reads the number of bytes after a packet's fixed header. The first byte of the header
-// was already read. The number has 7 bits in each byte, at most four.
 func (c *conn) readLength() (length int, err error) {
 	for shift := 0; shift < 28; shift += 7 {
 		b, err := c.readByte()
@@ -187,8 +172,6 @@ func (c *conn) readLength() (length int, err error) {
 	return 0, errMalformed
 }
 
-// readConnect reads and parses the first packet, which must be a CONNECT of at most maxSmallPacket
-// bytes and must arrive within timeout. For the other results see parseConnect.
 func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err error) {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return p, 0, err
@@ -215,20 +198,18 @@ func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err err
 	return p, code, nil
 }
 
-// readPacket reads the next packet: the first byte of its header, and all bytes after its header.
-// If first is 0, the packet was handled already. The slice is valid until the next call. If the
-// packet is a PUBLISH, c.processing has the memory to decode it.
+// readPacket returns 0 for a packet that was handled. The body is valid until the next call.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
 	if err := c.awaitPacket(); err != nil {
 		return 0, nil, err
 	}
 	if first, err = c.readByte(); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasStopped() {
+		if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
 			err = &closing{keepAliveTimeout, "the client was silent for too long"}
 		}
 		return 0, nil, err
 	}
-	if first>>4 == 0 { // no packet has this type
+	if first>>4 == 0 {
 		return 0, nil, errMalformed
 	}
 	if c.to-c.from < 4 { // the length may not have arrived yet
@@ -249,26 +230,23 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 	default:
 		body, err = c.readBody(first, length)
 	}
-	if err == nil && isPublish && !c.processing.reserveWait(processingBytes(length), c.stopped) {
+	if err == nil && isPublish && !c.processing.reserveWait(processingBytes(length), c.ctx.Done()) {
 		err = errEnding
 	}
 	return first, body, c.orSlow(err)
 }
 
-// orSlow returns the refusal of a slow packet if the deadline for the rest of it has passed, and
-// otherwise err.
 func (c *conn) orSlow(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasStopped() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
 		return c.m.refuse(c.grant, errSlowPacket, packetFailed)
 	}
 	return err
 }
 
-// deadlineStep is how far a deadline is set beyond its limit. In return, the deadline is moved at
-// most once in that time, because moving a deadline takes about as long as decoding a sample.
+// deadlineStep is how far a deadline is set beyond its limit, because moving one takes about as
+// long as decoding a sample.
 const deadlineStep = time.Second
 
-// awaitPacket sets the read deadline for the first byte of a packet, unless it has arrived already.
 func (c *conn) awaitPacket() error {
 	c.paced = false
 	if c.from < c.to {
@@ -281,15 +259,12 @@ func (c *conn) awaitPacket() error {
 	return nil
 }
 
-// beginPace begins to enforce the minimum rate of arrival (see pace) on a packet that has not all
-// arrived. Its read deadline replaces the one for the time between packets.
+// The minimum rate replaces the deadline for the next packet.
 func (c *conn) beginPace() error {
 	c.deadline, c.paced = time.Time{}, true
-	return c.pace.begin(time.Now(), c.m.quotas.grace)
+	return c.pace.begin(time.Now(), c.m.in.grace)
 }
 
-// readBody reads the bytes after a packet's header. A packet that fits stays in the buffer of the
-// connection. For a larger one, readBody makes a slice, which grows as grow permits.
 func (c *conn) readBody(first byte, length int) ([]byte, error) {
 	if c.to-c.from < length && !c.paced && c.grant != nil {
 		if err := c.beginPace(); err != nil {
@@ -323,7 +298,7 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 			copy(larger, p)
 			p = larger
 			if c.paced {
-				c.pace.began = c.pace.began.Add(time.Since(began)) // the time of waiting for memory is not counted
+				c.pace.began = c.pace.began.Add(time.Since(began)) // waiting for memory is not counted
 				if err := c.pace.set(); err != nil {
 					return nil, err
 				}
@@ -337,14 +312,13 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 	return p, nil
 }
 
-// readMore reads bytes of a packet, first those in the buffer.
 func (c *conn) readMore(p []byte) (n int, err error) {
 	if c.from < c.to {
 		n = copy(p, c.buffer[c.from:c.to])
 		c.from += n
 		return n, nil
 	}
-	if c.hasStopped() {
+	if c.ctx.Err() != nil {
 		return 0, errEnding
 	}
 	if n, err = c.Conn.Read(p); err == nil && c.paced {
@@ -353,8 +327,7 @@ func (c *conn) readMore(p []byte) (n int, err error) {
 	return n, err
 }
 
-// skipPublish reads past a PUBLISH that is too large, and refuses it. With MQTT 3.1.1 this is the
-// only way to make the client stop sending it; an MQTT 5 client knows the limit.
+// MQTT 3.1.1 has no other way to make a client stop sending a PUBLISH that is too large.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		if err := c.beginPace(); err != nil {
@@ -387,18 +360,17 @@ func (c *conn) skipPublish(first byte, length int) error {
 	return c.m.receive(c, &p, errPacketTooLarge)
 }
 
-// grow takes memory from the quotas for a larger buffer, when that of a packet is full, and returns the
-// next size: twice size, at most that of the packet, or whole if it uses finishing (see packetQuotas). It
-// returns false if the connection ended before the memory was free.
+// grow returns the next size of the buffer, and false if the connection ended while it waited for
+// memory.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
 	case c.receiving.bytes == 0: // it may wait, since it holds no memory
-		return larger, c.receiving.reserveWait(larger, c.stopped)
+		return larger, c.receiving.reserveWait(larger, c.ctx.Done())
 	case c.receiving.reserve(larger):
 		return larger, true
 	}
-	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.stopped)
+	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.ctx.Done())
 }
 
 func (c *conn) releaseMemory() {
@@ -407,24 +379,9 @@ func (c *conn) releaseMemory() {
 	c.processing.release()
 }
 
-// pause waits for d. It returns false if the connection ended first.
-func (c *conn) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.stopped:
-		return false
-	}
-}
-
-// Write sends p, one or more whole packets, to the client within writeTimeout, or up to
-// deadlineStep more, so that a client that does not read cannot block the goroutine that
-// acknowledges. A later write by another goroutine extends the limit of a write in progress. An
-// error ends the connection, because a packet that was sent only in part cannot be completed later.
+// Write has a time limit, lest a client that does not read blocks the goroutine that acknowledges.
+// A part of a packet cannot be completed later, so an error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
-	// The times are compared by the monotonic clock, by which the deadline expires, too.
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
 		due += deadlineStep
 		if err := c.SetWriteDeadline(c.m.began.Add(due)); err != nil {
@@ -439,8 +396,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends a DISCONNECT with the reason to an MQTT 5 client, unless one was sent before, and
-// closes the connection.
+// part sends at most one DISCONNECT, to an MQTT 5 client.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
 		_, _ = c.Write(appendReason(nil, disconnectPacket, nil, why.code, c.fitting(why.text)))
@@ -448,12 +404,11 @@ func (c *conn) part(why *closing) {
 	_ = c.Close()
 }
 
-// reasonBytes is the maximum size of a PUBACK or DISCONNECT without the text of its reason: two
-// lengths of up to four bytes, the type, the packet identifier, the code, and the property with its
-// length.
+// reasonBytes of a PUBACK or DISCONNECT are not its reason: two lengths of four bytes, the type,
+// the packet identifier, the code, and the head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
-// fitting returns text, or "" if the client accepts no packet that is so large.
+// fitting returns "" if the client accepts no packet with the text.
 func (c *conn) fitting(text string) string {
 	if c.maxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.maxPacket) {
 		return ""
@@ -461,8 +416,7 @@ func (c *conn) fitting(text string) string {
 	return text
 }
 
-// Close closes the connection at once.
 func (c *conn) Close() error {
-	c.stopping.Do(func() { close(c.stopped) })
+	c.end()
 	return c.Conn.Close()
 }

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bufio"
@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// FuzzMQTT checks what happens for any bytes that a car sends after its login, or in place of a
-// login. The connection must end, no message may be sent to the car, and every stored sample must
-// be of one of the car's vehicles.
+// FuzzMQTT sends any bytes after a login, or in place of it. The connection must end, no message
+// may come, and only samples of the car's vehicles may be stored.
 func FuzzMQTT(f *testing.F) {
 	sample := sampleLine("V1", 1, 1)
 	for _, version := range []byte{4, 5} {
@@ -45,7 +44,7 @@ func FuzzMQTT(f *testing.F) {
 
 	fixture := newFixture(f)
 	store, key := fixture.store, fixture.key
-	m, addr := startMQTT(f, fixture.Config)
+	_, addr := startMQTT(f, fixture.Config)
 	clients := 0
 	f.Fuzz(func(t *testing.T, version byte, logsIn bool, sent []byte) {
 		if clients++; logsIn {
@@ -59,16 +58,12 @@ func FuzzMQTT(f *testing.F) {
 		store.mu.Lock()
 		store.samples = store.samples[:0]
 		store.mu.Unlock()
-		// With only one client address, the ports would soon be used up.
+		// With one address, the ports would soon be used up.
 		from := &net.TCPAddr{IP: net.IPv4(127, byte(1+clients>>16&63), byte(clients>>8), byte(clients))}
 		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		if _, err = c.Write(sent); err == nil {
 			_ = c.(*net.TCPConn).CloseWrite() // fails if the server has closed the connection
 		}
@@ -80,7 +75,7 @@ func FuzzMQTT(f *testing.F) {
 				t.Fatal("the connection stays open")
 			}
 			if err != nil {
-				break // the server closed the connection, perhaps within a packet
+				break // perhaps within a packet
 			}
 			length, err := binary.ReadUvarint(in)
 			body := make([]byte, min(length, 1<<16))
@@ -99,8 +94,8 @@ func FuzzMQTT(f *testing.F) {
 				t.Fatalf("a packet came that is for no car: %#x % x", first, body)
 			}
 		}
-		// The server may still process messages after it has closed the connection.
-		testkit.Await(t, "nothing is connected", func() bool { return m.guard.Count() == 0 })
+		// Messages may be processed after the connection was closed.
+		testkit.Await(t, "nothing is connected", func() bool { return fixture.metric(t, "carstate_mqtt_connections") == 0 })
 		for _, s := range store.describe() {
 			if !strings.HasPrefix(s, "V1 ") && !strings.HasPrefix(s, "V2 ") {
 				t.Errorf("stored: %s", s)

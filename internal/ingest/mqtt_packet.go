@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// The first bytes of packets: the type in the upper four bits, and the flags that MQTT prescribes.
+// First bytes of packets, with the flags that MQTT prescribes.
 const (
 	connectPacket     = 1 << 4
 	connackPacket     = 2 << 4
-	publishPacket     = 3 << 4 // without its flags, which have no fixed value
+	publishPacket     = 3 << 4 // and its flags
 	pubackPacket      = 4 << 4
 	pubrecPacket      = 5 << 4
 	pubrelPacket      = 6<<4 | 2
@@ -25,13 +25,13 @@ const (
 	disconnectPacket  = 14 << 4
 )
 
-// Reason codes of MQTT 5. [appendConnack] has those of a CONNACK of MQTT 3.1.1.
+// Reason codes of MQTT 5.
 const (
 	noSubscription     = 0x11
 	unspecifiedError   = 0x80
 	malformedPacket    = 0x81
 	protocolError      = 0x82
-	packetFailed       = 0x83 // "implementation specific error"
+	packetFailed       = 0x83
 	wrongVersion       = 0x84
 	wrongClientID      = 0x85
 	wrongLogin         = 0x86
@@ -48,15 +48,14 @@ const (
 	quotaExceeded      = 0x97
 	wrongPayload       = 0x99
 	qosNotSupported    = 0x9b
-	maxClientID        = 1024 // bytes of a client identifier, which is kept as long as its connection
+	maxClientID        = 1024 // bytes, kept as long as the connection
 	connectionAccepted = 0
 )
 
-// fields reads the fields of a packet, one after the other. After the first failure, all further
-// fields are zero.
+// After a failure, all fields are zero.
 type fields struct {
 	rest []byte
-	code byte // the reason code of the failure, or 0
+	code byte
 }
 
 func (f *fields) fail(code byte) {
@@ -75,7 +74,6 @@ func (f *fields) take(n int) []byte {
 	return p
 }
 
-// number reads an integer of n bytes, at most four.
 func (f *fields) number(n int) (v uint32) {
 	for _, b := range f.take(n) {
 		v = v<<8 | uint32(b)
@@ -85,7 +83,7 @@ func (f *fields) number(n int) (v uint32) {
 
 func (f *fields) binary() []byte { return f.take(int(f.number(2))) }
 
-// text reads a string, which must be UTF-8 without U+0000.
+// text reads UTF-8 without U+0000.
 func (f *fields) text() []byte {
 	p := f.binary()
 	if !utf8.Valid(p) || bytes.IndexByte(p, 0) >= 0 {
@@ -105,30 +103,27 @@ func (f *fields) varint() uint32 {
 	return uint32(v)
 }
 
-// The properties that a client may put into each kind of packet.
 const (
 	connectProperties   = "\x11\x15\x16\x17\x19\x21\x22\x26\x27"
 	willProperties      = "\x01\x02\x03\x08\x09\x18\x26"
 	publishProperties   = "\x01\x02\x03\x08\x09\x23\x26"
 	subscribeProperties = "\x0b\x26"
-	userProperty        = "\x26" // the only one that may appear several times
+	userProperty        = "\x26" // may appear several times
 )
 
-// propertyForms has the form of the value of each property: 1, 2 or 4 bytes, v (a variable number
-// of bytes), s (a string), b (binary data) or p (a pair of strings).
+// propertyForms is, by property: a number of 1, 2 or 4 bytes or v (variable), s (string), b
+// (binary) or p (two strings).
 const propertyForms = "_14s____sb_v_____4s2_sb141s_s__s_22211p4"
 
-// properties are the properties of a packet that have an effect.
 type properties struct {
-	seen          uint64 // which properties there are, as bits
+	seen          uint64 // bits
 	sessionExpiry uint32
-	maxPacket     uint32 // maximum size of a packet that the client accepts; 0: any
-	terse         bool   // the client wants no reasons in PUBACKs
+	maxPacket     uint32 // that the client accepts; 0: any
+	terse         bool   // no reasons in PUBACKs
 }
 
 func (p *properties) has(id byte) bool { return p.seen>>id&1 != 0 }
 
-// properties reads the list of properties. Only those in allowed may be there.
 func (f *fields) properties(allowed string) (p properties) {
 	list := fields{rest: f.take(int(f.varint()))}
 	for len(list.rest) > 0 {
@@ -156,7 +151,7 @@ func (f *fields) properties(allowed string) (p properties) {
 			number = list.number(int(form - '0'))
 		}
 		switch id {
-		case 0x01, 0x17, 0x19: // payload format, request problem information, request response information
+		case 0x01, 0x17, 0x19: // payload format, problem and response information
 			if number > 1 {
 				list.fail(protocolError)
 			}
@@ -178,7 +173,7 @@ func (f *fields) properties(allowed string) (p properties) {
 	return p
 }
 
-// connect has what is used of a CONNECT. The slices are parts of the packet.
+// The slices are parts of the packet.
 type connect struct {
 	version            byte // 4: MQTT 3.1.1; 5; 0: not known
 	keepAlive          uint16
@@ -186,8 +181,7 @@ type connect struct {
 	properties
 }
 
-// parseConnect parses a CONNECT without its fixed header. If it is not acceptable, code is the
-// reason.
+// code is why a packet is not acceptable, or 0.
 func parseConnect(body []byte) (c connect, code byte) {
 	f := fields{rest: body}
 	name, level, flags := string(f.text()), byte(f.number(1)), byte(f.number(1))
@@ -237,8 +231,6 @@ func parseConnect(body []byte) (c connect, code byte) {
 	return c, f.code
 }
 
-// appendConnack appends a CONNACK, in MQTT 5 with the properties. In MQTT 3.1.1, code is
-// translated.
 func appendConnack(p []byte, version, code byte, properties []byte) []byte {
 	if version == 5 {
 		p = append(p, connackPacket, byte(3+len(properties)), 0, code, byte(len(properties)))
@@ -253,21 +245,18 @@ func appendConnack(p []byte, version, code byte, properties []byte) []byte {
 	case serverUnavailable, quotaExceeded:
 		code = 3
 	default:
-		code = 5 // not authorized
+		code = 5
 	}
 	return append(p, connackPacket, 2, 0, code)
 }
 
-// publish is a PUBLISH. The slices are parts of the packet.
 type publish struct {
 	qos            byte
 	id             uint16
 	topic, payload []byte
-	aliased        bool // it has a topic alias
+	aliased        bool // has a topic alias
 }
 
-// parsePublish parses a PUBLISH, given the first byte of its header and all bytes after its header.
-// If it is malformed or violates the protocol, code is the reason.
 func parsePublish(version, first byte, body []byte) (p publish, code byte) {
 	f := fields{rest: body}
 	if p.qos = first >> 1 & 3; p.qos == 3 || p.qos == 0 && first&8 != 0 {
@@ -289,8 +278,6 @@ func parsePublish(version, first byte, body []byte) (p publish, code byte) {
 	return p, f.code
 }
 
-// parseFilters parses a SUBSCRIBE or UNSUBSCRIBE without its fixed header. n is the number of topic
-// filters. If the packet is malformed or violates the protocol, code is the reason.
 func parseFilters(version, first byte, body []byte) (id uint16, n int, code byte) {
 	f := fields{rest: body}
 	if id = uint16(f.number(2)); id == 0 {
@@ -321,8 +308,6 @@ func parseFilters(version, first byte, body []byte) (id uint16, n int, code byte
 	return id, n, f.code
 }
 
-// appendReason appends a packet of MQTT 5 that begins with head and ends with a reason code and its
-// text, or a packet of MQTT 3.1.1, which has neither: code and text are then 0 and "".
 func appendReason(p []byte, first byte, head []byte, code byte, text string) []byte {
 	n, properties := len(head), 3+len(text)
 	switch {

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -6,18 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT
-// 3.1.1, except a code for a wrong protocol level, which a bridge needs.
+// MQTT 3.1.1 has an answer only to a wrong protocol level, which a bridge needs.
 func TestMQTT_Connect(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	login := slices.Concat(field("car"), field(f.key))
-	id, will := field("id"), slices.Concat(field("t"), field("m"))
+	id, will := field("id"), slices.Concat(field(topicV1), field(sampleLine("V1", 1, 1)))
 	other := func(name string, level, flags byte, parts ...[]byte) []byte {
 		return append(append(field(name), level, flags, 0, 30), slices.Concat(parts...)...)
 	}
@@ -32,7 +30,7 @@ func TestMQTT_Connect(t *testing.T) {
 	accepted := func(p ...byte) []byte { return packet(0x20, []byte{0, 0, byte(len(limits) + len(p))}, limits, p) }
 	for name, tt := range map[string]struct {
 		sent   []byte
-		answer []byte // the beginning of the answer; nil: none
+		answer []byte // how it begins; nil: none
 	}{
 		"3.1.1":                         {v4(0xc2, id, login), codeOnly(0)},
 		"3.1.1, session kept":           {v4(0xc0, id, login), codeOnly(0)},
@@ -90,16 +88,17 @@ func TestMQTT_Connect(t *testing.T) {
 			}
 		})
 	}
+	testkit.Await(t, "all connections have ended", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
+	f.store.wants(t) // wills are dropped
 }
 
-// TestMQTT_Packets checks how other packets are answered, after a login with each version.
 func TestMQTT_Packets(t *testing.T) {
 	sample := []byte(sampleLine("V1", 1, 1))
 	topic, none := field(topicV1), []byte{0}
 	for name, tt := range map[string]struct {
 		version byte
 		sent    []byte
-		answer  []byte // nil: the connection is closed, in MQTT 5 with the code of a DISCONNECT
+		answer  []byte // nil: closed, in MQTT 5 with the code
 		code    byte
 	}{
 		"SUBSCRIBE": {4, packet(0x82, []byte{0, 9}, field("#"), []byte{0}, field("a"), []byte{2}),
@@ -160,37 +159,4 @@ func TestMQTT_Packets(t *testing.T) {
 			c.wantPong()
 		})
 	}
-}
-
-// FuzzMQTTPackets checks the parsers alone: all that they accept is well formed.
-func FuzzMQTTPackets(f *testing.F) {
-	f.Add(byte(4), byte(0x32), packet(0, field(topicV1), []byte{0, 1}, []byte("{}"))[2:])
-	f.Add(byte(5), byte(0x32), packet(0, field(topicV1), []byte{0, 1, 7, 0x26, 0, 1, 'k', 0, 1, 'v'}, []byte("{}"))[2:])
-	f.Add(byte(5), byte(0x82), packet(0, []byte{0, 1, 0}, field("#"), []byte{1})[2:])
-	f.Add(byte(5), byte(0x10), packet(0, field("MQTT"), []byte{5, 0xc6, 0, 30, 0}, field("id"), []byte{0}, field("t"),
-		field("m"), field("car"), field("key"))[2:])
-	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
-		before := bytes.Clone(body)
-		if p, code := parsePublish(4+version%2, first, body); code == 0 {
-			if !utf8.Valid(p.topic) || p.qos > 2 || (p.qos == 0) != (p.id == 0) || !bytes.HasSuffix(body, p.payload) ||
-				!bytes.HasPrefix(body, field(string(p.topic))) {
-				t.Errorf("accepted the PUBLISH %+v", p)
-			}
-			if id, ok := vehicleOf(string(p.topic)); ok && (string(p.topic) != "vehicles/"+string(id)+"/telemetry" ||
-				len(id) == 0 || len(id) > vehicle.MaxReportingID) {
-				t.Errorf("%q names the vehicle %q", p.topic, id)
-			}
-		}
-		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 ||
-			!utf8.Valid(c.id) || len(c.id) > maxClientID ||
-			!utf8.Valid(c.user) || !bytes.Contains(body, c.password)) {
-			t.Errorf("accepted the CONNECT %+v", c)
-		}
-		if id, n, code := parseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
-			t.Errorf("accepted %d filters with packet ID %d", n, id)
-		}
-		if !bytes.Equal(body, before) {
-			t.Error("the packet was changed")
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bufio"
@@ -9,20 +9,18 @@ import (
 	"os"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// rawClient is an MQTT client that works with bytes, so that a test sees what is sent and can send
-// what no library would.
+// rawClient sends bytes that no library would, and sees what comes.
 type rawClient struct {
 	t       *testing.T
-	version byte // protocol level: 4 is MQTT 3.1.1, 5 is MQTT 5
+	version byte // 4 is MQTT 3.1.1
 	id      string
 	conn    net.Conn
 	in      *bufio.Reader
 }
 
-// Packet types, as the first byte of a packet.
 const (
 	connackType    = 0x20
 	pubackType     = 0x40
@@ -39,7 +37,6 @@ func dialRaw(t *testing.T, addr string, version byte) *rawClient {
 
 func field(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
 
-// packet returns a packet: a fixed header followed by the parts.
 func packet(first byte, parts ...[]byte) []byte {
 	var body []byte
 	for _, p := range parts {
@@ -64,7 +61,6 @@ func (c *rawClient) write(p []byte) {
 	}
 }
 
-// properties returns an MQTT 5 property list, or nothing under 3.1.1.
 func (c *rawClient) properties(p ...byte) []byte {
 	if c.version < 5 {
 		return nil
@@ -72,18 +68,11 @@ func (c *rawClient) properties(p ...byte) []byte {
 	return append([]byte{byte(len(p))}, p...)
 }
 
-// connect sends a CONNECT and returns the reason code of the CONNACK. If willTopic is not empty,
-// the CONNECT has a will, which is a sample on that topic.
-func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) byte {
+// connect returns the code of the CONNACK.
+func (c *rawClient) connect(user, password string, keepAlive uint16) byte {
 	c.t.Helper()
-	flags, will := byte(0xc2), []byte(nil)
-	if willTopic != "" {
-		flags |= 0x04
-		will = append(append(c.properties(), field(willTopic)...), field(sampleLine("V1", 9, 99))...)
-	}
-	head := append(field("MQTT"), c.version, flags)
-	head = binary.BigEndian.AppendUint16(head, keepAlive)
-	c.write(packet(0x10, head, c.properties(), field(c.id), will, field(user), field(password)))
+	head := binary.BigEndian.AppendUint16(append(field("MQTT"), c.version, 0xc2), keepAlive)
+	c.write(packet(0x10, head, c.properties(), field(c.id), field(user), field(password)))
 	first, body := c.read()
 	if first != connackType || len(body) < 2 {
 		c.t.Fatalf("CONNECT was answered by %#x % x", first, body)
@@ -91,17 +80,15 @@ func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) 
 	return body[1]
 }
 
-// logIn connects as a source, and checks that the server accepts it.
 func (c *rawClient) logIn(source, key string) *rawClient {
 	c.t.Helper()
-	if code := c.connect(source, key, "", 30); code != 0 {
+	if code := c.connect(source, key, 30); code != 0 {
 		c.t.Fatalf("CONNACK code %#x", code)
 	}
 	return c
 }
 
-// publish sends a message. flags are the low bits of the fixed header: 2 is QoS 1, 4 is QoS 2, 1 is
-// retain.
+// publish takes the low bits of the header: 2 is QoS 1, 4 QoS 2, 1 retain.
 func (c *rawClient) publish(flags byte, id uint16, topic, payload string, properties ...byte) {
 	c.t.Helper()
 	head := field(topic)
@@ -111,8 +98,7 @@ func (c *rawClient) publish(flags byte, id uint16, topic, payload string, proper
 	c.write(packet(0x30|flags, head, c.properties(properties...), []byte(payload)))
 }
 
-// flood sends n messages with QoS 1 and the identifiers 1 to n in the background. The channel gets
-// the error, or nil.
+// flood sends messages 1 to n in the background.
 func (c *rawClient) flood(n int, payload func(id int) string) <-chan error {
 	sent := make(chan error, 1)
 	go func() {
@@ -128,8 +114,6 @@ func (c *rawClient) flood(n int, payload func(id int) string) <-chan error {
 	return sent
 }
 
-// wantPubacks checks that the next n packets are the PUBACKs of the messages 1 to n, each with code
-// 0.
 func (c *rawClient) wantPubacks(n int) {
 	c.t.Helper()
 	for id := range uint16(n) {
@@ -137,7 +121,6 @@ func (c *rawClient) wantPubacks(n int) {
 	}
 }
 
-// read returns the first byte of the next packet and its body.
 func (c *rawClient) read() (first byte, body []byte) {
 	c.t.Helper()
 	first, body, err := c.tryRead()
@@ -160,7 +143,6 @@ func (c *rawClient) tryRead() (first byte, body []byte, err error) {
 	return first, body, err
 }
 
-// wantPuback checks that the next packet is the PUBACK of message id with the given code.
 func (c *rawClient) wantPuback(id uint16, code byte) {
 	c.t.Helper()
 	first, body := c.read()
@@ -173,9 +155,7 @@ func (c *rawClient) wantPuback(id uint16, code byte) {
 	}
 }
 
-// wantClosed checks that the server closes the connection and sends nothing more. Under MQTT 5, if
-// code is not 0, a DISCONNECT with that code must come first. Under MQTT 3.1.1, and if code is 0,
-// no packet may come.
+// wantClosed expects a DISCONNECT in MQTT 5, unless code is 0, and then nothing more.
 func (c *rawClient) wantClosed(code byte) {
 	c.t.Helper()
 	if c.version == 5 && code != 0 {
@@ -189,8 +169,7 @@ func (c *rawClient) wantClosed(code byte) {
 	}
 }
 
-// wantPong checks that the connection is alive, and that the server has sent no packet that was not
-// read yet.
+// wantPong also checks that all packets before were read.
 func (c *rawClient) wantPong() {
 	c.t.Helper()
 	c.write([]byte{0xc0, 0})

@@ -11,11 +11,11 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/vehicle"
 )
 
-// A topic consists of topicPrefix, a vehicle identifier and topicSuffix. Messages about the state
-// of a broker, which a bridge sends, have a topic that begins with brokerPrefix.
+// A bridge sends messages about its broker with brokerPrefix.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -23,16 +23,12 @@ const (
 	brokerPrefix = "$SYS/"
 )
 
-// errRefused is the error of a CONNECT that was refused; it has been counted.
 var errRefused = errors.New("the CONNECT was refused")
 
-// logIn reads a CONNECT and answers it. It checks the name and key of a source, and refuses the
-// login if the source has used up its share of the connections. If the client is evicted in the
-// meantime, it gets no answer.
 func (m *MQTT) logIn(c *conn) error {
 	p, code, err := c.readConnect(connectTimeout)
 	if err != nil {
-		// If the connection was evicted, it has already been counted.
+		// An evicted connection was counted already.
 		if listen.Under(c.Conn).Become(listen.Silent) {
 			m.refused.WithLabelValues("no_connect").Inc()
 		}
@@ -43,7 +39,7 @@ func (m *MQTT) logIn(c *conn) error {
 		m.refused.WithLabelValues(reason).Inc()
 		var properties []byte
 		if text = c.fitting(text); text != "" {
-			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // the reason string
+			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // reason string
 		}
 		if code != 0 {
 			_, _ = c.Write(appendConnack(nil, c.version, code, properties))
@@ -75,13 +71,13 @@ func (m *MQTT) logIn(c *conn) error {
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !listen.Under(c.Conn).Become(listen.Held) {
-		return errEnding // it was evicted: no response reaches the client
+		return errEnding // it was evicted
 	}
 	c.grant, c.key = source, bytes.Clone(p.password)
 	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
 
-	// Retain Available is not announced as 0, because a bridge has a retained will by default, which
-	// would then have to be refused. Without a Topic Alias Maximum, there are no aliases.
+	// Retain Available is not 0, because a bridge has a retained will by default, which would then
+	// have to be refused.
 	answer := []byte{0x21, 0, receiveMaximum, 0x24, 1, 0x27, 0, maxPacket >> 16, 0, 0}
 	keepAlive := p.keepAlive
 	if keepAlive == 0 || keepAlive > maxKeepAlive {
@@ -103,12 +99,9 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// clientID identifies a client. With the name of the source in it, no source can end the
-// connections of another one.
+// No source can end the connections of another.
 type clientID struct{ source, id string }
 
-// enter registers a client that has got its CONNACK, until leave, and ends the connection of
-// another client with the same identifier. It returns an error if the service is shutting down.
 func (m *MQTT) enter(c *conn, id clientID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,9 +124,7 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// handle processes one packet of a client that has logged in. If it returns an error, the
-// connection ends, with a *closing as the reason for the client. body is used only until handle
-// returns.
+// A *closing is the reason for the client.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == publishPacket {
 		return m.publish(c, first, body)
@@ -150,7 +141,7 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 		if len(body) < 2 {
 			return errMalformed
 		}
-		// MQTT 3.1.1: the end of a message with QoS 2 that was refused. MQTT 5: there was no such.
+		// In MQTT 3.1.1 this ends a message with QoS 2 that was refused.
 		code := byte(0)
 		if c.version == 5 {
 			code = unknownPacketID
@@ -168,14 +159,13 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	return err
 }
 
-// appendRefusedFilters returns the SUBACK or UNSUBACK that refuses n topic filters: nobody may
-// subscribe, so there is no subscription to end either.
+// There is no subscription to end either.
 func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
 	answer, code := byte(subackPacket), byte(unspecifiedError)
 	switch {
 	case first == unsubscribePacket && version == 5:
 		answer, code = unsubackPacket, noSubscription
-	case first == unsubscribePacket: // of MQTT 3.1.1, which has no codes
+	case first == unsubscribePacket: // MQTT 3.1.1 has no codes
 		answer, n = unsubackPacket, 0
 	case version == 5:
 		code = notAuthorized
@@ -187,7 +177,6 @@ func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
 	return appendReason(nil, answer, append(head, bytes.Repeat([]byte{code}, n)...), 0, "")
 }
 
-// publish processes a PUBLISH, given the first byte of its header and all bytes after its header.
 func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	p, code := parsePublish(c.version, first, body)
 	switch {
@@ -195,7 +184,7 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 		return &closing{code, errMalformed.text}
 	case p.aliased:
 		return m.refuse(c.grant, errAlias, wrongAlias)
-	case p.qos > 1 && c.version == 5: // the CONNACK has forbidden it
+	case p.qos > 1 && c.version == 5: // the CONNACK forbids it
 		return m.refuse(c.grant, errQoS, qosNotSupported)
 	case p.qos > 1:
 		return m.receive(c, &p, errQoS)
@@ -203,63 +192,40 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
-// receive checks, decodes and queues a message, or returns the reason to end the connection. A message
-// that can never be accepted is acknowledged all the same, in MQTT 5 with the reason: otherwise the
-// client would send it for ever. why is the reason if it is refused already, or else nil.
+// verdict says that a message is stored, refused, or if both are nil ignored.
+type verdict struct {
+	batch   *batch
+	why     *closing
+	samples int
+}
+
+// receive gets why if the message is refused already.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
-	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number}
-	if m.in.ReadOnly() {
-		m.in.observe(p.since, readOnlyNow)
-		return &closing{serverUnavailable, readOnly}
+	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
+	if end := m.checkSource(c, p.since); end != nil {
+		return end
 	}
-	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, p.since)
-	if err != nil {
-		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
-		m.in.observe(p.since, unauthorised)
-		if errors.Is(err, access.ErrUnread) {
-			return &closing{serverUnavailable, notYet}
-		}
-		m.refuseKey(c.grant.Name, err)
-		return &closing{notAuthorized, access.KeyRefused + err.Error()}
-	}
-	c.grant = source
 	if ok, err := m.withinLimits(c, &p, 0); !ok {
 		return err
 	}
-	samples := 1
-	id, ok := c.vehicleOf(pk.topic)
-	if !ok && source.Format != nil { // the format takes the vehicle from the message
-		ok = source.Format.Matches(string(pk.topic))
-	}
+	v := m.decide(c, pk, why)
+	rate := c.grant.Limit()
 	switch {
-	case why != nil:
-		p.reject(m.refuse(source, why, wrongPayload))
-	case !ok && strings.HasPrefix(string(pk.topic), brokerPrefix):
-		p.outcome = rejected // every bridge sends it: no mistake
-	case !ok:
-		p.reject(m.refuse(source, errTopic, wrongTopic))
-	case id != "" && !source.Vehicles.Include(id):
-		p.reject(m.refuse(source, errNotAllowed, notAuthorized))
-	default:
-		b, err := m.read(source, id, pk)
-		if err == nil && b.accepted > 0 {
-			p.samples = len(b.samples)
-			if ok, err := m.withinLimits(c, &p, b.size()); !ok {
-				return err
-			}
-			// The refused lines are counted. MQTT has no place to list them.
-			b.rejected = nil
-			p.outcome, p.batch = stored, b
-			if p.qos > 0 && c.version == 5 {
-				p.text = b.inWords()
-			}
-			break
+	case v.batch != nil:
+		p.samples = len(v.batch.samples)
+		if ok, err := m.withinLimits(c, &p, v.samples); !ok {
+			return err
 		}
-		samples = max(b.size(), 1)
-		p.reject(m.refuseBatch(source, b, err))
+		v.batch.rejected = nil // they are counted, and MQTT has no place to list them
+		p.outcome, p.batch = stored, v.batch
+		if p.qos > 0 && c.version == 5 {
+			p.text = v.batch.inWords()
+		}
+	case v.why != nil:
+		p.reject(v.why)
 	}
-	if rate := source.Limit(); p.batch == nil && rate.Limited() {
-		source.Budget.TakeBatch(rate, samples, m.in.Now())
+	if p.batch == nil && rate.Limited() {
+		c.grant.Budget.TakeBatch(rate, v.samples, m.in.Now())
 	}
 	if p.batch == nil && p.qos == 0 {
 		m.in.observe(p.since, p.outcome)
@@ -269,7 +235,50 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	return nil
 }
 
-// reject makes p a refused message.
+func (m *MQTT) checkSource(c *conn, now time.Time) error {
+	if m.in.ReadOnly() {
+		m.in.observe(now, readOnlyNow)
+		return &closing{serverUnavailable, readOnly}
+	}
+	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, now)
+	if err == nil {
+		c.grant = source
+		return nil
+	}
+	m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
+	m.in.observe(now, unauthorised)
+	if errors.Is(err, access.ErrUnread) {
+		return &closing{serverUnavailable, notYet}
+	}
+	m.refuseKey(c.grant.Name, err)
+	return &closing{notAuthorized, access.KeyRefused + err.Error()}
+}
+
+func (m *MQTT) decide(c *conn, pk *publish, why *refusal) verdict {
+	source := c.grant
+	id, ok := c.vehicleOf(pk.topic)
+	if !ok && source.Format != nil { // the format takes the vehicle from the message
+		ok = source.Format.Matches(string(pk.topic))
+	}
+	code := byte(wrongPayload)
+	switch {
+	case why != nil:
+	case !ok && strings.HasPrefix(string(pk.topic), brokerPrefix):
+		return verdict{samples: 1} // every bridge sends it: no mistake
+	case !ok:
+		why, code = errTopic, wrongTopic
+	case id != "" && !source.Vehicles.Include(id):
+		why, code = errNotAllowed, notAuthorized
+	default:
+		b, err := m.read(source, id, pk)
+		if err == nil && b.accepted > 0 {
+			return verdict{b, nil, b.size()}
+		}
+		return verdict{nil, m.refuseBatch(source, b, err), max(b.size(), 1)}
+	}
+	return verdict{nil, m.refuse(source, why, code), 1}
+}
+
 func (p *pending) reject(why *closing) {
 	p.batch, p.outcome, p.code, p.text = nil, rejected, why.code, why.text
 	if why.code == notAuthorized {
@@ -277,15 +286,11 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// maxPause is the longest time that a message, counted from its arrival, may wait because its
-// source is over its rate. During that time, nothing is read from the message's connection.
+// maxPause is how long a message may wait for its rate.
 const maxPause = 60 * time.Second
 
-// withinLimits reserves p.samples as unfolded, and subtracts the given number of samples from the
-// source's budget, as [HTTP.takeRate] does. If the source has no room or its budget is not positive,
-// an MQTT 5 message with QoS 1 is refused, and ok is false. Other messages cannot be refused for now:
-// withinLimits waits, and nothing is read from the connection during that time. If the message would
-// wait for the rate longer than maxPause, or the connection ends, the error ends the connection.
+// withinLimits refuses an MQTT 5 message with QoS 1, and then ok is false. Any other waits; the
+// error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
@@ -305,7 +310,7 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 		}
 		canRefuse := p.qos > 0 && c.version == 5
 		waits := why.kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
-		if !canRefuse && waits && c.pause(next) {
+		if !canRefuse && waits && periodic.Pause(c.ctx, next) == nil {
 			continue
 		}
 		m.in.refuse(c.grant, why, max(samples, 1))
@@ -320,8 +325,6 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 	}
 }
 
-// read decodes the payload of a message from the source s. id is the vehicle that the topic names, if
-// it names one.
 func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
@@ -331,20 +334,16 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error)
 	return rd.messageBatch(pk.payload, m.in.origin(s, id))
 }
 
-// refuseKey counts the refused key of a client that gave the name of a source.
 func (m *MQTT) refuseKey(name string, err error) {
 	named, _ := m.in.Sources.Get(name)
 	m.in.refuseKey(named, err)
 }
 
-// refuse counts a packet or message of source as refused, and returns the reason for the client.
 func (m *MQTT) refuse(source *access.Grant, why *refusal, code byte) *closing {
 	m.in.refuse(source, why, 1)
 	return &closing{code, why.text}
 }
 
-// refuseBatch counts a message without an accepted sample as refused, and returns the reason for
-// the client: err, the error of decoding, or else that of the first refused line, or errEmpty.
 func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	whole, ok := errors.AsType[*refusal](err)
 	if !ok && b.first == nil {
@@ -353,7 +352,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	if ok {
 		return m.refuse(source, whole, wrongPayload)
 	}
-	_ = m.in.store(m.ctx, b) // there are no samples to store, so this only counts
+	_ = m.in.store(m.ctx, b) // this only counts
 	why := &closing{wrongPayload, b.first.text}
 	switch b.rejectedTotal() {
 	case b.refused[access.WasForgotten]:
@@ -364,8 +363,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	return why
 }
 
-// vehicleOf calls the vehicleOf below, unless the topic is that of the last message, as it is for a
-// car: it then needs no memory.
+// The topic of a car's last message needs no memory again.
 func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	if len(topic) > maxTopic {
 		return "", false
@@ -381,8 +379,6 @@ func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	return c.vehicle, true
 }
 
-// vehicleOf returns the vehicle that a topic names, and whether the topic has the form
-// vehicles/VID/telemetry with a valid vehicle identifier.
 func vehicleOf(topic string) (vehicle.ID, bool) {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// startMQTT serves c on a free port until the test ends.
-func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
+func startMQTT(t testing.TB, c ingest.Config) (m *ingest.MQTT, addr string) {
 	t.Helper()
 	l := testkit.Listen(t)
-	m = NewMQTT(c)
+	m = ingest.NewMQTT(c)
 	done := make(chan error, 1)
 	go func() { done <- m.Serve(l) }()
 	t.Cleanup(func() {
@@ -29,20 +29,17 @@ func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
 	return m, l.Addr().String()
 }
 
-// login connects with the fixture's source.
 func (f *fixture) login(t *testing.T, addr string, version byte) *rawClient {
 	t.Helper()
 	return dialRaw(t, addr, version).logIn("car", f.key)
 }
 
-// startMQTTClient serves f until the test ends, and connects with the fixture's source.
-func startMQTTClient(t *testing.T, f *fixture, version byte) (*MQTT, *rawClient) {
+func startMQTTClient(t *testing.T, f *fixture, version byte) (*ingest.MQTT, *rawClient) {
 	t.Helper()
 	m, addr := startMQTT(t, f.Config)
 	return m, f.login(t, addr, version)
 }
 
-// bothVersions runs a test under MQTT 3.1.1 and 5.
 func bothVersions(t *testing.T, test func(t *testing.T, version byte)) {
 	t.Run("3.1.1", func(t *testing.T) { test(t, 4) })
 	t.Run("5", func(t *testing.T) { test(t, 5) })
@@ -58,10 +55,8 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 		c.wantPuback(7, 0)
 		c.publish(2, 8, "vehicles/V2/telemetry", `{"time":1795147200000,"signals":{"Vehicle.Speed":2}}`)
 		c.wantPuback(8, 0)
-		// One line is invalid. The other line must be stored, and the message acknowledged.
 		c.publish(2, 9, topicV1, sampleLine("V1", 2, 3)+"\n"+sampleLine("V2", 2, 4))
 		c.wantPuback(9, 0)
-		// This message has QoS 0 and the retain flag, which has no effect.
 		c.publish(1, 0, topicV1, sampleLine("V1", 3, 5))
 		testkit.Await(t, "QoS 0 is stored", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 4 })
 		f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 5")
@@ -71,8 +66,6 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 	})
 }
 
-// TestMQTTAcknowledgesNothingBefore checks that a message gets no acknowledgement if the store
-// fails. The connection must be closed instead, under MQTT 5 with code 0x89.
 func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -91,8 +84,7 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	})
 }
 
-// TestMQTTPipelining checks that messages which a client pipelines while the store is busy are
-// stored together. All PUBACKs, refusals included, must be sent in the order of the messages.
+// Pipelined messages are stored together, and acknowledged in order.
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
@@ -100,11 +92,11 @@ func TestMQTTPipelining(t *testing.T) {
 	_, c := startMQTTClient(t, f, 5)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
-	c.publish(2, 2, topicV1, sampleLine("V1", 5, 2)) // has a later time than the next
+	c.publish(2, 2, topicV1, sampleLine("V1", 5, 2)) // later than the next
 	c.publish(2, 3, topicV1, "hello")
 	c.publish(2, 4, "vehicles/V9/telemetry", sampleLine("V9", 1, 9))
 	c.publish(2, 5, topicV1, sampleLine("V1", 4, 5))
-	c.wantPong() // all have been read, and none is acknowledged
+	c.wantPong() // all have been read
 	close(release)
 	for id, code := range []byte{0, 0, 0x99, 0x87, 0} {
 		c.wantPuback(uint16(id+1), code)
@@ -115,8 +107,6 @@ func TestMQTTPipelining(t *testing.T) {
 	f.store.wants(t, "V1 1", "V1 5", "V1 2")
 }
 
-// TestMQTTManyAtOnce checks that every message of a client that exceeds the receive maximum is
-// stored and acknowledged, in the order of the messages.
 func TestMQTTManyAtOnce(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -133,9 +123,7 @@ func TestMQTTManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestMQTTStoresNothingAfterAFailure checks that no later message of a connection is stored after
-// one was not stored. The client sends the first message again, and its samples would then be older
-// than the state.
+// The client sends the first message again, whose samples would then be older than the state.
 func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -161,8 +149,6 @@ func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f.store.wants(t)
 }
 
-// TestMQTTStoresWhatALeavingClientSent checks that a QoS 0 message is stored even if the client
-// disconnects right after sending it.
 func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -181,14 +167,13 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	})
 }
 
-// TestMQTTRefuses checks how messages are refused that can never be accepted: each is acknowledged,
-// under MQTT 5 with a code, and the connection goes on.
+// Each message is acknowledged, and the connection goes on.
 func TestMQTTRefuses(t *testing.T) {
 	good := sampleLine("V1", 1, 1)
 	for name, r := range map[string]struct {
 		topic, payload string
 		code           byte
-		reason         string // no sample is counted if it is ""
+		reason         string // "": none is counted
 	}{
 		"another's vehicle":       {"vehicles/V9/telemetry", sampleLine("V9", 1, 1), 0x87, "not_allowed"},
 		"another topic":           {"vehicles/V1/state", good, 0x90, "topic"},
@@ -200,8 +185,8 @@ func TestMQTTRefuses(t *testing.T) {
 		"no JSON":                 {topicV1, "hello", 0x99, "malformed"},
 		"another vid":             {topicV1, sampleLine("V2", 1, 1), 0x99, "vid_differs"},
 		"nothing":                 {topicV1, "", 0x99, "empty"},
-		"too large a sample":      {topicV1, strings.Repeat("x", MaxSample+1), 0x99, "over_limit"},
-		"too many samples":        {topicV1, strings.Repeat("\n", MaxSamples+1), 0x99, "over_limit"},
+		"too large a sample":      {topicV1, strings.Repeat("x", ingest.MaxSample+1), 0x99, "over_limit"},
+		"too many samples":        {topicV1, strings.Repeat("\n", ingest.MaxSamples+1), 0x99, "over_limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {
@@ -219,16 +204,16 @@ func TestMQTTRefuses(t *testing.T) {
 				f.store.wants(t, "V1 1")
 				if r.reason != "" {
 					refused = 2
-					f.wantMetric(t, refused, MetricRefused, "reason", r.reason)
+					f.wantMetric(t, refused, ingest.MetricRefused, "reason", r.reason)
 				}
-				f.wantMetric(t, refused, MetricRefused)
+				f.wantMetric(t, refused, ingest.MetricRefused)
 			})
 		})
 	}
 }
 
-// TestMQTTRefusesWithoutAReason checks messages that MQTT 5 forbids, and closes the connection for:
-// the CONNACK has announced it. An MQTT 3.1.1 client does not know, and gets an acknowledgement.
+// MQTT 5 has announced these limits. A client of 3.1.1 does not know them, and gets an
+// acknowledgement.
 func TestMQTTRefusesWithoutAReason(t *testing.T) {
 	large := make([]byte, maxPacket)
 	for name, r := range map[string]struct {
@@ -259,7 +244,7 @@ func TestMQTTRefusesWithoutAReason(t *testing.T) {
 					c.wantPong()
 				}
 				f.store.wants(t)
-				f.wantMetric(t, 1, MetricRefused, "reason", r.reason)
+				f.wantMetric(t, 1, ingest.MetricRefused, "reason", r.reason)
 			})
 		})
 	}

@@ -1,9 +1,10 @@
-package ingest
+package ingest_test
 
 import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -21,14 +22,11 @@ var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromFile("docs/openapi.json")
 })
 
-// isDocumented validates a response of the listener against docs/openapi.json. The document
-// does not cover other paths and methods.
+// isDocumented validates every response of the HTTP tests against docs/openapi.json.
 func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
 	t.Helper()
 	doc, err := openAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	operation := doc.Paths.Value(telemetryPath).GetOperation(r.Method)
 	if r.URL.Path != telemetryPath || operation == nil {
 		return
@@ -45,14 +43,9 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 	}
 }
 
-// TestOpenAPIIsOfTheListener checks that the OpenAPI document has the only path of the listener,
-// and each signal with its range. In addition, every HTTP test validates its responses (see
-// isDocumented).
 func TestOpenAPIIsOfTheListener(t *testing.T) {
 	doc, err := openAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
 		t.Error(err)
 	}
@@ -86,29 +79,28 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 	}
 }
 
-// TestDocumentation checks that the listener serves its documentation without a key. A test of
-// internal/query runs linters on it.
+// A test of internal/query runs linters on the documents.
 func TestDocumentation(t *testing.T) {
 	_, url := startHTTP(t, newFixture(t))
 	base := strings.TrimSuffix(url, telemetryPath)
-	for path, d := range documents {
+	for path, contentType := range map[string]string{
+		"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8",
+		"/openapi.json": "application/json", "/asyncapi.json": "application/json",
+	} {
 		response, err := http.Get(base + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK || err != nil || len(body) == 0 ||
-			response.Header.Get("Content-Type") != d.contentType {
-			t.Errorf("GET %s: got %s, %v, %d bytes, want 200 and %s", path, response.Status, err, len(body), d.contentType)
+			response.Header.Get("Content-Type") != contentType {
+			t.Errorf("GET %s: got %s, %v, %d bytes, want 200 and %s", path, response.Status, err, len(body), contentType)
 		}
 	}
 	request{path: "/", status: http.StatusNotFound}.send(t, base, "")
 }
 
-// TestAsyncAPIIsOfTheListener publishes the example of the document to its topic.
 func TestAsyncAPIIsOfTheListener(t *testing.T) {
-	text, err := docFiles.ReadFile("docs/asyncapi.json")
+	text, err := os.ReadFile("docs/asyncapi.json")
 	testkit.NoError(t, err)
 	var doc struct {
 		Channels   map[string]struct{ Address string }

@@ -15,27 +15,25 @@ import (
 	"time"
 )
 
-// formatHeader is in each answer about the samples of a source that has a format.
 const formatHeader = "Carstate-Format"
 
-// Answer is the listener's answer to a request.
 type Answer struct {
 	Status     int           `json:"-"`
 	RetryAfter time.Duration `json:"-"`
-	Mapped     bool          `json:"-"` // the source has a format, with which the body was read
+	Mapped     bool          `json:"-"` // the source has a format
 	Accepted   int           `json:"accepted"`
-	Rejected   []rejection   `json:"rejected"` // nil, unless the answer is about single lines
+	Rejected   []rejection   `json:"rejected"` // nil, unless the answer is about lines
 	Total      int           `json:"rejected_total"`
 	Error      string        `json:"error"`
 }
 
-// Client sends telemetry to the HTTP listener at the URL Base.
+// Client sends telemetry to the listener at Base.
 type Client struct {
 	Base, Key string
 	http.Client
 }
 
-// NewClient returns a Client that trusts as trust says. If nil, it trusts as the system does.
+// If trust is nil, NewClient trusts as the system does.
 func NewClient(base, key string, trust *tls.Config) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), key, http.Client{
 		Timeout:   30 * time.Second,
@@ -45,7 +43,7 @@ func NewClient(base, key string, trust *tls.Config) *Client {
 	}}
 }
 
-// Post sends NDJSON once. After an error, Answer.Status is 0 if no answer began.
+// Post sends NDJSON once. Answer.Status is 0 if no answer began.
 func (c *Client) Post(ctx context.Context, lines []byte) (a Answer, _ error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+telemetryPath, bytes.NewReader(lines))
 	if err != nil {

@@ -8,13 +8,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// refusal is the error that says why a sample, request or message was refused. Its text is for the
-// sender. The text repeats no input, with one exception: if the source is strict (it may send only
-// known signals), the text may name an unknown signal.
+// refusal has a text for the sender, which repeats no input but the name of an unknown signal.
 type refusal struct {
 	kind  access.Refusal
 	text  string
-	shown string // what operators see in place of text if text repeats input
+	shown string // for operators, if text repeats input
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -23,7 +21,7 @@ func refuse(k access.Refusal, text string) *refusal { return &refusal{kind: k, t
 
 const members = ": a sample has the members vid, time and signals"
 
-// Refusals of a sample with a constant text.
+// Of a sample.
 var (
 	errNotJSON   = refuse(access.Malformed, "the line is not valid JSON")
 	errNotUTF8   = refuse(access.Malformed, "the line is not valid UTF-8")
@@ -54,22 +52,19 @@ var (
 	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
 
-// refuseAhead returns the refusal of a sample whose time is later than latest.
 func refuseAhead(at, latest vehicle.UnixMilli) *refusal {
 	return refuse(access.FutureTime, fmt.Sprintf("time is %d s ahead of this service's clock, "+
-		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-MaxAhead)+999)/1000))
+		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-maxAhead)+999)/1000))
 }
 
-// refuseOld returns the refusal of a sample of the given age. A GPS receiver that counts weeks modulo
-// 1,024 seems to be 1,024 or 2,048 weeks behind.
-// A time.Duration cannot hold every age.
+// Some GPS receivers count weeks modulo 1,024. A time.Duration cannot hold every age.
 func refuseOld(age vehicle.UnixMilli) *refusal {
 	const (
 		day      = 24 * 60 * 60 * 1000
 		rollover = 1024 * 7 * day
 	)
 	hint := ""
-	if age >= rollover && age%rollover <= vehicle.UnixMilli(MaxBehind.Milliseconds()) {
+	if age >= rollover && age%rollover <= vehicle.UnixMilli(maxBehind.Milliseconds()) {
 		hint = ", as after a rollover of the GPS week"
 	}
 	years := float64(age) / (365.25 * day)
@@ -88,7 +83,6 @@ var (
 	errPowerType    = refuse(access.WrongType, "must be a string")
 )
 
-// errRange has, for each signal, the reason for a value that is not in its range.
 var errRange = func() (all [vehicle.NumSignals]*refusal) {
 	for s := range all {
 		all[s] = refuse(access.Impossible, "must be "+vehicle.Signal(s).Range())
@@ -96,7 +90,6 @@ var errRange = func() (all [vehicle.NumSignals]*refusal) {
 	return all
 }()
 
-// whyUnused returns the reason for an error of package vehicle about the value of a signal.
 func whyUnused(s vehicle.Signal, err error) *refusal {
 	switch err {
 	case nil:
@@ -107,7 +100,7 @@ func whyUnused(s vehicle.Signal, err error) *refusal {
 	return errRange[s]
 }
 
-// Refusals of a whole request or message.
+// Of a whole request or message.
 var (
 	errBodyTooLarge   = refuse(access.OverLimit, "the body is larger than 8 MiB after decompression")
 	errSampleTooLarge = refuse(access.OverLimit, "a sample is larger than 64 KiB")
@@ -137,13 +130,11 @@ var (
 
 const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"
 
-// behind returns the refusal of data of a source with too many samples that are not folded yet.
 func behind(wait time.Duration) *refusal {
 	return refuse(access.Backlog, fmt.Sprintf("earlier samples of this source are still being processed: wait %d s",
 		access.WaitSeconds(wait)))
 }
 
-// overRate returns the refusal of data over the rate r, which may be sent again after wait.
 func overRate(r access.Rate, wait time.Duration) *refusal {
 	unit := "samples"
 	if r.Calls == 1 {

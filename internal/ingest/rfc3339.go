@@ -9,17 +9,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// parseRFC3339 returns the time that b gives as a date-time of RFC 3339, with an upper-case T and
-// with an upper-case Z or an offset such as +01:00. It drops digits after the milliseconds. If b is
-// not such a text, or has a leap second, which Go's time package cannot represent, it returns 0 and
-// false.
+// parseRFC3339 drops digits after the milliseconds. Go's time package has no leap seconds.
 func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 	var t time.Time
 	if t.UnmarshalText(b) != nil {
 		return 0, false
 	}
-	// RFC 3339 does not allow three forms that UnmarshalText accepts: an hour of one digit, a comma
-	// before the fraction, and offsets beyond 23:59.
+	// UnmarshalText also accepts an hour of one digit, a comma before the fraction, and offsets
+	// beyond 23:59.
 	n := len(b)
 	if n < len("2006-01-02T15:04:05Z") || b[13] != ':' || b[19] == ',' {
 		return 0, false
@@ -30,8 +27,7 @@ func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 	return vehicle.At(t), true
 }
 
-// refuseTime returns the refusal of a text that parseRFC3339 does not accept. It names the mistake
-// if the text is nearly a time.
+// refuseTime names the mistake if the text is nearly a time.
 func refuseTime(b []byte) *refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
 	if _, err := strconv.ParseFloat(text, 64); err == nil && isDigit(text[0]) {

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -10,19 +10,18 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ingest"
 )
 
-// trip is the way in which a test's cars drive and report.
 type trip struct {
-	minutes, every int     // every that many seconds
+	minutes, every int     // seconds between reports
 	kmh            float64 // where the car drives freely
-	turns          bool    // a city with corners and red lights; otherwise a gentle bend
+	turns          bool    // in a city with red lights
 	noise          float64 // of a position, in metres
-	holds          int     // how many reports have the same position
+	holds          int     // reports with the same position
 	sent           func(car int, kmh float64) float64
 }
 
-// lines returns the samples of n cars that end at the time of the test.
 func (p trip) lines(n int) string {
 	var b strings.Builder
 	random := rand.New(rand.NewPCG(1, 2))
@@ -66,7 +65,6 @@ func times(factor float64) func(int, float64) float64 {
 	return func(_ int, kmh float64) float64 { return kmh * factor }
 }
 
-// TestWrongSpeedsAreFound checks which factor a source is said to have.
 func TestWrongSpeedsAreFound(t *testing.T) {
 	some := func(n int, factor float64) func(int, float64) float64 {
 		return func(car int, kmh float64) float64 {
@@ -114,8 +112,8 @@ func TestWrongSpeedsAreFound(t *testing.T) {
 			f.Log = slog.New(slog.NewTextHandler(&log, nil))
 			_, key := f.add(t, "fleet", access.AllVehicles())
 			_, url := startHTTP(t, f)
-			for i, lines := 0, strings.SplitAfter(c.lines(c.cars), "\n"); i < len(lines); i += MaxSamples {
-				body := strings.Join(lines[i:min(len(lines), i+MaxSamples)], "")
+			for i, lines := 0, strings.SplitAfter(c.lines(c.cars), "\n"); i < len(lines); i += ingest.MaxSamples {
+				body := strings.Join(lines[i:min(len(lines), i+ingest.MaxSamples)], "")
 				request{body: body, status: 202}.send(t, url, key)
 				request{body: body, status: 202}.send(t, url, key) // a repetition changes nothing
 			}

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bufio"
@@ -9,14 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// useTLS makes the servers use TLS, and returns the configuration of a client that trusts them.
 func (f *fixture) useTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
@@ -25,30 +23,6 @@ func (f *fixture) useTLS(t *testing.T) *tls.Config {
 	roots.AddCert(s.Certificate())
 	f.TLS = &tls.Config{Certificates: s.TLS.Certificates}
 	return &tls.Config{RootCAs: roots, ServerName: "example.com"}
-}
-
-func TestHTTPOverTLS(t *testing.T) {
-	f := newFixture(t)
-	config := f.useTLS(t)
-	_, url := startHTTP(t, f)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequest(http.MethodPost, "https"+strings.TrimPrefix(url, "http"),
-		strings.NewReader(sampleLine("V1", 1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+f.key)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		t.Errorf("status %s over %s", resp.Status, resp.Proto)
-	}
-	f.store.wants(t, "V1 1")
 }
 
 func TestMQTTOverTLSBesidePlain(t *testing.T) {
@@ -60,16 +34,13 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	go func() { done <- m.ServeTLS(l) }()
 
 	conn, err := tls.Dial("tcp", l.Addr().String(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	c := &rawClient{t, 5, "id", conn, bufio.NewReader(conn)}
 	c.logIn("car", f.key)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	c.wantPuback(1, 0)
 	f.login(t, plain, 4).wantPong()
-	// A plain MQTT connection to the TLS port must be closed.
 	stray := dialRaw(t, l.Addr().String(), 4)
 	stray.write(packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")))
 	for {
@@ -87,15 +58,12 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	}
 }
 
-// TestMQTTStrangerThatStalls checks that a client that sends nothing, or half a CONNECT, is
-// disconnected after the time-out.
 func TestMQTTStrangerThatStalls(t *testing.T) {
 	m, _ := startMQTT(t, newFixture(t).Config)
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
-		_, _, err := m.newConn(here).readConnect(20 * time.Millisecond)
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := m.ReadConnect(here, 20*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: got error %v, want a time-out", said, err)
 		}
 		_ = here.Close()

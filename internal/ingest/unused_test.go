@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// valuesLine returns a sample of V1 with the given members of signals.
 func valuesLine(signals string) string {
 	return `{"vid":"V1","time":1795147200000,"signals":{` + signals + `}}`
 }
@@ -28,9 +27,9 @@ func TestHTTPNamesTheValuesThatItDoesNotUse(t *testing.T) {
 			valuesLine(`"Vehicle.Speed":502`), status: 202,
 			answer: `{"accepted":3,"rejected":[],"unused":[{"signal":"Vehicle.Speed",` + dark +
 				`,"count":2},{"signal":"Vehicle.OBD.Speed",` + fast + `,"count":1},{"signal":"Vehicle.Speed",` + fast + `,"count":1}]}`},
-		// A refused sample uses nothing, so nothing is said of its values.
+		// Nothing is said of the values of a refused sample.
 		{body: strings.Replace(valuesLine(`"Vehicle.Speed":null`), "V1", "V9", 1), status: 403,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + errNotAllowed.text + `"}]}`},
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + "the source may not send data of this vehicle" + `"}]}`},
 	} {
 		r.send(t, url, f.key)
 	}
@@ -76,8 +75,7 @@ func TestStrictSourceRefusesUnusedValues(t *testing.T) {
 	f.wantMetric(t, 0, "carstate_values_unused_total")
 }
 
-// TestLateSamples checks that a sample counts as late if every reading in it is older than the
-// verdict that it serves.
+// A sample is late if every reading is older than the verdict that it serves.
 func TestLateSamples(t *testing.T) {
 	f := newFixture(t)
 	f.Verdicts = func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {

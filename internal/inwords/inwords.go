@@ -1,5 +1,5 @@
-// Package inwords formats ages, durations, numbers and sizes as short English texts, so that the
-// console and the command line show them in the same way. It knows nothing about pages.
+// Package inwords formats ages, durations, numbers and sizes as short English texts, in the same
+// way for the console and the command line.
 package inwords
 
 import (
@@ -10,14 +10,12 @@ import (
 	"time"
 )
 
-// units are the units of durations, the largest first.
 var units = [...]struct {
 	name string
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration formats d, rounded down, such as "90 s" or "3 h". The unit is the largest in which the
-// number is at least 2. If the number is below 2 in all units, the unit is the second.
+// Duration rounds down, to the largest unit that gives at least 2, such as "90 s" or "3 h".
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {
@@ -27,8 +25,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago formats the time d since an event in the past, such as "3 h ago". If d is less than a second,
-// the result is "now".
+// Ago returns "3 h ago", for example, or "now" below a second.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
@@ -36,9 +33,7 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until formats the time d until an event in the future, such as "in 90 days". The time is rounded
-// up: the result for a period of 90 days that has just begun is "in 90 days". If d is zero or
-// negative, the result is "over".
+// Until rounds up: a period of 90 days that has just begun ends "in 90 days". The past is "over".
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"
@@ -52,7 +47,6 @@ func Until(d time.Duration) string {
 	return "in " + Duration(d)
 }
 
-// Count formats a number with a comma between thousands.
 func Count[N int | int64](n N) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -61,8 +55,7 @@ func Count[N int | int64](n N) string {
 	return digits
 }
 
-// Number formats a measured value with at most one decimal. A value of 100 or more has no decimal,
-// and a value below 0.1 has at most two significant digits.
+// Number has at most one decimal: none from 100 on, and two significant digits below 0.1.
 func Number(f float64) string {
 	size := math.Abs(f)
 	switch {
@@ -74,8 +67,7 @@ func Number(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// Measure formats a measured value with its unit, such as "12.5 km/h". The unit "percent" becomes
-// "%". A value in the unit "s" is formatted as by [Seconds].
+// Measure returns "12.5 km/h", for example. "percent" becomes "%", and "s" is as by [Seconds].
 func Measure(f float64, unit string) string {
 	switch unit {
 	case "s":
@@ -90,8 +82,7 @@ func Measure(f float64, unit string) string {
 	return strings.TrimSpace(Number(f) + " " + unit)
 }
 
-// Seconds formats a duration of s seconds. Below 2 minutes, the result is a [Number] of µs, ms or
-// s, such as "12.5 ms". From 2 minutes on, it is that of [Duration].
+// Seconds returns a [Number] of µs, ms or s below 2 minutes, and otherwise a [Duration].
 func Seconds(s float64) string {
 	switch {
 	case s == 0:
@@ -106,8 +97,7 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// Rate formats a number of events a second, without the unit. A rate below 10 has one decimal,
-// except 0. A higher rate is rounded to a whole number.
+// Rate is of events a second: one decimal below 10, except 0, and otherwise a whole number.
 func Rate(f float64) string {
 	switch {
 	case f == 0:
@@ -118,7 +108,7 @@ func Rate(f float64) string {
 	return Count(int64(f + .5))
 }
 
-// RateLimit formats a maximum rate, such as "10/s". The empty string and "none" become "no limit".
+// RateLimit returns "no limit" for "" and "none".
 func RateLimit(rate string) string {
 	if rate == "" || rate == "none" {
 		return "no limit"
@@ -126,8 +116,6 @@ func RateLimit(rate string) string {
 	return rate
 }
 
-// Bytes formats a number of bytes, such as "1.5 KiB". The unit is the largest of B, KiB, MiB and
-// GiB in which the number is at least 1. A number of KiB, MiB or GiB has one decimal.
 func Bytes(f float64) string {
 	for _, unit := range []string{"B", "KiB", "MiB"} {
 		if f < 1024 {

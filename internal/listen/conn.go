@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Use says what a connection is used for at present, which decides whether it may be evicted. Its
-// owner, the server that accepted it, changes the use ([Conn.Become]).
+// Use is what a connection is used for, which decides whether it may be evicted. Its owner, the
+// server that accepted it, changes the use ([Conn.Become]).
 type Use int32
 
 const (
 	Silent  Use = iota // before the first request, as in a handshake or a login
 	Idle               // between two requests, or while one arrives
-	Sending            // the client may not read what the owner sends
-	Held               // the connection must not be evicted, as while the owner works on a request
-	ended              // the guard has closed the connection; this never changes
+	Sending            // the client may not read
+	Held               // must not be evicted, as while the owner works on a request
+	ended              // the guard has closed it; this never changes
 )
 
-// Conn is a connection that a [Guard] counts and may evict. Its owner must close it; closing it twice
-// is harmless.
+// Conn is a connection that a [Guard] counts and may evict. Its owner must close it.
 type Conn struct {
 	net.Conn
 	guard  *Guard
@@ -30,13 +29,13 @@ type Conn struct {
 	client netip.Prefix
 	index  int // in guard.conns, or -1; guarded by guard.mu
 
-	crowded    bool // this and overloaded are used by the owner's goroutine only
+	crowded    bool // like overloaded, of the owner's goroutine
 	overloaded bool
-	excess     atomic.Bool // the connection is one of the newest, beyond the limit
+	excess     atomic.Bool // one of the newest, beyond the limit
 
 	use   atomic.Int32
-	since atomic.Int64 // when it was accepted or last began to send, in nanoseconds since guard.began
-	waits atomic.Int64 // when it was accepted or last became idle, by Probe.ran
+	since atomic.Int64 // accepted or last began to send, in nanoseconds since guard.began
+	waits atomic.Int64 // accepted or last became idle, by Probe.ran
 }
 
 // Under returns the guarded connection that c is, or that is below its TLS.
@@ -52,8 +51,8 @@ func Under(c net.Conn) *Conn {
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
 // Crowded reports whether this connection was accepted beyond [Config].Max, and still too many are
-// open. It first tries to evict another one, unless there is an overload. Only the owner's goroutine
-// may call it.
+// open. It tries to evict another one first, unless there is an overload. Only the owner's
+// goroutine may call it.
 func (c *Conn) Crowded() bool {
 	if c.crowded {
 		g := c.guard
@@ -64,8 +63,8 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Overloaded reports whether the connection was accepted during an overload that still lasts. If
-// not, no later call returns true either. Only the owner's goroutine may call it.
+// Overloaded reports whether the overload in which it was accepted still lasts. Only the owner's
+// goroutine may call it.
 func (c *Conn) Overloaded() bool {
 	if c.overloaded {
 		c.guard.mu.Lock()
@@ -75,13 +74,11 @@ func (c *Conn) Overloaded() bool {
 	return c.overloaded
 }
 
-// Excess reports whether the connection is to be closed after its answer, because it is one of the
-// newest and too many are open. It takes no lock.
+// Excess reports whether to close the connection after its answer. It takes no lock.
 func (c *Conn) Excess() bool { return c.excess.Load() && c.guard.c.Limit.Active() }
 
-// Become changes the use of the connection to u and returns true. If the guard has closed the
-// connection, Become returns false; the owner must then close it, too. Only one goroutine at a time
-// may change the use.
+// Become changes the use. It returns false if the guard has closed the connection; the owner must
+// then close it, too. Only one goroutine at a time may call it.
 func (c *Conn) Become(u Use) bool {
 	was := c.use.Load()
 	for Use(was) != ended && !c.use.CompareAndSwap(was, int32(u)) {
@@ -93,8 +90,7 @@ func (c *Conn) Become(u Use) bool {
 	return Use(was) != ended
 }
 
-// Send changes the use to [Sending], with the result of Become. now is the time at which sending
-// begins.
+// Send changes the use to [Sending] at the time now.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(int64(now.Sub(c.guard.began)))
 	return c.Become(Sending)
@@ -108,7 +104,6 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection, so that the guard can admit another one.
 func (c *Conn) Close() error {
 	c.guard.mu.Lock()
 	c.remove()
@@ -126,7 +121,7 @@ func (c *Conn) end(use Use) bool {
 	return true
 }
 
-// remove removes the connection from the list, if it is there. The caller holds guard.mu.
+// remove does nothing the second time. The caller holds guard.mu.
 func (c *Conn) remove() {
 	g := c.guard
 	if c.index < 0 {
@@ -140,12 +135,11 @@ func (c *Conn) remove() {
 	}
 }
 
-// Plain returns an address in a form in which equal addresses compare equal: it has no zone, and
-// IPv4 is never written as IPv6.
+// Plain drops the zone, and writes IPv4 never as IPv6, so that equal addresses compare equal.
 func Plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// Client returns the address prefix that identifies the client at an address: the whole IPv4
-// address, or the /64 prefix of an IPv6 address, which is the smallest that one customer gets.
+// Client returns what identifies a client: its IPv4 address, or the /64 prefix of its IPv6 address,
+// which is the smallest that one customer gets.
 func Client(a netip.Addr) netip.Prefix {
 	a = Plain(a)
 	p, _ := a.Prefix(min(a.BitLen(), 64))

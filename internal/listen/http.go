@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Server is a server of net/http whose connections a guard limits. Make one with [NewServer].
+// Server is a server of net/http whose connections a guard limits.
 type Server struct {
 	HTTP  *http.Server
 	Guard *Guard
 }
 
-// NewServer returns a server that serves nothing until [Server.Serve] is called. It replaces the
-// ConnState, the ConnContext and the protocols of s, and copies the TLS configuration. It speaks
-// only HTTP/1, so a connection has one request at a time and its handler's goroutine is the owner.
+// NewServer replaces the ConnState, the ConnContext and the protocols of s, and copies its TLS
+// configuration. Only HTTP/1 is spoken, so a connection has one request at a time and its handler's
+// goroutine is the owner.
 func NewServer(s *http.Server, c Config) *Server {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.ConnState = func(nc net.Conn, state http.ConnState) {
-		// Active: the head of a request has arrived. Idle: its answer was written.
+		// Active: a head has arrived. Idle: its answer was written.
 		if c := Under(nc); c != nil && (state == http.StateActive || state == http.StateIdle) {
 			c.Become(Idle)
 		}
@@ -36,8 +36,7 @@ func NewServer(s *http.Server, c Config) *Server {
 	return &Server{s, New(c)}
 }
 
-// Serve serves the connections of l, with TLS if it is configured, until [Server.Shutdown]. Then it
-// closes l, and returns [http.ErrServerClosed].
+// Serve serves until [Server.Shutdown], closes l, and returns [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
 	l = s.Guard.Listener(l)
 	if s.HTTP.TLSConfig != nil {
@@ -46,11 +45,11 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.HTTP.Serve(l)
 }
 
-// Shutdown stops listening and waits for the requests in progress. If ctx ends first, it closes
-// their connections and returns the error of ctx.
+// Shutdown waits for the requests in progress. If ctx ends first, it closes their connections and
+// returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
-	// The Shutdown of net/http closes idle connections by itself, but waits up to five seconds for
-	// the first request on a silent connection.
+	// The Shutdown of net/http waits up to five seconds for the first request of a silent
+	// connection.
 	s.Guard.endWaiting(Silent)
 	if err := s.HTTP.Shutdown(ctx); err != nil {
 		return errors.Join(err, s.HTTP.Close())
@@ -58,26 +57,23 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// connKey is the key of a request's connection in the request's context.
 type connKey struct{}
 
-// ConnOf returns the connection on which a request arrived, given the context of the request. If the
-// request is not one of a [Server], it returns nil.
+// ConnOf returns the connection of the request with this context; nil if it is not one of a
+// [Server].
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
 }
 
-// Hold prevents the eviction of a request's connection until the answer has been written. If the
-// request is not one of a [Server], it does nothing.
+// Hold prevents the eviction of a request's connection until the answer has been written.
 func Hold(request context.Context) {
 	if c := ConnOf(request); c != nil {
 		c.Become(Held)
 	}
 }
 
-// Send writes the rest of an answer to w, and returns when the kernel has the whole answer, or when
-// the client has not read enough for this within 10 s.
+// Send writes the rest of an answer, and returns when the kernel has it, or after 10 s.
 func Send(w http.ResponseWriter, rest []byte) {
 	to := http.NewResponseController(w)
 	// Errors mean that the client has gone.

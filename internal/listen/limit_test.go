@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// TestLimit_FindsCapacity checks a listener with 1,000 connections that can serve 400: its limit
-// must fall to 400, and then stay within a quarter of that. After nearly all connections have
-// ended, the limit must be removed within 20 adaptations.
+// Of 1,000 connections, 400 can be served: the limit must fall to 400, and stay within a quarter of
+// that.
 func TestLimit_FindsCapacity(t *testing.T) {
 	const serves = 400
 	a := NewLimit(new(Probe), Queries)
@@ -22,19 +21,19 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	}
 	for wait().min > Queries.Target {
 		pass()
-		open = int(a.max.Load()) // the connections beyond the limit are closed
+		open = int(a.max.Load()) // those beyond it are closed
 	}
 	least, most := open, open
 	for range 100 {
 		pass()
-		open = int(a.max.Load()) // and newcomers take every free place
+		open = int(a.max.Load()) // newcomers take every free place
 		least, most = min(least, open), max(most, open)
 	}
 	if least < serves*3/4 || most > serves*5/4 {
 		t.Errorf("the limit is %d to %d, want within a quarter of %d", least, most, serves)
 	}
 
-	// When the connections are closed, the limit must be removed within about two seconds.
+	// About two seconds.
 	open = 10
 	passes := 0
 	for ; a.Active(); passes++ {
@@ -45,8 +44,6 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	}
 }
 
-// TestLimit_MinimumAndInterval checks that the limit is never below Least, and changes at
-// most once in adaptInterval.
 func TestLimit_MinimumAndInterval(t *testing.T) {
 	a := NewLimit(new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -65,15 +62,13 @@ func TestLimit_MinimumAndInterval(t *testing.T) {
 	}
 }
 
-// TestLimit_IgnoresPauses checks that pauses of the process do not activate the limit, because
-// between two pauses no input waits.
+// Between two pauses no input waits.
 func TestLimit_IgnoresPauses(t *testing.T) {
 	a := NewLimit(new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.Active() {
 		t.Error("pauses activated the limit")
 	}
-	// Pauses must not prevent the removal of an active limit either.
 	a.adapt(at, delays{time.Second, time.Second}, 1000)
 	for range 20 {
 		at = at.Add(adaptInterval)

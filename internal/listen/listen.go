@@ -1,12 +1,6 @@
-// Package listen is the door of every listener. It counts the open connections, evicts (closes) one
-// for a newer one if there are too many, sheds load during an overload, and ends all of them when
-// the service ends. Each accepted connection is one [Conn], and one list has them in the order in
-// which they were accepted. The package must never evict a connection that its owner holds
-// ([Held]), and never looks at a request.
-//
-// The files in the order of reading: listen.go accepts, evicts and ends; conn.go is a connection;
-// limit.go limits connections by the queueing delay that probe.go measures; http.go serves with
-// net/http.
+// Package listen is the door of every listener. It counts connections, evicts (closes) one for a
+// newer one, sheds load during an overload, and ends all of them with the service. It must never
+// evict a connection that its owner holds ([Held]), and never looks at a request.
 package listen
 
 import (
@@ -24,53 +18,48 @@ import (
 	"time"
 )
 
-// staleAfter is how long a connection may be silent, or leave an answer unread, before it is
-// evicted in preference to idle connections.
+// A connection that is silent, or leaves an answer unread, for longer is evicted before idle ones.
 const staleAfter = time.Second
 
-// Of more than maxSearch connections, a search for one to evict examines a sample of searchSize, and
-// up to maxSearch until it finds one. The next search after one without success waits for searchPause.
+// Of more than maxSearch connections, a search examines a sample of searchSize, and up to maxSearch
+// until it finds one to evict. After none was found, the next search waits for searchPause.
 const searchSize, maxSearch, searchPause = 64, 1024, 10 * time.Millisecond
 
-// warnInterval is the shortest time between two warnings that Accept logs about transient errors.
 const warnInterval = time.Minute
 
-// Config configures a [Guard]. Max is required.
 type Config struct {
 	// Max is the maximum number of open connections. For each further one, one is evicted.
 	Max int
-	// Spare is how many connections beyond Max are accepted if no connection can be evicted, so
-	// that their owner can tell the client the reason ([Conn.Crowded]). Others are closed at once.
+	// Spare connections beyond Max are accepted if none can be evicted, so that their owner can
+	// tell the client ([Conn.Crowded]). Others are closed at once.
 	Spare int
-	// SendBuffer limits how many unread bytes the kernel buffers for a client. If zero, only the
-	// kernel's own limit applies, which is up to 4 MiB per connection.
+	// If zero, the kernel's limit for unread bytes applies, up to 4 MiB.
 	SendBuffer int
-	// Limit sheds load. While more connections are open than it allows, new ones are accepted
-	// slowly and are [Conn.Overloaded], and the newest of the older ones are [Conn.Excess]. If nil,
-	// no load is shed.
+	// Limit sheds load, if not nil. While more connections are open than it allows, new ones are
+	// accepted slowly and are [Conn.Overloaded], and the newest of the older ones are
+	// [Conn.Excess].
 	Limit   *Limit
-	Dropped func()       // called for each connection that is closed because there are too many
-	Log     *slog.Logger // gets a warning if Accept lacks file descriptors, for one; may be nil
+	Dropped func()       // called for each connection closed because there are too many
+	Log     *slog.Logger // may be nil
 }
 
-// Guard guards the connections of one listener, or of several together.
+// Guard guards the connections of one or more listeners.
 type Guard struct {
 	c     Config
 	began time.Time
 
 	mu        sync.Mutex           // guards the fields below
-	conns     []*Conn              // in the order of acceptance; nil in place of one that has ended
-	open      int                  // the number of open connections
-	clients   map[netip.Prefix]int // the number of open connections of each client
-	noneUntil time.Duration        // no connection is searched for eviction before; since began
+	conns     []*Conn              // in the order of acceptance; nil if it has ended
+	open      int                  // how many
+	clients   map[netip.Prefix]int // open connections of each client
+	noneUntil time.Duration        // before it, no connection is searched for eviction; since began
 	listeners []*listener
-	backlog   int // the listen backlog that was last set
+	backlog   int // the last that was set
 
-	ending  atomic.Bool    // no more connections are admitted; set while mu is held
-	serving sync.WaitGroup // calls of Serve, and of the functions that it calls
+	ending  atomic.Bool    // set while mu is held
+	serving sync.WaitGroup // calls of Serve, and of its functions
 }
 
-// New returns a guard of the connections of each listener that [Guard.Listener] returns.
 func New(c Config) *Guard {
 	if c.Limit == nil {
 		c.Limit = NewLimit(new(Probe), Queries) // a probe that does not run measures no delay
@@ -97,9 +86,9 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 	return guarded
 }
 
-// Serve calls serve for each connection of l, in a goroutine of its own, until [Guard.Shutdown],
-// which closes l, and then returns [net.ErrClosed]. If accepting fails before that, Serve closes l
-// and returns the error. l is from [Guard.Listener], or wraps such a listener, as TLS does.
+// Serve calls serve for each connection of l, in a goroutine of its own, and closes l when it
+// returns. After [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps
+// such a listener, as TLS does.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
 	if g.ending.Load() {
@@ -126,15 +115,14 @@ type listener struct {
 	net.Listener
 	guard  *Guard
 	once   sync.Once
-	err    error // the result of closing
+	err    error // of closing
 	closed chan struct{}
-	warned time.Time // the time of the last warning; used by the goroutine in Accept only
+	warned time.Time // of the goroutine in Accept
 }
 
-// Accept returns the next connection for which there is room, and closes others. Under overload it
-// first pauses, so that requests on the open connections are served. After a transient error it
-// tries again, after a pause that grows from 5 ms to 1 s. If the process has no more file
-// descriptors, it also evicts a connection.
+// Accept pauses during an overload, so that requests on open connections are served. After a
+// transient error it tries again, after 5 ms to 1 s; if descriptors are lacking, it evicts a
+// connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var backoff time.Duration
 	for {
@@ -168,7 +156,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// next waits for a connection. Under overload it closes those whose clients have given up.
+// next closes connections whose clients have given up during an overload.
 func (l *listener) next() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -189,7 +177,6 @@ func (l *listener) pause(d time.Duration) bool {
 	}
 }
 
-// Close stops accepting. Closing it twice is harmless.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)
@@ -207,11 +194,10 @@ func isTransient(err error) bool {
 	}, e))
 }
 
-// admit adds an accepted connection to the list, in place of another one if there are too many. It
-// returns nil if there is no room, or if the guard ends.
+// admit returns nil if there is no room, or if the guard ends.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
-		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
+		_ = t.SetWriteBuffer(g.c.SendBuffer) // fails only if it is closed already
 	}
 	c := &Conn{Conn: nc, guard: g}
 	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
@@ -237,7 +223,7 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 			return nil
 		}
 	}
-	if len(g.conns) > 2*g.open+searchSize { // most of them have ended
+	if len(g.conns) > 2*g.open+searchSize { // most have ended
 		g.conns = slices.DeleteFunc(g.conns, func(c *Conn) bool { return c == nil })
 		for i, c := range g.conns {
 			c.index = i
@@ -250,15 +236,15 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// evict closes a connection to admit a newer one, and reports whether it found one that may be
-// closed. It does not wait for the owner, because the newer one needs the file descriptor. During an
-// overload, only connections that wait for longer than Bounds.Idle are closed. The caller holds mu.
+// evict reports whether it closed one. It does not wait for the owner, because the newer connection
+// needs the file descriptor. During an overload, only those that wait for longer than Bounds.Idle
+// are closed. The caller holds mu.
 func (g *Guard) evict(overload bool) bool {
 	now := time.Since(g.began)
 	if now < g.noneUntil {
 		return false
 	}
-	for range 3 { // the chosen connection may become held at this moment
+	for range 3 { // the chosen one may become held at this moment
 		victim, use := g.choose(now, overload)
 		if victim == nil {
 			g.noneUntil = now + searchPause
@@ -272,21 +258,17 @@ func (g *Guard) evict(overload bool) bool {
 	return false
 }
 
-// choose returns the connection to evict and its use; nil if there is none. It prefers them in this
-// order:
+// choose prefers, of two equals the one of the client with the most connections:
 //
-//  1. silent connections that were accepted at least staleAfter ago, sending connections that began
-//     to send at least staleAfter ago, and all silent and sending connections of a client that has
-//     more than an eighth of the maximum number of connections;
-//  2. idle connections;
-//  3. all other silent and sending connections, because these may be about to send a request.
-//
-// Among connections of the same rank, it chooses one of the client that has the most.
+// 1. connections silent or sending for staleAfter, and those of a client with more than an eighth
+// of Config.Max;
+// 2. idle connections;
+// 3. other silent and sending ones, which may be about to send a request.
 func (g *Guard) choose(now time.Duration, overload bool) (victim *Conn, use Use) {
 	best, most := 3, 0
 	ran := g.c.Limit.probe.ran.Load()
 	for i := range min(len(g.conns), maxSearch) {
-		if len(g.conns) > maxSearch { // a sample
+		if len(g.conns) > maxSearch {
 			if i >= searchSize && victim != nil {
 				break
 			}
@@ -318,8 +300,7 @@ func (g *Guard) choose(now time.Duration, overload bool) (victim *Conn, use Use)
 	return victim, use
 }
 
-// Count returns the number of open connections that have one of the uses, or of all if none is
-// given.
+// Count counts the open connections that have one of the uses, or all if none is given.
 func (g *Guard) Count(uses ...Use) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -331,11 +312,11 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// Shutdown closes the listeners and all silent and idle connections, and waits until the others are
-// served. If ctx ends first, it closes these, too, and returns the error of ctx.
+// If ctx ends first, Shutdown also closes connections that are in use, and returns the error of
+// ctx.
 func (g *Guard) Shutdown(ctx context.Context) (err error) {
 	for _, l := range g.endWaiting(Silent, Idle) {
-		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // it is closed already if Accept failed
+		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // closed already if Accept failed
 			err = errors.Join(err, e)
 		}
 	}
@@ -365,8 +346,7 @@ func (g *Guard) Wait() { g.serving.Wait() }
 // Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.
 func (g *Guard) Ending() bool { return g.ending.Load() }
 
-// endWaiting closes all connections that have one of the uses, and returns the listeners. The guard
-// admits no more, and Serve accepts from no others.
+// endWaiting returns the listeners. The guard admits no more connections.
 func (g *Guard) endWaiting(uses ...Use) []*listener {
 	g.mu.Lock()
 	defer g.mu.Unlock()

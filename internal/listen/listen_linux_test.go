@@ -10,16 +10,15 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestEvict_Order checks that connections that are silent or do not read are evicted before idle
-// ones, and idle ones before those that became silent just now. Held ones must never be evicted.
+// Silent and sending ones first, then idle ones, then those silent just now; held ones never.
 func TestEvict_Order(t *testing.T) {
 	var dropped atomic.Int64
 	l := guard(t, listen.Config{Max: 8, Dropped: func() { dropped.Add(1) }})
 	clients := 0
-	connect := func() pair { // each client has an address of its own, and so a small share of the connections
+	connect := func() pair { // an address of its own, and so a small share
 		t.Helper()
 		clients++
 		from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+clients))}
@@ -33,7 +32,7 @@ func TestEvict_Order(t *testing.T) {
 		all[i].Become(listen.Held)
 	}
 	silent, idle, unread := all[1], all[4], all[6]
-	silent.Send(time.Now().Add(time.Hour)) // is not silent for long
+	silent.Send(time.Now().Add(time.Hour)) // not silent for long
 	silent.Become(listen.Silent)
 	idle.Become(listen.Idle)
 	unread.Send(time.Now().Add(-time.Minute))
@@ -51,8 +50,6 @@ func TestEvict_Order(t *testing.T) {
 	}
 }
 
-// TestBacklogFollowsTheLoad checks that the listen backlog is short during an overload, and long
-// again after it.
 func TestBacklogFollowsTheLoad(t *testing.T) {
 	port := testkit.Listen(t)
 	l := listen.New(listen.Config{Max: 100, Limit: overloaded(2)}).Listener(port)
@@ -72,7 +69,6 @@ func TestBacklogFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// backlogOf returns the listen backlog that the kernel uses.
 func backlogOf(t *testing.T, l net.Listener) int {
 	t.Helper()
 	raw, err := l.(*net.TCPListener).SyscallConn()
@@ -85,6 +81,6 @@ func backlogOf(t *testing.T, l net.Listener) int {
 			t.Errorf("getsockopt: %v", e)
 		}
 	}))
-	const sacked = 28 // the offset of tcpi_sacked, which for a listener is its backlog
+	const sacked = 28 // tcpi_sacked, which is the backlog of a listener
 	return int(*(*uint32)(unsafe.Pointer(&info[sacked])))
 }

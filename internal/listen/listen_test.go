@@ -15,16 +15,14 @@ import (
 	"time"
 
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// pair is both ends of a connection.
 type pair struct {
 	*listen.Conn
 	client net.Conn
 }
 
-// wantsEnd checks that the server closes the connection.
 func (p pair) wantsEnd(t *testing.T, what string) {
 	t.Helper()
 	_ = p.client.SetDeadline(time.Now().Add(testkit.Patience))
@@ -38,7 +36,6 @@ func guard(t *testing.T, c listen.Config) net.Listener {
 	return listen.New(c).Listener(testkit.Listen(t))
 }
 
-// connect opens a connection to the listener and accepts it.
 func connect(t *testing.T, l net.Listener) pair {
 	t.Helper()
 	return accept(t, l, testkit.Dial(t, l.Addr().String()))
@@ -58,7 +55,7 @@ func accept(t *testing.T, l net.Listener, client net.Conn) pair {
 	return pair{server.(*listen.Conn), client}
 }
 
-// overloaded returns a limit for which every delay is too long.
+// Every delay is too long.
 func overloaded(least int) *listen.Limit {
 	return listen.NewLimit(new(listen.Probe),
 		listen.Bounds{MaxMean: -1, Target: -1, Least: least, Idle: time.Hour})
@@ -75,8 +72,7 @@ func probe(t *testing.T, p *listen.Probe) {
 	})
 }
 
-// TestEvict_Share checks that a connection that became silent just now is evicted before idle ones
-// if its client has more than an eighth of the maximum number of connections.
+// A client with more than an eighth of the maximum goes before idle connections.
 func TestEvict_Share(t *testing.T) {
 	l := guard(t, listen.Config{Max: 2})
 	idle, silent := connect(t, l), connect(t, l)
@@ -92,8 +88,6 @@ func TestEvict_Share(t *testing.T) {
 	}
 }
 
-// TestAdmit_Crowded checks that if no connection can be evicted, as many connections beyond Max as
-// Spare says are accepted and reported as crowded until one can be evicted. Further ones are closed.
 func TestAdmit_Crowded(t *testing.T) {
 	l := guard(t, listen.Config{Max: 1, Spare: 1})
 	held := connect(t, l)
@@ -110,8 +104,7 @@ func TestAdmit_Crowded(t *testing.T) {
 	held.wantsEnd(t, "the other")
 }
 
-// TestEvict_FreesDescriptor checks that Read and Write fail on an evicted connection, even after a
-// new deadline is set.
+// Even after a new deadline is set.
 func TestEvict_FreesDescriptor(t *testing.T) {
 	for name, use := range map[string]func(net.Conn, []byte) (int, error){"read": net.Conn.Read, "write": net.Conn.Write} {
 		l := guard(t, listen.Config{Max: 1, SendBuffer: 4096})
@@ -138,8 +131,6 @@ func TestEvict_FreesDescriptor(t *testing.T) {
 	}
 }
 
-// TestSendBuffer checks that with a SendBuffer of 64 KiB, the kernel buffers at most 1 MiB for a
-// client that does not read.
 func TestSendBuffer(t *testing.T) {
 	c := connect(t, guard(t, listen.Config{Max: 10, SendBuffer: 64 << 10}))
 	_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
@@ -148,8 +139,7 @@ func TestSendBuffer(t *testing.T) {
 	}
 }
 
-// TestLimit_ShedsLoad checks that during an overload only Least connections are admitted without a
-// mark, and that clients which have given up are passed over if that many are open.
+// Without a mark only Least are admitted; clients that have given up are passed over.
 func TestLimit_ShedsLoad(t *testing.T) {
 	l := guard(t, listen.Config{Max: 100, Limit: overloaded(4)})
 	half := testkit.Dial(t, l.Addr().String())
@@ -180,8 +170,6 @@ func TestLimit_ShedsLoad(t *testing.T) {
 	}
 }
 
-// TestLimit_MarksNewestAsExcess checks that exactly the newest connections beyond the limit are in
-// excess, also after older ones were closed, and none without an overload.
 func TestLimit_MarksNewestAsExcess(t *testing.T) {
 	p := new(listen.Probe)
 	l := guard(t, listen.Config{Max: 100, Limit: listen.NewLimit(p, listen.Bounds{Least: 4, Idle: time.Hour})})
@@ -214,8 +202,6 @@ func TestLimit_MarksNewestAsExcess(t *testing.T) {
 	}
 }
 
-// TestLimit_EvictsIdle checks that during an overload a connection that waits for long is closed to
-// admit a newer one, and that one with a request is not.
 func TestLimit_EvictsIdle(t *testing.T) {
 	p := new(listen.Probe)
 	limit := listen.NewLimit(p, listen.Bounds{Least: 2, Idle: 100 * time.Millisecond})
@@ -235,8 +221,7 @@ func TestLimit_EvictsIdle(t *testing.T) {
 	}
 }
 
-// TestServer checks connections of a server of net/http. A connection whose handler has called Hold
-// must not be evicted until its answer was written. Another one may be evicted. HTTP/2 is refused.
+// A connection is held from Hold to the end of the answer. HTTP/2 is refused.
 func TestServer(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -274,7 +259,7 @@ func TestServer(t *testing.T) {
 	}
 	testkit.Await(t, "it is gone", func() bool { return srv.Guard.Count() == 0 })
 
-	// A connection on which half of a request's head has arrived must not delay Shutdown.
+	// It must not delay Shutdown.
 	dial("GET / HTTP/1.1\r\nHo")
 	testkit.Await(t, "it is there", func() bool { return srv.Guard.Count(listen.Silent) == 1 })
 	testkit.NoError(t, srv.Shutdown(context.Background()))
@@ -283,8 +268,6 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestFitToFiles checks that limits are scaled down to the number of file descriptors, but not below
-// 16.
 func TestFitToFiles(t *testing.T) {
 	files, scaled := listen.FitToFiles(0)
 	if files < 64 || scaled {

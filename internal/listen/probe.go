@@ -12,57 +12,51 @@ import (
 )
 
 // Probe measures the queueing delay of this process: how long input waits until the process reads
-// it. A byte goes through a pipe up to 50 times per second. Like a request, it waits in the kernel's
-// list of ready descriptors, and its reader waits among the runnable goroutines. The number of
+// it. A byte goes through a pipe up to 50 times per second, and waits like a request. The number of
 // requests in progress would not show the delay, because a query takes microseconds. The zero value
 // is ready to run.
 type Probe struct {
-	// ran is approximately how long this process has run, in nanoseconds. A paused process cannot
-	// read from its connections, so a pause of any length adds at most longestStep.
+	// ran is approximately how long this process has run, in nanoseconds. A pause of any length
+	// adds at most longestStep, because a paused process cannot read from its connections.
 	ran atomic.Int64
 
-	// mu guards the fields below.
+	// guards the fields below
 	mu        sync.Mutex
-	sent      time.Time // when the byte in flight was due; zero if none is in flight
-	wrote     time.Time // when that byte was written
+	sent      time.Time // when the byte in flight was due; zero if there is none
+	wrote     time.Time // when it was written
 	mean      time.Duration
 	recent    [memory/probeInterval + 1]passage // a ring
-	last      int                               // the index of the newest passage
+	last      int                               // of the newest
 	followers []func(now time.Time, d delays)
 }
 
-// passage is when a byte arrived, and how long it took.
 type passage struct {
 	at   time.Time
 	took time.Duration
 }
 
-// delays are recent queueing delays. mean is the expected delay of a request that arrives at a
-// random time, with pauses of the process, such as those by a CPU quota. min is the smallest delay of
-// the bytes that arrived within memory. A pause alone does not make it long, because bytes are
-// written only while the process runs: it is long only if input waits at every moment.
+// delays: mean includes pauses of the process. min is long only if input waits at every moment,
+// because bytes are written only while the process runs.
 type delays struct{ mean, min time.Duration }
 
 const (
-	// maxMean exceeds the mean delay of a process that is paused ten times per second because it uses
-	// up its CPU quota.
+	// maxMean exceeds the mean of a process that a CPU quota pauses ten times per second.
 	maxMean = 125 * time.Millisecond
-	// longestByte is how much a longer delay counts, so that the mean is normal again half a second
-	// after a pause of the whole process.
+	// A longer delay counts as longestByte, so that the mean is normal half a second after a pause.
 	longestByte   = 4 * maxMean
 	memory        = 250 * time.Millisecond // a single byte may arrive fast while others wait
 	probeInterval = 20 * time.Millisecond
-	longestStep   = time.Second // see Probe.ran
+	longestStep   = time.Second
 )
 
-// follow registers f, which is called with each new measurement. The calls do not overlap.
+// follow registers f for each new measurement. The calls do not overlap.
 func (p *Probe) follow(f func(now time.Time, d delays)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.followers = append(p.followers, f)
 }
 
-// Run measures until ctx ends, and then returns nil. If it cannot measure, it returns an error.
+// Run measures until ctx ends, and then returns nil.
 func (p *Probe) Run(ctx context.Context) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -90,7 +84,7 @@ func (p *Probe) Run(ctx context.Context) error {
 			return nil
 		case err := <-failed:
 			return fmt.Errorf("cannot measure the queueing delay: %w", err)
-		case due := <-tick.C: // due is before now, because this goroutine also waits until it runs
+		case due := <-tick.C: // before now, because this goroutine also waits until it runs
 			if !p.send(due, time.Now()) {
 				continue
 			}
@@ -107,7 +101,7 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send notes that a byte is written that was due earlier, unless one is in flight.
+// send returns false if a byte is in flight.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,9 +128,8 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt returns the mean delay at the time now, with the byte in flight and its delay until now.
-// A longer delay has more weight, because a request that arrives at a random time meets it more
-// often. The caller holds mu.
+// meanAt includes the byte in flight. A longer delay has more weight, because a request that
+// arrives at a random time meets it more often. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
@@ -146,9 +139,9 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 	return p.mean + time.Duration(weight*float64(took-p.mean))
 }
 
-// delaysAt is called with mu held.
+// The caller of delaysAt holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
-	d := delays{mean: max(p.mean, p.meanAt(now))} // the delay of the byte in flight still increases
+	d := delays{mean: max(p.mean, p.meanAt(now))} // that of the byte in flight still grows
 	d.min = p.recent[p.last].took
 	if !p.sent.IsZero() {
 		d.min = max(d.min, now.Sub(p.wrote))
@@ -164,6 +157,6 @@ func (p *Probe) delaysAt(now time.Time) delays {
 func (p *Probe) now() (time.Time, delays) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := time.Now() // under the lock: a byte could be written while the lock is awaited
+	at := time.Now() // under the lock: a byte could be written while it is awaited
 	return at, p.delaysAt(at)
 }

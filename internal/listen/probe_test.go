@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestProbe_MeanAndMinimum checks that a byte with a long delay makes the mean delay grow while the
-// byte is still in flight, and that the mean falls after the byte has arrived.
+// The mean grows while a byte is still in flight.
 func TestProbe_MeanAndMinimum(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -42,8 +41,8 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 	at = at.Add(300 * time.Millisecond)
 	p.arrived(at)
-	// If a byte was due during a pause of the process, and arrives at once after the pause, it
-	// makes the mean longer and not the minimum.
+	// A byte that was due during a pause, and arrives at once after it, makes the mean longer and
+	// not the minimum.
 	paused := p.delaysAt(at).mean
 	at = at.Add(memory + probeInterval)
 	p.send(at.Add(-memory), at)
@@ -62,8 +61,7 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 }
 
-// TestProbe_EarlierTime checks that the delays at a time before the byte in flight was sent do not
-// include that byte. Such a time is that of a caller that has read the clock and then waited.
+// A caller may have read the clock before it waited.
 func TestProbe_EarlierTime(t *testing.T) {
 	at := time.Now()
 	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
@@ -75,8 +73,7 @@ func TestProbe_EarlierTime(t *testing.T) {
 	}
 }
 
-// TestProbe_TimeWithoutPauses checks that a pause of the process, or a clock that is set back, does
-// not make a connection look as if it had waited for that long.
+// A pause, or a clock that is set back, must not look like waiting.
 func TestProbe_TimeWithoutPauses(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -92,9 +89,7 @@ func TestProbe_TimeWithoutPauses(t *testing.T) {
 	}
 }
 
-// TestQuotaIsNoOverload checks that a process with a CPU quota is not considered overloaded while
-// it serves all its requests. The process has a quota of a quarter of a core on two cores. It is
-// paused for 88 ms of each 100 ms in which it uses up the quota.
+// A quarter of a core on two cores: a pause of 88 ms in each 100 ms in which the quota is used up.
 func TestQuotaIsNoOverload(t *testing.T) {
 	p := new(Probe)
 	a := NewLimit(p, Telemetry)
@@ -118,7 +113,6 @@ func TestQuotaIsNoOverload(t *testing.T) {
 	}
 }
 
-// TestProbe_Runs checks that Run sends bytes through the pipe and measures their delay.
 func TestProbe_Runs(t *testing.T) {
 	p := new(Probe)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,7 +123,5 @@ func TestProbe_Runs(t *testing.T) {
 		return d.mean != 0 && d.min != 0
 	})
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-ended)
 }

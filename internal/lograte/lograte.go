@@ -1,7 +1,5 @@
-// Package lograte limits the rate of repeated log lines. A warning is logged at once, and then at
-// most once a minute, unless its limit is higher. If warnings were left out before a line, the line
-// has their number. Without the limit, an outage could fill a disk with one line for each attempt
-// on each partition, and callers without a key could fill it in the same way.
+// Package lograte limits repeated warnings to one a minute with the number of those left out.
+// Otherwise an outage, or callers without a key, could fill a disk.
 package lograte
 
 import (
@@ -10,23 +8,20 @@ import (
 	"time"
 )
 
-// Every is the time in which a [Warning] logs at most Warning.Limit lines.
 const Every = time.Minute
 
-// Warning is one rate-limited warning. All callers that share a Warning share its limit. The zero
-// value is ready to use and logs one line per [Every]. A Warning is safe for concurrent use.
+// Warning is one warning, whose callers share its limit. It is safe for concurrent use.
 type Warning struct {
-	Limit int              // maximum number of lines within [Every]; if 0, one
-	Now   func() time.Time // if nil, time.Now is used
+	Limit int              // lines within [Every]; if 0, one
+	Now   func() time.Time // if nil, time.Now
 
 	mu         sync.Mutex // guards the fields below
 	first      time.Time
-	logged     int // lines logged since first
-	suppressed int // lines left out since the last line
+	logged     int // since first
+	suppressed int // since the last line
 }
 
-// Log logs the warning at level WARN, or only counts it if the limit is reached. The next line has
-// the number of warnings left out (times_since_last_line).
+// Log logs the warning, or only counts it (times_since_last_line).
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()

@@ -1,4 +1,4 @@
-package lograte
+package lograte_test
 
 import (
 	"log/slog"
@@ -8,12 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestWarning_OncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w Warning
+		var w lograte.Warning
 		out := new(testkit.Buffer)
 		log := slog.New(slog.NewTextHandler(out, nil))
 		says := func(lines int, last string) {
@@ -30,13 +31,13 @@ func TestWarning_OncePerMinute(t *testing.T) {
 			many.Go(func() { w.Log(log, "no", "partition", 1) })
 		}
 		many.Wait()
-		time.Sleep(Every - 1) // on the fake clock of synctest
+		time.Sleep(lograte.Every - 1) // on the fake clock of synctest
 		w.Log(log, "no", "partition", 2)
 		says(1, "partition=0")
 		time.Sleep(time.Nanosecond)
 		w.Log(log, "no", "partition", 3)
 		says(2, "partition=3 times_since_last_line=100")
-		time.Sleep(Every)
+		time.Sleep(lograte.Every)
 		w.Log(log, "no", "partition", 4)
 		says(3, "partition=4")
 	})

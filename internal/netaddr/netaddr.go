@@ -1,6 +1,5 @@
-// Package netaddr says what the addresses of listeners mean: whether they are valid, whether only
-// this machine can reach them, and which URLs they have. It opens no connection and asks no server
-// for a name.
+// Package netaddr says what the addresses of listeners mean. It opens no connection and resolves no
+// name.
 package netaddr
 
 import (
@@ -10,8 +9,7 @@ import (
 	"strings"
 )
 
-// Valid reports whether s has the form host:port with a number from 0 to 65535 as the port. The
-// host may be empty, and is not checked.
+// Valid requires host:port with a number as the port. The host is not checked.
 func Valid(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -21,9 +19,7 @@ func Valid(s string) bool {
 	return err == nil
 }
 
-// IsLoopback reports whether addr, in the form host:port, is on the loopback interface, which only
-// this machine can reach. The host must be localhost or an IP address; for any other text,
-// IsLoopback returns false.
+// IsLoopback is false for a name other than localhost.
 func IsLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -33,10 +29,8 @@ func IsLoopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// BaseURL returns the base URL of the service at addr. If addr is already a URL, BaseURL only
-// removes a slash at its end. An address on loopback becomes an http URL. An address that means all
-// interfaces, such as 0.0.0.0:8080 in a container, becomes an http URL on loopback. Any other
-// address becomes an https URL.
+// BaseURL returns a URL, of http on loopback and of https elsewhere. An address of all interfaces,
+// such as 0.0.0.0:8080 in a container, becomes loopback.
 func BaseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -55,9 +49,7 @@ func BaseURL(addr string) string {
 	return "https://" + addr
 }
 
-// ParseNetworks parses IP address prefixes such as 10.0.0.0/8. A single address becomes a prefix
-// that contains only that address. If one of the texts is neither a prefix nor an address, has a
-// zone, or is an IPv4 address written as IPv6, all is nil and ok is false.
+// ParseNetworks accepts addresses as networks, but none with a zone, nor IPv4 written as IPv6.
 func ParseNetworks(texts []string) (all []netip.Prefix, ok bool) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)

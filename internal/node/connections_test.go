@@ -27,7 +27,7 @@ import (
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/query"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // countedServer is a server and its port. It counts the open connections that it has accepted.

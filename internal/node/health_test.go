@@ -10,8 +10,8 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestCanAnswer checks that canAnswer refuses a query if this node's copies of the stored records

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestEndsWhileOpening checks that a node whose context has ended gives up within 5 s to open its

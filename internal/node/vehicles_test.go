@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestMemoryIsTheLeastLimit checks that memory returns the smallest of the machine's memory and the

@@ -11,32 +11,28 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury.
+// storeTimeout limits each call of a [Store] method, except Backup, Restore and Bury.
 const storeTimeout = 30 * time.Second
 
-// within calls f with a timeout of storeTimeout and returns its error. f is not canceled if the
-// client disconnects, so that an operation never stops halfway.
+// within does not cancel f if the client disconnects, so that no operation stops halfway.
 func within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// operatorRate limits the audited operations of each operator, so that none can fill the audit. The
-// holder of the admin key has no limit.
+// operatorRate limits the audited operations of each operator, so that none can fill the audit.
 var operatorRate = access.Rate{Calls: 600, Window: 10 * time.Minute}
 
-// audited carries out an operation and writes it to the audit, like auditedAtLength, but the
-// context of do ends after storeTimeout.
+// audited is auditedAtLength with storeTimeout for do.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength writes e to the audit as "intended", and then calls do, without a time limit. If
-// the event cannot be written, do is not called. If do fails, it writes e again, as "failed". The
-// error is a [Refusal].
+// auditedAtLength calls do once e is in the audit as "intended". If do fails, it writes e again, as
+// "failed".
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -71,7 +67,7 @@ func (p *Operations) auditedAtLength(
 	return p.Explain(e.Action, err)
 }
 
-// Actions lists every action that an audit event can have.
+// Actions lists every action of the audit.
 var Actions = []string{
 	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change",
 	"source.rotate", "source.remove",
@@ -80,41 +76,34 @@ var Actions = []string{
 	"road.forget",
 }
 
-// Change changes the object of an event by calling do, once the event is in the audit. The object is
-// this node, whose settings are not stored, or the roads. Every error is a [Refusal].
+// Change is for this node, whose settings are not stored, and for the roads.
 func (p *Operations) Change(ctx context.Context, by access.Actor, e access.Event,
 	do func(context.Context) error) error {
 	return p.audited(ctx, by, e, do)
 }
 
-// Refusal is an error that may be shown to the caller. It says what was wrong and what to do.
+// Refusal is one line that may be shown to the caller.
 type Refusal struct {
-	Status int // HTTP status code
+	Status int // of HTTP
 	text   string
 }
 
-// Error returns one line that may be shown to the caller.
 func (r *Refusal) Error() string { return r.text }
 
-// Refuse returns a refusal with a formatted text.
 func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// ErrReadOnly refuses an operation of a read-only operator, and is not audited.
 var ErrReadOnly = Refuse(http.StatusForbidden,
 	"this key only reads: a change or a backup needs the key of an operator that is not read-only")
 
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")
 
-// errDamaged is the refusal for [access.ErrDamaged].
 var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")
 
-// noRecord returns the refusal of an action on something that does not exist. action is an action
-// of the audit, such as "vehicle.allow", or only its kind, such as "token".
 func noRecord(action string) *Refusal {
 	noun, _, _ := strings.Cut(action, ".")
 	if noun == "vehicle" {
@@ -123,11 +112,9 @@ func noRecord(action string) *Refusal {
 	return Refuse(http.StatusNotFound, "there is no such %s: carstate %[1]s list shows the names", noun)
 }
 
-// Explain returns the [Refusal] to show for err: one in its chain, or a text for the kind of error.
-// It logs err, unless it is itself a Refusal or only says what the caller did wrong, and unless the
-// store has logged it ([access.ErrDamaged]).
+// Explain logs err unless it only says what the caller did wrong.
 func (p *Operations) Explain(action string, err error) *Refusal {
-	if errors.Is(err, access.ErrDamaged) { // the store has logged it once
+	if errors.Is(err, access.ErrDamaged) { // the store has logged it
 		return errDamaged
 	}
 	if r, ok := errors.AsType[*Refusal](err); ok {

@@ -16,58 +16,46 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// AuditQuery selects events of the audit. A filter with its zero value matches every event.
+// A filter with its zero value matches every event.
 type AuditQuery struct {
-	Actor   string    // the complete name
+	Actor   string
 	Action  string    // such as "token.issue", or "token" for all actions on tokens
-	Since   time.Time // events at or after this time
-	Until   time.Time // events before this time
-	Vehicle string    // the mark of a vehicle, see VehicleMark
-	Before  uint64    // the Older of the previous page; 0: begin with the newest event
+	Since   time.Time // inclusive
+	Until   time.Time // exclusive
+	Vehicle string    // see VehicleMark
+	Before  uint64    // the Older of the previous page; 0: the newest event
 	Limit   int       // 0: DefaultEvents
 }
 
-// The default and maximum numbers of events on a page.
 const (
 	DefaultEvents = 100
 	MaxEvents     = 1000
 )
 
-// The limits of one search. A search that reaches a limit ends before its page is full; the next
-// page continues the search.
+// A search ends at these limits before its page is full; the next page continues it.
 const (
-	searchPages  = 50 // pages of MaxEvents each
+	searchPages  = 50 // of MaxEvents each
 	searchWithin = 2 * time.Second
-	// clocksApart is the maximum expected difference between the clocks of two nodes. Events have
-	// the time of the node that wrote them. So an event may be earlier, by at most clocksApart,
-	// than an event that was stored before it.
+	// clocksApart: an event may be earlier than one stored before it, by another node.
 	clocksApart = time.Hour
 )
 
-// EventList is one page of audit events, newest first.
 type EventList struct {
 	Events []access.Event `json:"events"`
-	// Older is the Before of the next page, which may exist even if Events is empty. 0: last page.
+	// Older is the next page's Before, even if Events is empty; 0: last page.
 	Older uint64 `json:"older"`
-	// MayConcern is the number of searched events that may concern the vehicle in the query,
-	// although Events lacks them: they match all other filters, but do not list all vehicles that
-	// they name. It is 0 if the query has no Vehicle.
+	// MayConcern counts events that match, but do not list all vehicles that they name.
 	MayConcern int `json:"may_concern"`
 }
 
-// markDigits is the number of hexadecimal digits of a vehicle's hash in audit events that list
-// several vehicles.
+// in events that list several vehicles
 const markDigits = 16
 
-// VehicleMark returns the text by which events of the audit can be searched for a vehicle: the
-// first markDigits digits of its keyed hash.
 func (p *Operations) VehicleMark(id vehicle.ID) string {
 	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
 }
 
-// AskedAudit parses the URL parameters of a search of the audit. A parameter without a value is
-// ignored. Every error is a [Refusal]. The parameter "format" is refused, too: a caller that
-// accepts it must remove it from v.
+// AskedAudit ignores parameters without a value, and refuses "format".
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	for name, values := range v {
 		text := values[0]
@@ -115,9 +103,8 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// ParseTime returns the time in a text such as 2026-11-20T12:00:00Z, or the start of a day such as
-// 2026-11-20 plus the duration day, which is 24 hours for its end. Without a zone, as browsers send
-// it, a time is in UTC.
+// ParseTime adds day to a day such as 2026-11-20. Without a zone, as browsers send it, a time is in
+// UTC.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -131,17 +118,14 @@ func ParseTime(text string, day time.Duration) (time.Time, error) {
 	return t.Add(day), nil
 }
 
-// isOf reports whether the query asks for an action, or for its kind.
 func (q AuditQuery) isOf(action string) bool {
 	return action == q.Action || strings.HasPrefix(action, q.Action+".")
 }
 
-// notAllListed matches the Detail of an event that names more vehicles than it lists, as in "… and
-// 5 more"; see [Operations.named].
+// see [Operations.named]
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// matches reports whether the query selects the event and, if not, whether the event may concern
-// the vehicle in the query all the same (see MayConcern in [EventList]).
+// may: the event may concern the vehicle all the same.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {
@@ -153,15 +137,12 @@ func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	return false, notAllListed.MatchString(e.Detail)
 }
 
-// all reports whether the query has no filter, so that it matches every event.
 func (q AuditQuery) all() bool {
 	q.Before, q.Limit = 0, 0
 	return q == AuditQuery{}
 }
 
-// Audit returns a page of the audit. With a filter, it reads at most about 50,000 events, for about
-// two seconds, so the page may have fewer events than Limit although older ones match; the page at
-// Older continues.
+// With a filter, Audit reads about 50,000 events, for two seconds; the page at Older continues.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -195,7 +176,7 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, e
 			}
 			page.Events = append(page.Events, events[i])
 			if len(page.Events) == q.Limit {
-				_, page.Older, err = read(before, i+1) // where the next page begins
+				_, page.Older, err = read(before, i+1) // the next page begins there
 				return page, err
 			}
 		}

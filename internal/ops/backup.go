@@ -14,12 +14,10 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// backupFile returns the path of the file in the data directory that is written after each
-// backup. Its modification time is the time of the last backup.
+// Its modification time is that of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
-// LastBackup returns the time of the last backup that the node with this data directory has made.
-// If there was none, or the directory cannot be read, it returns the zero time.
+// LastBackup is zero if this data directory has had none.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {
@@ -28,9 +26,8 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup writes a backup to w and returns its number of records. After a [Refusal] nothing was
-// written; after another error, the backup has no trailer, so that a reader detects that it is
-// incomplete.
+// Backup writes nothing before a [Refusal]; after another error, the trailer is missing, so that a
+// reader notices.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -41,7 +38,7 @@ func (p *Operations) Backup(
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// This time so survives restarts. If it cannot be stored, the backup does not fail.
+	// Without this file, the backup is good all the same.
 	f, err := os.OpenFile(backupFile(p.cfg.KeyDir), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err == nil {
 		_, err = f.WriteString(e.Action + "\n")
@@ -53,9 +50,7 @@ func (p *Operations) Backup(
 	return records, nil
 }
 
-// BackupKey returns the key with which this service authenticates its backups. The caller must have
-// presented the admin key, so that operators who can take backups cannot forge one. For any other
-// caller, BackupKey returns a [Refusal].
+// BackupKey needs the admin key, so that operators who can take backups cannot forge one.
 func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string, err error) {
 	if !by.Admin {
 		return "", errAdminOnly
@@ -68,9 +63,8 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore stores a backup in an empty service, or compares them, and reports its progress. It needs
-// the admin key, because a backup may contain operators. It has no time limit, and a client that disconnects does not
-// cancel it. Every error is a [Refusal].
+// Restore needs the admin key, because a backup may contain operators. No client that disconnects
+// cancels it.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, options access.RestoreOptions, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -103,9 +97,7 @@ func (p *Operations) Restore(
 
 const maxReceipts = 100_000
 
-// Bury forgets again the vehicles of old receipts, for example after a restore, unless they were
-// allowed since. It returns how many were not forgotten before. Every error is a [Refusal]; if the
-// store fails, some of the vehicles may be forgotten, and the call may be repeated.
+// Bury forgets again the vehicles of receipts, unless they were allowed since. It may be repeated.
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {
@@ -125,7 +117,6 @@ func (p *Operations) Bury(
 	return buried, err
 }
 
-// CheckReceipt returns an error if r is not a receipt of a forgotten vehicle.
 func CheckReceipt(r access.ForgetReceipt) error {
 	if _, err := access.ParseVehicleHash(r.Vehicle); err != nil || r.Format != access.ReceiptFormat ||
 		r.ForgottenAt.IsZero() {

@@ -19,26 +19,23 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Changes keeps the newest changes of vehicles' states in memory, for clients that follow them. It
-// begins with the first client, so that a node that nobody follows does no work for it. Make one
-// with [NewChanges].
+// Changes keeps the newest changes in memory for clients that follow them. Until the first client
+// it does no work.
 type Changes struct {
 	fleet  *fleet.Table
 	maxAge time.Duration
 	now    func() time.Time
-	run    string // random; ids of events begin with it, because each run numbers from 0
+	run    string // ids of events begin with it, because each run numbers from 0
 
-	// swept is the time of the last search for stale verdicts, in Unix milliseconds; 0: there was no
-	// client yet.
+	// for stale verdicts, in Unix milliseconds; 0: no client yet
 	swept atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
-	newest  []change   // a ring: change number n is in newest[n%keptChanges]
-	next    int        // number of the next change
+	newest  []change   // change number n is in newest[n%keptChanges]
+	next    int
 	clients int
 }
 
-// change is a change of the states of a vehicle. A forgotten vehicle has an empty vid.
 type change struct {
 	fleet.Listed
 	at      vehicle.UnixMilli
@@ -46,21 +43,18 @@ type change struct {
 }
 
 const (
-	// keptChanges is the number of changes that are kept, in about 12 MB.
-	keptChanges = 1 << 16
-	// maxFollowers is the maximum number of clients that follow the changes of a node.
+	// in about 12 MB
+	keptChanges  = 1 << 16
 	maxFollowers = 32
-	// staleEvery is the interval at which the fleet table is searched for verdicts that have become
-	// stale: 10 million vehicles take about 50 ms.
+	// 10 million vehicles take about 50 ms
 	staleEvery = 5 * time.Second
 
 	followEvery = 250 * time.Millisecond
-	stillHere   = 15 * time.Second // interval between signs of life, so that a proxy keeps the connection
-	atOnce      = 500              // maximum number of changes that are written at once
+	stillHere   = 15 * time.Second // between signs of life, so that a proxy keeps the connection
+	atOnce      = 500
 )
 
-// NewChanges returns the changes of the vehicles in a fleet table. A verdict whose reading is older
-// than maxAge is stale. If now is nil, time.Now is used.
+// NewChanges uses time.Now if now is nil.
 func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Changes {
 	if now == nil {
 		now = time.Now
@@ -68,17 +62,15 @@ func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Cha
 	return &Changes{fleet: f, maxAge: maxAge, now: now, run: rand.Text()[:8]}
 }
 
-// Put records that a vehicle had the answer was and now has the answer is, if its states differ. The
-// former states are those of the last search for stale verdicts, so that each event of a vehicle
-// continues the one before.
+// Put compares with the states at the last search for stale verdicts, so that each event of a
+// vehicle continues the one before.
 func (c *Changes) Put(id vehicle.ID, was, is fleet.Answer) {
 	if swept := vehicle.UnixMilli(c.swept.Load()); swept != 0 {
 		c.add(fleet.Listed{ID: id, Answer: is}, was, swept, vehicle.At(c.now()), func() bool { return true })
 	}
 }
 
-// add records the change of a vehicle from the answer was at the time wasAt to its answer at the
-// time at, if its states differ, and if holds returns true. holds is called with mu locked.
+// add calls holds with mu locked; the change counts if it returns true.
 func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at vehicle.UnixMilli, holds func() bool) {
 	x := change{Listed: l, at: at}
 	x.was.Driving, x.was.Throttle = was.States(wasAt, c.maxAge)
@@ -99,8 +91,7 @@ func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at vehicle.UnixMi
 	c.next++
 }
 
-// Forget removes the vid of a forgotten vehicle. The forgetting itself is no event: its vid may not
-// be told any more.
+// Forget removes the vid. It is no event: the vid may not be told any more.
 func (c *Changes) Forget(id vehicle.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +102,6 @@ func (c *Changes) Forget(id vehicle.ID) {
 	}
 }
 
-// Run records verdicts that become stale, until ctx ends.
 func (c *Changes) Run(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, staleEvery) {
 		c.sweep()
@@ -125,14 +115,14 @@ func (c *Changes) sweep() {
 	}
 	c.swept.Store(int64(to))
 	for _, l := range c.fleet.ReadBetween(from.Add(-c.maxAge)-1, to.Add(-c.maxAge)-1) {
-		// A vehicle that has reported or was forgotten in the meantime is not stale. Its own change,
-		// or its removal, waits for mu, and so follows.
+		// A vehicle that has reported or was forgotten is not stale; its change waits for mu, and
+		// so follows.
 		c.add(l, l.Answer, from, to, func() bool { return c.fleet.Get([]byte(l.ID)) == l.Answer })
 	}
 }
 
-// follow returns the number of the change that follows the event id: the next change if id is
-// empty, or if changes since then are no longer known, which gap then says.
+// follow returns the number of the change after the event id, or the next one and why there is a
+// gap.
 func (c *Changes) follow(id string) (next int, gap string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,8 +141,6 @@ func (c *Changes) follow(id string) (next int, gap string) {
 	return n, ""
 }
 
-// since returns at most atOnce changes from number n on, and the number that follows them. If
-// the first of them is no longer kept, ok is false.
 func (c *Changes) since(n int) (some []change, next int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +153,6 @@ func (c *Changes) since(n int) (some []change, next int, ok bool) {
 	return some, next, true
 }
 
-// join counts a client, and reports whether there is room for it.
 func (c *Changes) join(by int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +164,6 @@ func (c *Changes) join(by int) bool {
 	return true
 }
 
-// ChangedVehicle is the data of the event of a change.
 type ChangedVehicle struct {
 	ListedVehicle
 	At  time.Time     `json:"at"`
@@ -185,14 +171,12 @@ type ChangedVehicle struct {
 	Is  ChangedStates `json:"is"`
 }
 
-// ChangedStates are the states of a vehicle; see fleet.DrivingStates and fleet.ThrottleStates.
+// ChangedStates are of fleet.DrivingStates and fleet.ThrottleStates.
 type ChangedStates struct {
 	Driving  string `json:"driving"`
 	Throttle string `json:"throttle"`
 }
 
-// changeFilter selects changes from or to certain states. A nil list selects no change; if both are
-// nil, all changes are selected.
 type changeFilter struct{ driving, throttle []string }
 
 func askedChanges(v url.Values) (f changeFilter, err error) {
@@ -222,9 +206,8 @@ func (f changeFilter) selects(x *change) bool {
 		touches(f.driving, x.was.Driving, x.is.Driving) || touches(f.throttle, x.was.Throttle, x.is.Throttle))
 }
 
-// ServeChanges answers with changes as server-sent events, from the one after the request's
-// Last-Event-ID on. It ends with the connection, when the client reads too slowly, when valid
-// returns false, and with Close. An error is a [Refusal], and nothing was sent.
+// ServeChanges sends events until the connection ends, the client reads too slowly, valid returns
+// false, or Close. After an error, nothing was sent.
 func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid func() bool) error {
 	c := p.cfg.Changes
 	if c == nil {
@@ -265,7 +248,7 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		}
 		some, after, ok := c.since(next)
 		if !ok {
-			return nil // the client reads too slowly; its next request gets the gap
+			return nil // its next request gets the gap
 		}
 		if text = p.events(some, next, c.run, filter); text == "" && time.Since(sent) >= stillHere {
 			text = id() + "\n" // with a filter, the client's id would otherwise fall behind
@@ -287,7 +270,6 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 	}
 }
 
-// events returns the events of those changes that the filter selects. n is the number of the first.
 func (p *Operations) events(some []change, n int, run string, filter changeFilter) string {
 	var b strings.Builder
 	for i := range some {
@@ -297,7 +279,7 @@ func (p *Operations) events(some []change, n int, run string, filter changeFilte
 		}
 		text, err := json.Marshal(ChangedVehicle{p.listedVehicle(x.Listed, x.at), x.at.Time(), x.was, x.is})
 		if err != nil {
-			continue // the type has no value that cannot be written
+			continue // cannot happen
 		}
 		fmt.Fprintf(&b, "event: change\nid: %s-%d\ndata: %s\n\n", run, n+i+1, text)
 	}

@@ -17,9 +17,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Create creates a credential, and returns the record and the secret, which is shown once. An
-// operator needs the admin key; a forgotten vehicle cannot be granted. Every error is a [Refusal].
-// After an error of the store, the record may be stored, but its secret is lost.
+// After an error of the store, the record of Create may be stored, but its secret is lost.
 func (p *Operations) Create(
 	ctx context.Context, by access.Actor, r access.Request,
 ) (access.Credential, string, error) {
@@ -66,15 +64,12 @@ func (p *Operations) Create(
 	return c, secret, nil
 }
 
-// Rotate gives a credential a new secret, which is shown once. The replaced one stays valid for
-// overlap, from 0 to [access.MaxOverlap], if the kind permits one. If two callers rotate at the
-// same time, both succeed: the second replaces the secret that the first has just received, with
-// its own overlap. Every error is a [Refusal].
+// Of two callers at the same time, the second replaces the secret that the first has received.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
 	if known, ok := p.cfg.Tables.Of(kind).Get(name); ok {
-		kind = known.Kind // the credential may be a sandbox token
+		kind = known.Kind // it may be a sandbox token
 	}
 	detail := ""
 	switch {
@@ -97,8 +92,7 @@ func (p *Operations) Rotate(
 	return c, secret, nil
 }
 
-// End revokes or removes a credential, and ends the sessions of an operator. Ending it again
-// changes nothing. Every error is a [Refusal].
+// End also ends the sessions of an operator. Ending again changes nothing.
 func (p *Operations) End(
 	ctx context.Context, by access.Actor, kind access.Kind, name string,
 ) (access.Credential, error) {
@@ -114,9 +108,6 @@ func (p *Operations) End(
 	})
 }
 
-// GrantToken adds vehicles to a token's grant and removes others. Every error is a [Refusal]:
-// vehicles cannot be removed from "all", forgotten ones not added, and a sandbox token sees only
-// the reserved ones.
 func (p *Operations) GrantToken(
 	ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID,
 ) (access.Credential, error) {
@@ -152,8 +143,7 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential changes a token or a source. A nil field leaves the value as it is. Every error
-// is a [Refusal], and then nothing is changed.
+// ChangeCredential changes a token or a source.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {
@@ -198,8 +188,6 @@ func (p *Operations) ChangeCredential(
 	})
 }
 
-// update writes a change to the audit, as the kind's noun and the verb ("token.grant"), and applies
-// it to the stored record. A name without a record is refused and not audited.
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
 	change func(*access.Credential) error,
@@ -209,7 +197,7 @@ func (p *Operations) update(
 	}
 	known, found := p.cfg.Tables.Of(kind).Get(name)
 	if _, ok := p.Holder(kind, name); !ok || !found {
-		// A name without a record may be any text from a path, so it must not reach the audit.
+		// It may be any text, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
 	// A rotation always changes something, and would change the table's record here.
@@ -225,8 +213,6 @@ func (p *Operations) update(
 	return c, err
 }
 
-// Credentials returns all tokens, oldest first, or the sources or the operators that were not removed,
-// sorted by name.
 func (p *Operations) Credentials(kind access.Kind) []*access.Grant {
 	if kind.Policy().Listed {
 		return p.cfg.Tables.Of(kind).All()
@@ -234,8 +220,7 @@ func (p *Operations) Credentials(kind access.Kind) []*access.Grant {
 	return p.cfg.Tables.Of(kind).List()
 }
 
-// Credential returns one credential. It returns a revoked token, too, and a removed source or operator
-// until its name is used again. If there is no credential of this name, the error is a [Refusal].
+// Credential also returns ended ones, until the name is used again.
 func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, error) {
 	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok {
 		return g, nil
@@ -243,9 +228,6 @@ func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, e
 	return nil, noRecord(kind.Policy().Noun)
 }
 
-// Holder returns the holder of a credential: the developer of a token, even of a revoked one, or
-// the name of a source or an operator. If there is no such credential, or if it is a removed source
-// or operator, ok is false.
 func (p *Operations) Holder(kind access.Kind, name string) (holder string, ok bool) {
 	known, ok := p.cfg.Tables.Of(kind).Get(name)
 	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
@@ -254,12 +236,9 @@ func (p *Operations) Holder(kind access.Kind, name string) (holder string, ok bo
 	return cmp.Or(known.Developer, name), true
 }
 
-// errAdminOnly is the error for an operator's call that needs the admin key, such as adding an
-// operator. An operator who could add others could keep access after being removed.
+// An operator who could add others could keep access after being removed.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
-// mayChange returns errAdminOnly if credentials of the kind can be changed only with the admin key,
-// and the caller has not presented that key. Otherwise it returns nil.
 func mayChange(by access.Actor, kind access.Kind) error {
 	if kind.Policy().AdminOnly && !by.Admin {
 		return errAdminOnly
@@ -267,8 +246,7 @@ func mayChange(by access.Actor, kind access.Kind) error {
 	return nil
 }
 
-// inWords returns the vehicles of a grant as text for the audit: "all", "none", or a list of short
-// hashes, because the audit has no vids.
+// inWords lists short hashes, because the audit has no vids.
 func (p *Operations) inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
@@ -276,12 +254,10 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	return p.named(v.Len(), v.Sorted())
 }
 
-// maxNamed is the maximum number of vehicles that an audit event lists, because a grant may have a
-// million.
+// a grant may have 10,000
 const maxNamed = 20
 
-// named returns n vehicles as text: the short hashes of the first maxNamed, and the number of the
-// others, in the form that notAllListed matches.
+// in the form that notAllListed matches
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

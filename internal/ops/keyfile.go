@@ -15,31 +15,26 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// keyFile is the name of the admin key's file in the data directory.
 const keyFile = "admin.key"
 
-// KeyFile returns the path of the admin key's file in a data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 
-// LoadOrCreateKey returns the admin key in the data directory, and creates it, durably, if there is
-// none. Only the service calls it. It never replaces a key file that cannot be used (see
-// [CheckKey]).
+// LoadOrCreateKey never replaces a file that cannot be used (see [CheckKey]).
 func LoadOrCreateKey(dir string) (secret string, err error) {
 	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
 	secret, _ = access.NewSecret(access.AdminKind)
-	// If there is a file, os.Link fails with [fs.ErrExist], so a key is never overwritten here.
+	// os.Link fails with [fs.ErrExist].
 	if err := placeKey(dir, secret, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
-	// If another process has created the file first, the key in that file is the valid one.
+	// Another process may have been first.
 	return readOwnKey(dir)
 }
 
-// LoadKey returns the admin key in the data directory, for commands that call a running service.
-// The file must be a regular one without rights for other users.
+// LoadKey is for commands.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +47,8 @@ func LoadKey(dir string) (secret string, err error) {
 	return secret, err
 }
 
-// CheckKey returns an error if the key file cannot be used: it is a link, gives rights to other
-// users, belongs to another user, or holds no admin key. Without a key file, it returns nil.
+// CheckKey refuses a link, rights for others, another owner, and a file without a key; no file is
+// fine.
 func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
@@ -62,9 +57,7 @@ func CheckKey(dir string) error {
 	return err
 }
 
-// readOwnKey reads the admin key, like readKey, but also refuses a file that belongs to another
-// user, because that user knows the key. This matters if the service runs as root, which can read
-// every user's files.
+// readOwnKey refuses a file of another user, who knows the key, even if the service runs as root.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
@@ -108,8 +101,7 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// placeKey creates or replaces the key file atomically. It writes the key to a temporary file in the
-// same directory, and calls place to give that file the name of the key file.
+// place gives a new file the name of the key file.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
@@ -127,11 +119,11 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close()) // makes the new entry of the directory durable
+	return errors.Join(d.Sync(), d.Close()) // makes the entry durable
 }
 
-// RotateAdminKey replaces the admin key at once. The new key is only in the file whose path it
-// returns. An error that is no [Refusal] leaves the key in the file valid.
+// RotateAdminKey puts the new key only into the file. After an error that is no [Refusal], the key
+// in the file is valid.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:
@@ -144,7 +136,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
-		// The key in the file is the valid one, even after an error.
+		// even after an error
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)

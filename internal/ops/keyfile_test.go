@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestKeyIsMadeOnce(t *testing.T) {
@@ -40,7 +41,6 @@ func TestKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestLoadOrCreateKey_Concurrently checks that processes that start concurrently get the same key.
 func TestLoadOrCreateKey_Concurrently(t *testing.T) {
 	dir := t.TempDir()
 	keys := make([]string, 16)
@@ -84,12 +84,8 @@ func TestKeyRefused(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "admin.key")
-		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, []byte(tt.text), 0o600))
+		testkit.NoError(t, os.Chmod(file, tt.mode))
 		for _, load := range []func(string) (string, error){ops.LoadKey, ops.LoadOrCreateKey} {
 			got, err := load(dir)
 			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) ||
@@ -105,21 +101,15 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherOwner checks that the service refuses a key file of another user, because that
-// user can read it, even if the service runs as root. A command that runs as root may use the key,
-// because root can read every key.
+// Another user can read it, even if the service runs as root. A command of root may use every key.
 func TestKeyOfAnotherOwner(t *testing.T) {
 	if os.Getuid() != 0 {
-		return // only root can give a file away; TestKeyOfAnotherUser covers other users
+		return // only root can give a file away
 	}
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(ops.KeyFile(dir), nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.Chown(ops.KeyFile(dir), nobody, nobody))
 	_, err = ops.LoadOrCreateKey(dir)
 	for _, err := range []error{err, ops.CheckKey(dir)} {
 		if err == nil || !strings.Contains(err.Error(), "belongs to another user (uid 65534)") ||
@@ -132,9 +122,7 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	}
 }
 
-// TestKeyIsALink checks that the service refuses a key file that is a symbolic link, and creates
-// nothing through the link. Such a link may lead to a file that others can change, or to a path
-// elsewhere at which the service would create a file.
+// A link may lead to a file that others can change, or create one elsewhere.
 func TestKeyIsALink(t *testing.T) {
 	there, elsewhere := t.TempDir(), t.TempDir()
 	if _, err := ops.LoadOrCreateKey(elsewhere); err != nil {
@@ -142,9 +130,7 @@ func TestKeyIsALink(t *testing.T) {
 	}
 	for _, to := range []string{ops.KeyFile(elsewhere), filepath.Join(elsewhere, "nothing")} {
 		_ = os.Remove(ops.KeyFile(there))
-		if err := os.Symlink(to, ops.KeyFile(there)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Symlink(to, ops.KeyFile(there)))
 		_, loaded := ops.LoadKey(there)
 		_, made := ops.LoadOrCreateKey(there)
 		for _, err := range []error{loaded, made, ops.CheckKey(there)} {
@@ -171,33 +157,26 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 		t.Error("the directory was made")
 	}
 	odd := t.TempDir()
-	if err := os.Mkdir(filepath.Join(odd, "admin.key"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(filepath.Join(odd, "admin.key"), 0o700))
 	if _, err := ops.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
 		t.Errorf("a directory in place of the file: got %v", err)
 	}
 }
 
-// TestKeyOfAnotherUser checks a key that only another user can read. For a command, the error names
-// the user that must run it; for the service, it says that the key is not its own.
+// For a command, the error names the user that must run it.
 func TestKeyOfAnotherUser(t *testing.T) {
-	if os.Getuid() == 0 { // root can read everything
+	if os.Getuid() == 0 { // reads everything
 		if os.Getenv("KEY_DIR") == "" {
 			askAsNobody(t)
 			return
 		}
 		for _, id := range []func(int) error{syscall.Setgid, syscall.Setuid} {
-			if err := id(nobody); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, id(nobody))
 		}
 	}
 	dir := cmp.Or(os.Getenv("KEY_DIR"), t.TempDir())
 	if os.Getenv("KEY_DIR") == "" {
-		if err := os.WriteFile(ops.KeyFile(dir), nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(ops.KeyFile(dir), nil, 0))
 	}
 	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") ||
 		!strings.Contains(err.Error(), "(--key-file)") {
@@ -209,22 +188,16 @@ func TestKeyOfAnotherUser(t *testing.T) {
 	}
 }
 
-// nobody is the id of a user without special rights, so that file permissions apply to its
-// processes.
+// File permissions apply to its processes.
 const nobody = 65534
 
-// askAsNobody runs the calling test again in a new process, in which the test becomes the user
-// nobody. There, the directory KEY_DIR holds a key that belongs to root.
+// askAsNobody runs the calling test again as nobody, with a key of root in KEY_DIR.
 func askAsNobody(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "carstate-key-") // other users can enter it
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, err := os.MkdirTemp("", "carstate-key-") // others can enter it
+	testkit.NoError(t, err)
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(dir, 0o755))
 	if _, err := ops.LoadOrCreateKey(dir); err != nil {
 		t.Fatal(err)
 	}

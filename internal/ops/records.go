@@ -9,7 +9,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TokenSummary describes a token in lists.
 type TokenSummary struct {
 	ID           string       `json:"id"`
 	Developer    string       `json:"developer"`
@@ -18,29 +17,28 @@ type TokenSummary struct {
 	Rate         string       `json:"rate"`
 	CreatedAt    time.Time    `json:"created_at"`
 	ExpiresAt    *time.Time   `json:"expires_at"`   // null: never
-	RevokedAt    *time.Time   `json:"revoked_at"`   // null: not revoked
-	LastUsedAt   *time.Time   `json:"last_used_at"` // in whole minutes; null: never, as far as this node knows
+	RevokedAt    *time.Time   `json:"revoked_at"`   // null: not
+	LastUsedAt   *time.Time   `json:"last_used_at"` // in whole minutes; null: never
 	Sandbox      bool         `json:"sandbox"`
 }
 
-// TokenRecord describes one token completely.
 type TokenRecord struct {
 	TokenSummary
-	EarlierUntil      []time.Time `json:"earlier_until"`       // ends of the replaced secrets that are still valid
+	EarlierUntil      []time.Time `json:"earlier_until"`       // of replaced secrets
 	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // null: never
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
 	Usage             TokenUsage  `json:"usage"`
 	Vehicles          VehicleList `json:"vehicles"`
 }
 
-// TokenUsage is the number of calls with a token, summed over all nodes.
+// TokenUsage is that on all nodes.
 type TokenUsage struct {
-	Calls    int64 `json:"calls"` // including refused ones
+	Calls    int64 `json:"calls"` // with refused ones
 	Refusals int64 `json:"refusals"`
 }
 
-// TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens,
-// oldest first, and at most most of them. more is the number of tokens left out.
+// TokensThatSee returns at most most tokens, oldest first, without those of the sandbox, and how
+// many more there are.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -55,7 +53,6 @@ func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord,
 	return list, more
 }
 
-// TokenSummary returns the summary of a token, with the last use that this node knows.
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	s := TokenSummary{
 		ID:           t.Name,
@@ -74,7 +71,6 @@ func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	return s
 }
 
-// TokenRecord returns the complete description of a token, with the usage that this node knows.
 func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 	var used access.Usage
 	if g, ok := p.cfg.Tables.Tokens.Get(t.Name); ok {
@@ -93,50 +89,47 @@ func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 	return r
 }
 
-// SourceSummary describes a source in lists.
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`      // limit on samples; empty or none: no limit
-	Strict       bool           `json:"strict"`    // a sample with an unknown signal or an unused value is refused
-	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
-	Format       string         `json:"format"`    // a preset or YAML; empty: the service's own
+	Rate         string         `json:"rate"` // empty or none: no limit
+	Strict       bool           `json:"strict"`
+	OnChange     string         `json:"on_change"` // empty: recognized
+	Format       string         `json:"format"`    // empty: the service's own
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"`    // null: never
-	RemovedAt    *time.Time     `json:"removed_at"`    // null: not removed
-	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
+	RemovedAt    *time.Time     `json:"removed_at"`    // null: not
+	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads
 	Seen         SourceActivity `json:"seen"`
 }
 
-// OwnMapping reports whether Format is YAML, and not the name of a preset.
+// OwnMapping: YAML, not the name of a preset.
 func (s SourceSummary) OwnMapping() bool { return strings.Contains(s.Format, ":") }
 
-// SourceActivity holds what the node that answers has counted for a source since that node started.
+// SourceActivity is of the node that answers, since it started.
 type SourceActivity struct {
 	LastSeenAt        *time.Time  `json:"last_seen_at"`        // null: never
-	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // when its key or a sample was refused; null: never
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // its key or a sample; null: never
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
-	LastRefusedText   string      `json:"last_refused_text"`   // the reason in words; empty: never
-	Accepted          int64       `json:"accepted"`            // number of samples
+	LastRefusedText   string      `json:"last_refused_text"`   // in words
+	Accepted          int64       `json:"accepted"`            // samples
 	Late              int64       `json:"late"`                // accepted samples that changed nothing
-	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
-	RefusedKeys       NamedCounts `json:"refused_keys"`        // number of uses of keys, by reason
+	Refused           NamedCounts `json:"refused"`             // samples, by reason
+	RefusedKeys       NamedCounts `json:"refused_keys"`        // uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	UnusedValues      int64       `json:"unused_values"` // of known signals
-	RoadsDoubted      NamedCounts `json:"roads_doubted"` // what it showed of roads and was not believed, by reason
+	RoadsDoubted      NamedCounts `json:"roads_doubted"` // by reason
 
-	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
+	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: none was found
 }
 
-// SpeedFactor is the factor between the positions and the speeds of a source, if these are wrong.
 type SpeedFactor struct {
-	Factor   float64 `json:"factor"`   // a speed as sent, multiplied by this, is in km/h
-	Unit     string  `json:"unit"`     // what the source seems to send as km/h, such as m/s; empty: unknown
-	Vehicles int     `json:"vehicles"` // number of vehicles with this factor
-	Compared int     `json:"compared"` // number of vehicles whose speeds were compared with their positions
+	Factor   float64 `json:"factor"`   // speed as sent × Factor = km/h
+	Unit     string  `json:"unit"`     // such as m/s; empty: unknown
+	Vehicles int     `json:"vehicles"` // with this factor
+	Compared int     `json:"compared"`
 }
 
-// String returns the factor in words, for people.
 func (f SpeedFactor) String() string {
 	text := fmt.Sprintf("positions show %g times the speed (%d of %d compared vehicles)", f.Factor, f.Vehicles, f.Compared)
 	if f.Unit != "" {
@@ -145,22 +138,19 @@ func (f SpeedFactor) String() string {
 	return text
 }
 
-// SourceRecord describes one source completely.
 type SourceRecord struct {
 	SourceSummary
-	EarlierUntil []time.Time    `json:"earlier_until"` // ends of the replaced keys that are still valid
+	EarlierUntil []time.Time    `json:"earlier_until"` // of replaced keys
 	Vehicles     VehicleList    `json:"vehicles"`
-	Refusals     []NotedRefusal `json:"refusals"` // of this node since it started: the newest 20, newest first
+	Refusals     []NotedRefusal `json:"refusals"` // of this node: the newest 20, newest first
 }
 
-// NotedRefusal is one refusal of a sample or the key of a source.
 type NotedRefusal struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
-	Text   string    `json:"text"` // the reason in words
+	Text   string    `json:"text"` // in words
 }
 
-// SourceSummary returns the summary of a source, with this node's counters for it.
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
 		Name:         s.Name,
@@ -184,7 +174,6 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	return r
 }
 
-// SourceRecord returns the complete description of a source, with this node's counters for it.
 func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
 	r := SourceRecord{p.SourceSummary(s), p.EarlierUntil(s), VehicleList{s.Vehicles}, []NotedRefusal{}}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
@@ -217,23 +206,19 @@ func (s *SourceActivity) add(seen access.SourceActivity) {
 	}
 }
 
-// OperatorSummary describes an operator in lists.
 type OperatorSummary struct {
 	Name      string     `json:"name"`
 	CreatedAt time.Time  `json:"created_at"`
 	RotatedAt *time.Time `json:"rotated_at"` // null: never
-	RemovedAt *time.Time `json:"removed_at"` // null: not removed
-	ReadOnly  bool       `json:"read_only"`  // the operator can change nothing
+	RemovedAt *time.Time `json:"removed_at"` // null: not
+	ReadOnly  bool       `json:"read_only"`
 }
 
-// OperatorSummary returns the summary of an operator, from its record o.
 func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended),
 		ReadOnly: o.ReadOnly}
 }
 
-// EarlierUntil returns, for each replaced secret that is still valid, the time until which it is
-// valid, earliest first. For a credential that is not valid, the list is empty.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if c.Usable(now) != nil {
@@ -247,7 +232,6 @@ func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	return until
 }
 
-// orNil returns a pointer to t, or nil for the zero time, which JSON then shows as null.
 func orNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -10,10 +10,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleList is a set of vehicles in JSON: "all" or a list of vids.
+// VehicleList is "all" or vids in ascending order.
 type VehicleList struct{ access.Vehicles }
 
-// MarshalJSONTo writes the vids in ascending order.
 func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	if v.All() {
 		return e.WriteToken(jsontext.String("all"))
@@ -21,8 +20,6 @@ func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, slices.Collect(v.Sorted()))
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes. It accepts the vids in any order. For another
-// text than "all", or an invalid vid, the error is a [Refusal].
 func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '"' {
 		var ids VIDs
@@ -43,8 +40,7 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// VIDs is a list of vids in JSON. Each vid is checked as it is read, by [vehicle.ParseReportingID].
-// If one is invalid, the error is a [Refusal].
+// VIDs are checked by [vehicle.ParseReportingID].
 type VIDs []vehicle.ID
 
 func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
@@ -74,7 +70,7 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return err
 }
 
-// VehicleCount is the number of vehicles that a grant covers: "all" or a number.
+// VehicleCount is "all" or a number in JSON.
 type VehicleCount struct {
 	All bool
 	N   int
@@ -82,7 +78,6 @@ type VehicleCount struct {
 
 func countOf(v access.Vehicles) VehicleCount { return VehicleCount{v.All(), v.Len()} }
 
-// MarshalJSONTo writes "all" or the number.
 func (c VehicleCount) MarshalJSONTo(e *jsontext.Encoder) error {
 	if c.All {
 		return e.WriteToken(jsontext.String("all"))
@@ -90,7 +85,6 @@ func (c VehicleCount) MarshalJSONTo(e *jsontext.Encoder) error {
 	return e.WriteToken(jsontext.Int(int64(c.N)))
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes.
 func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == '"' {
 		c.All = true
@@ -99,11 +93,9 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &c.N)
 }
 
-// NamedCounts holds numbers of refused samples, or of refused uses of a source's keys, by the reason.
-// Entries with the count zero are left out.
+// NamedCounts leaves out counts of zero.
 type NamedCounts map[string]int64
 
-// Total returns the sum of the counts.
 func (r NamedCounts) Total() (n int64) {
 	for _, of := range r {
 		n += of

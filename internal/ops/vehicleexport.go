@@ -15,11 +15,10 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// ExportFormats maps the formats of an export to their media types.
+// ExportFormats has the media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
-// FormatAsked returns the key of [ExportFormats] that a request asks for by its parameter "format"
-// or its Accept header, or "" for one page as JSON. An error is a [Refusal].
+// FormatAsked reads the parameter "format" or the Accept header; "" is one page as JSON.
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -38,17 +37,16 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// exported describes an export: a complete list that is sent as a file, one row at a time.
+// exported is sent as a file, one row at a time.
 type exported[T any] struct {
-	name    string   // name of the file, without the extension
-	header  []string // CSV columns
+	name    string   // without the extension
+	header  []string // of CSV
 	columns func(T) []string
 	each    func(do func(T) error) error
 }
 
-// serve answers with the list as a file. A [Refusal] before the first row is returned, and nothing
-// is sent. After another failure, it closes the connection by a panic with [http.ErrAbortHandler],
-// so that the client notices that the file is incomplete.
+// serve has sent nothing if it returns an error. A later failure is a panic with
+// [http.ErrAbortHandler], so that the client notices that the file is incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	kind, known := ExportFormats[format]
 	if !known {
@@ -59,7 +57,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
 	if format == "csv" {
-		_ = lines.Write(x.header) // an error is kept in lines.Error
+		_ = lines.Write(x.header) // kept in lines.Error
 	}
 	begun := false
 	err := x.each(func(row T) error {
@@ -77,7 +75,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 		return out.WriteByte('\n')
 	})
 	if _, refused := errors.AsType[*Refusal](err); refused && !begun {
-		w.Header().Del("Content-Disposition") // nothing was sent yet: the header is still in the buffer
+		w.Header().Del("Content-Disposition") // nothing was sent yet
 		return err
 	}
 	lines.Flush()
@@ -88,8 +86,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	return nil
 }
 
-// ServeVehicles answers with all vehicles that match q as a file; see serve for errors. It holds
-// about a thousandth of all vids in memory. The query must not set Sort, Limit or Cursor.
+// ServeVehicles holds about a thousandth of all vids in memory. q has no Sort, Limit or Cursor.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",
@@ -102,9 +99,7 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	}.serve(p, w, format)
 }
 
-// ServeAudit is like [Operations.ServeVehicles], for audit events, newest first. It holds one page
-// in memory at a time. The query must not set Limit or Before. If the audit cannot be read before
-// the first event is sent, the error wraps a [Refusal], and nothing has been sent.
+// ServeAudit holds one page in memory. q has no Limit or Before.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
@@ -132,7 +127,7 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 				if q.Before = page.Older; page.Older == 0 {
 					return nil
 				}
-				if err := reader.extend(); err != nil { // many pages without a matching event may follow
+				if err := reader.extend(); err != nil { // many empty pages may follow
 					return err
 				}
 			}
@@ -152,9 +147,7 @@ func (v ListedVehicle) columns() []string {
 	return columns
 }
 
-// spreadsheetSafe returns a text that is safe in a CSV file. Characters that could control a
-// terminal are replaced (see [access.Printable]). If a spreadsheet could take the text for a
-// formula, it gets a leading apostrophe.
+// spreadsheetSafe puts an apostrophe before what could be a formula.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)
 	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" &&

@@ -2,8 +2,6 @@ package ops
 
 import "testing"
 
-// TestSpreadsheetSafe checks that no cell of a CSV file is a formula or contains a control
-// character.
 func TestSpreadsheetSafe(t *testing.T) {
 	for text, want := range map[string]string{
 		"NHeN4UqVsohGS55I7LBdh": "NHeN4UqVsohGS55I7LBdh", "": "", "a=b": "a=b",

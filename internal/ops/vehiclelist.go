@@ -17,71 +17,59 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleQuery selects vehicles for a list, and defines the order and the page of the list. A
-// filter with its zero value matches every vehicle.
+// VehicleQuery: a filter with its zero value matches every vehicle.
 type VehicleQuery struct {
-	Driving  string // driving state in the answer: "normal", "slow" or "jam"
-	Throttle string // throttle state in the answer: "normal" or "anomaly"
-	Reason   string // why there is no answer about driving: "stale", "not_driving" or "unknown"
-	Prefix   string // beginning of the vid
-	Source   string // name of a source that may report the vehicle
-	Sort     string // one of VehicleSorts; empty: the first of them
+	Driving  string // one of DrivingFilters
+	Throttle string // one of ThrottleFilters
+	Reason   string // one of ReasonFilters
+	Prefix   string
+	Source   string // that may report it
+	Sort     string // one of VehicleSorts; empty: the first
 	Limit    int    // 0: DefaultVehicles
-	Cursor   string // the Next of the previous page; empty: the first page
+	Cursor   string // the Next of the previous page
 }
 
-// The default and maximum numbers of vehicles on a page.
 const (
 	DefaultVehicles = 100
 	MaxVehicles     = 1000
 )
 
-// VehicleSorts are the orders of a list. "newest" puts the vehicle with the latest report first,
-// "oldest" the one with the earliest. "trouble" sorts by group: throttle anomalies, jams, slow
-// driving, stale, unknown, not driving, normal; within a group, the vehicle with the latest report
-// is first.
+// "trouble": anomalies, jams, slow, stale, unknown, not driving, normal; the latest report first.
 var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
-// The values that the filters of a [VehicleQuery] can have.
 var (
 	DrivingFilters  = fleet.DrivingStates[:3]
 	ThrottleFilters = fleet.ThrottleStates[:2]
 	ReasonFilters   = []string{"stale", "not_driving", "unknown"}
 )
 
-// ListedVehicle describes a vehicle in lists.
 type ListedVehicle struct {
 	VID      string        `json:"vid"`
 	Driving  ListedVerdict `json:"driving"`
 	Throttle ListedVerdict `json:"throttle"`
 }
 
-// ListedVerdict is a driving or throttle verdict in a list, without the reason for it.
 type ListedVerdict struct {
-	// Outcome is "answered", or the reason why a query gets no answer: "unknown", "stale" or
-	// "not_driving".
+	// Outcome is "answered", "unknown", "stale" or "not_driving".
 	Outcome string     `json:"outcome"`
-	Verdict string     `json:"verdict"` // in words; empty if there is none
-	Value   string     `json:"value"`   // as in the answer to a query; empty if there is none
-	Time    *time.Time `json:"time"`    // time of the reading that the verdict is based on
+	Verdict string     `json:"verdict"` // in words; may be empty
+	Value   string     `json:"value"`   // as in the answer to a query; may be empty
+	Time    *time.Time `json:"time"`    // of the reading
 }
 
-// VehiclePage is a page of a list of vehicles.
 type VehiclePage struct {
 	AskedAt  time.Time       `json:"asked_at"`
-	Known    int             `json:"known"`    // number of all vehicles
-	Matched  int             `json:"matched"`  // number of vehicles in the list, on all pages
-	Unlisted int             `json:"unlisted"` // vehicles in Known but in no list: the memory for vids is full
+	Known    int             `json:"known"`    // all vehicles
+	Matched  int             `json:"matched"`  // in the list, on all pages
+	Unlisted int             `json:"unlisted"` // in Known but in no list: the memory for vids is full
 	Vehicles []ListedVehicle `json:"vehicles"`
-	Next     string          `json:"next"` // cursor of the next page; empty: this is the last page
+	Next     string          `json:"next"` // empty: the last page
 }
 
-// maxWalks is the maximum number of requests for a page of vehicles that are answered at the same
-// time. To answer one request, the node reads the whole fleet table, which uses all processors for
-// a moment.
+// maxWalks pages are made at the same time: each reads the whole fleet table.
 const maxWalks = 2
 
-// texts returns pointers to the text fields of the query, by the names of their URL parameters.
+// texts has URL parameters as keys.
 func (q *VehicleQuery) texts() map[string]*string {
 	return map[string]*string{
 		"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason,
@@ -89,14 +77,13 @@ func (q *VehicleQuery) texts() map[string]*string {
 	}
 }
 
-// AskedVehicles parses the URL parameters of a list of vehicles, except "format", which it ignores.
-// Every error is a [Refusal].
+// AskedVehicles ignores the parameter "format".
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	texts := q.texts()
 	for name, values := range v {
 		text, known := texts[name]
 		switch {
-		case name == "format": // handled by the caller
+		case name == "format":
 		case len(values) != 1:
 			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
 		case known:
@@ -113,7 +100,6 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	return q, q.Check()
 }
 
-// Values returns the URL parameters for the query. Fields with the zero value are left out.
 func (q VehicleQuery) Values() url.Values {
 	v := url.Values{}
 	for name, text := range q.texts() {
@@ -127,8 +113,6 @@ func (q VehicleQuery) Values() url.Values {
 	return v
 }
 
-// Check returns an error, which is a [Refusal], if a field of the query has an invalid value, or if
-// both Driving and Reason are set.
 func (q VehicleQuery) Check() error {
 	for _, f := range []struct {
 		name, value string
@@ -157,15 +141,12 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. The error is that of match. clock
-// returns the time at which the age of a reading is checked.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
 }
 
-// match returns the function that checks the vid of a vehicle against the query, or nil if every
-// vid matches. If the query names a source that does not exist, the error is a [Refusal].
+// match returns nil if every vid matches.
 func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 	prefix, vehicles := []byte(q.Prefix), access.AllVehicles()
 	if q.Source != "" {
@@ -181,13 +162,11 @@ func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 	return func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) && vehicles.IncludeBytes(vid) }, nil
 }
 
-// rank returns the rank of a vehicle in a list, from its verdicts: 0 for the worst vehicles to 6
-// for normal ones. The list begins with rank 0. If the list is sorted by time only, all ranks are
-// 0. If the vehicle does not match the query, the rank is negative.
+// rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
 func (q VehicleQuery) rank(
 	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
 ) int8 {
-	answer := "" // answer about driving
+	answer := "" // about driving
 	if driving == vehicle.Answered && state != 0 {
 		answer = DrivingFilters[state-1]
 	}
@@ -195,7 +174,7 @@ func (q VehicleQuery) rank(
 	case q.Driving != "" && q.Driving != answer,
 		q.Reason != "" && q.Reason != driving.String(),
 		q.Throttle != "" && (throttle != vehicle.Answered || q.Throttle != system.String()):
-		return -1 // does not match
+		return -1
 	case q.Sort == "newest", q.Sort == "oldest":
 		return 0
 	case throttle == vehicle.Answered && system == vehicle.ThrottleAnomaly:
@@ -214,11 +193,7 @@ func (q VehicleQuery) rank(
 	return 6
 }
 
-// Vehicles returns a page of the vehicles that match a query. Each page is computed when it is
-// requested. So a car that reports between the requests for two pages may be on both pages or on
-// neither. While maxWalks other calls are in progress, Vehicles waits; if ctx ends, it returns the
-// error of ctx. If the query is invalid, or this node cannot list vehicles at present, the error is
-// a [Refusal].
+// Vehicles computes each page when it is requested, so a car may be on two pages or on none.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -256,10 +231,7 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	return page, nil
 }
 
-// EachVehicle calls do with every vehicle that matches a query, in no particular order. If do
-// returns an error, EachVehicle stops and returns this error. The query must not set Sort, Limit or
-// Cursor. If it does or is otherwise invalid, or if this node cannot list vehicles at present, the
-// error is a [Refusal], and do is not called.
+// EachVehicle lists in no order. q has no Sort, Limit or Cursor.
 func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
 	if err := p.mayList(q); err != nil {
 		return err
@@ -268,7 +240,7 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 		return Refuse(http.StatusBadRequest,
 			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
-	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may take minutes to read the list
+	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may read for minutes
 	question, err := p.question(q, clock)
 	if err != nil {
 		return err
@@ -290,7 +262,6 @@ func (p *Operations) mayList(q VehicleQuery) error {
 	return q.Check()
 }
 
-// Errors of a node that cannot list vehicles.
 var (
 	errNoFleet = Refuse(http.StatusNotFound, "this node keeps no states of vehicles: ask one with the role admin")
 	errFilling = Refuse(http.StatusServiceUnavailable,
@@ -302,8 +273,6 @@ func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedV
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
-// verdicts returns the two verdicts of a vehicle as lists show them. A verdict is shown as stale if
-// its reading is too old at the time at.
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
 ) (driving, throttle ListedVerdict) {
@@ -326,13 +295,12 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursorOf returns the page cursor of a position in a list.
 func cursorOf(p fleet.Place) string {
-	b, _ := binary.Append(nil, binary.BigEndian, p) // a Place has a fixed size, so there is no error
+	b, _ := binary.Append(nil, binary.BigEndian, p) // a Place has a fixed size
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseCursor returns the position after which the page begins, or nil for the first page.
+// parseCursor returns nil for the first page.
 func parseCursor(cursor string) (*fleet.Place, error) {
 	if cursor == "" {
 		return nil, nil

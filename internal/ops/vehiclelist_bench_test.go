@@ -1,4 +1,4 @@
-package ops
+package ops_test
 
 import (
 	"fmt"
@@ -8,17 +8,17 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// BenchmarkVehicles measures the first page of lists with 1 million and 10 million vehicles, and
-// the heap memory per vehicle, including its vid.
+// 1 million and 10 million vehicles, and the heap per vehicle with its vid.
 func BenchmarkVehicles(b *testing.B) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	table := fleet.New()
 	table.KeepNames(1 << 40)
-	p := New(Config{
+	p := ops.New(ops.Config{
 		Fleet: table, MaxAge: 5 * time.Minute, Tables: new(access.Tables), Now: func() time.Time { return now },
 	})
 	known, empty := 0, heap()
@@ -27,14 +27,14 @@ func BenchmarkVehicles(b *testing.B) {
 			table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", known)), mixed(now, known))
 		}
 		each := float64(heap()-empty) / float64(size)
-		for name, q := range map[string]VehicleQuery{
+		for name, q := range map[string]ops.VehicleQuery{
 			"trouble":       {},
 			"newest":        {Sort: "newest"},
 			"oldest":        {Sort: "oldest"},
 			"jams":          {Driving: "jam"},
 			"normal":        {Driving: "normal", Throttle: "normal", Sort: "newest"},
 			"unknown":       {Reason: "unknown"},
-			"thousand":      {Reason: "stale", Sort: "oldest", Limit: MaxVehicles},
+			"thousand":      {Reason: "stale", Sort: "oldest", Limit: ops.MaxVehicles},
 			"prefix of few": {Prefix: "NHeN4UqVsohGS0000012"},
 			"prefix of all": {Prefix: "N"},
 		} {
@@ -53,7 +53,7 @@ func BenchmarkVehicles(b *testing.B) {
 	}
 }
 
-// heap returns the heap memory in use, in bytes.
+// in bytes
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -61,8 +61,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// mixed returns the answer for vehicle i of a mixed fleet: 10 % are in a jam, 10 % are stale, 10 %
-// are not driving, 6 % are slow, 2 % have a throttle anomaly, and 2 % have sent no telemetry.
+// 10 % are in a jam, 10 % stale, 10 % not driving, 6 % slow, 2 % with an anomaly, 2 % without
+// telemetry.
 func mixed(now time.Time, i int) fleet.Answer {
 	ago := time.Duration(i*7919%300_000) * time.Millisecond
 	a := fleet.Answer{

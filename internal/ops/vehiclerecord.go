@@ -12,17 +12,16 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleRecord describes one vehicle completely, with the reasons for its verdicts.
+// VehicleRecord has the reasons for the verdicts.
 type VehicleRecord struct {
 	VID           string          `json:"vid"`
 	AskedAt       time.Time       `json:"asked_at"`
 	MaxAgeSeconds float64         `json:"max_age_seconds"`
 	Driving       VerdictRecord   `json:"driving"`
 	Throttle      VerdictRecord   `json:"throttle"`
-	Readings      []ReadingRecord `json:"readings"` // newest reading of each signal
+	Readings      []ReadingRecord `json:"readings"` // newest of each signal
 }
 
-// VerdictRecord is a verdict with the reason for it: the rule, a text and the facts.
 type VerdictRecord struct {
 	ListedVerdict
 	Rule    string       `json:"rule"`
@@ -31,22 +30,18 @@ type VerdictRecord struct {
 	Facts   []FactRecord `json:"facts"`
 }
 
-// FactRecord is one value that a rule has used for a verdict, such as a speed, and the threshold to
-// which the rule compared it, if any.
 type FactRecord struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"`
 	Unit      string     `json:"unit"`
-	Threshold *float64   `json:"threshold"` // null: the value is not compared
-	Limit     string     `json:"limit"`     // meaning of the threshold, such as "anomaly from"
+	Threshold *float64   `json:"threshold"` // null: it is not compared
+	Limit     string     `json:"limit"`     // such as "anomaly from"
 	Time      *time.Time `json:"time"`
 }
 
-// InWords returns the value as text, such as "12.5 km/h" or "OFF".
+// InWords returns "12.5 km/h" or "OFF", for example.
 func (r FactRecord) InWords() string { return valueInWords(r.Name, r.Value, r.Unit) }
 
-// LimitInWords returns the threshold as text, such as "anomaly from 100 %". It returns "" if there
-// is no threshold.
 func (r FactRecord) LimitInWords() string {
 	if r.Threshold == nil {
 		return ""
@@ -54,8 +49,7 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts that explain the verdict to a reader. It leaves out facts that explain
-// nothing: the scores of the rules, and measures of an anomaly that are zero.
+// Telling leaves out the scores of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
@@ -65,10 +59,8 @@ func (v VerdictRecord) Telling() (telling []FactRecord) {
 	return telling
 }
 
-// Silent returns the number of facts that Telling leaves out.
 func (v VerdictRecord) Silent() int { return len(v.Facts) - len(v.Telling()) }
 
-// ReadingRecord is the newest reading of one signal.
 type ReadingRecord struct {
 	Signal string    `json:"signal"`
 	Value  *float64  `json:"value"` // null: a position, which is not shown
@@ -76,8 +68,6 @@ type ReadingRecord struct {
 	Time   time.Time `json:"time"`
 }
 
-// InWords returns the value as text, such as "12.5 km/h" or "on". For a position, it returns "not
-// shown".
 func (r ReadingRecord) InWords() string {
 	if r.Value == nil {
 		return "not shown"
@@ -85,7 +75,6 @@ func (r ReadingRecord) InWords() string {
 	return valueInWords(r.Signal, *r.Value, r.Unit)
 }
 
-// valueInWords returns the value of a signal or measure as text, such as "12.5 km/h" or "on".
 func valueInWords(name string, value float64, unit string) string {
 	switch name {
 	case vehicle.LowVoltageSystemState.String():
@@ -96,13 +85,11 @@ func valueInWords(name string, value float64, unit string) string {
 	return inwords.Measure(value, unit)
 }
 
-// State returns the newest state of a vehicle, as State in [Config] does.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle returns the record of a vehicle and its newest state. If there is no state, the error is
-// a [Refusal] with the status 404; if the state cannot be read, it wraps one with the status 503.
+// Vehicle refuses with 404 if there is no state, with 503 if it cannot be read.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {
@@ -132,7 +119,6 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	return r, s, nil
 }
 
-// notReported returns the error for a vehicle without a stored state. Its status is 404.
 func (p *Operations) notReported(id vehicle.ID) *Refusal {
 	if at, ok := p.Forgotten(id); ok {
 		return Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are erased and its telemetry is "+
@@ -142,7 +128,6 @@ func (p *Operations) notReported(id vehicle.ID) *Refusal {
 	return Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 }
 
-// errStateUnread means that the stored state of a vehicle cannot be read at present.
 var errStateUnread = Refuse(http.StatusServiceUnavailable,
 	"the vehicle's state cannot be read at present; the service's log says why")
 
@@ -150,7 +135,7 @@ func explained(l ListedVerdict, e vehicle.Explanation) VerdictRecord {
 	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
 	for _, f := range e.Facts {
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			continue // JSON cannot represent it
+			continue // not in JSON
 		}
 		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Limit: f.Limit, Time: timeOrNil(f.Time)}
 		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {
@@ -165,6 +150,5 @@ func timeOrNil(m vehicle.UnixMilli) *time.Time {
 	if m == 0 {
 		return nil
 	}
-	t := m.Time()
-	return &t
+	return new(m.Time())
 }

@@ -1,17 +1,16 @@
-package ops
+package ops_test
 
 import (
 	"slices"
 	"testing"
 
+	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestFact_InWords checks that the facts of a verdict are shown to people with names and units, and
-// without the internal scores of the rules.
 func TestFact_InWords(t *testing.T) {
 	limit := func(f float64) *float64 { return &f }
-	v := VerdictRecord{Facts: []FactRecord{
+	v := ops.VerdictRecord{Facts: []ops.FactRecord{
 		{Name: vehicle.LowVoltageSystemState.String(), Value: float64(vehicle.IgnitionOff)},
 		{Name: vehicle.MILOn.String(), Value: 1},
 		{Name: "time since the drive began", Value: 852, Unit: "s", Threshold: limit(60), Limit: "may be a jam from"},

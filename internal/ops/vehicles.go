@@ -9,14 +9,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Forget deletes everything about a vehicle and refuses its telemetry from then on. If the vehicle
-// is already forgotten, Forget does the same again. Every error is a [Refusal].
+// Forget may be repeated.
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again, and returns the receipt of the vehicle. If
-// the vehicle is not forgotten, the error is a [Refusal] with the status 404.
+// Allow accepts telemetry of a forgotten vehicle again.
 func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !p.cfg.Forgotten.Has(id) {
 		return access.ForgetReceipt{}, noRecord("vehicle.allow")
@@ -24,15 +22,12 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }
 
-// Relearned is the receipt of Relearn.
 type Relearned struct {
 	VID string    `json:"vid"`
 	At  time.Time `json:"relearned_at"`
 }
 
-// Relearn discards what was learned of a vehicle's throttle, and its anomaly, as after a repair.
-// Both are learned again from the readings after the present. If the vehicle has not reported, the
-// error is a [Refusal] with the status 404.
+// Relearn discards what was learned of a throttle, as after a repair.
 func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID) (Relearned, error) {
 	_, s, err := p.Vehicle(ctx, id)
 	if err != nil {
@@ -46,7 +41,7 @@ func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID
 	return Relearned{string(id), at.Time()}, err
 }
 
-// Forgotten reports whether a vehicle is forgotten at present and, if so, since when.
+// Forgotten reports since when a vehicle is forgotten.
 func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
 	t, found := p.cfg.Forgotten.Find(id)
 	return t.Forgotten, found && t.InForce()
@@ -64,8 +59,7 @@ func (p *Operations) onVehicle(
 	return receipt, err
 }
 
-// checkGrantable returns an error, which is a [Refusal], if one of the vehicles is forgotten: a
-// grant would store its vid again.
+// A grant would store the vid of a forgotten vehicle again.
 func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
 	for i, id := range ids {
 		if p.cfg.Forgotten.Has(id) {

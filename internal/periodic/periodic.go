@@ -1,5 +1,4 @@
-// Package periodic provides loops that run at an interval, and pauses, until a context ends. The
-// package must not know what the loops do.
+// Package periodic has loops and pauses that end with a context.
 package periodic
 
 import (
@@ -7,9 +6,7 @@ import (
 	"time"
 )
 
-// Every returns an iterator for a loop whose body runs after each interval d until ctx ends. The
-// interval must be above 0. If the loop body takes longer than d, the ticks that it misses are
-// dropped.
+// Every runs the loop body after each d, above 0. Ticks during the body are dropped.
 func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		tick := time.NewTicker(d)
@@ -27,8 +24,7 @@ func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	}
 }
 
-// NowAndEvery returns an iterator for a loop whose body runs immediately, even if ctx has ended,
-// and then after each interval d, like [Every].
+// NowAndEvery runs the body at once, even if ctx has ended, and then like [Every].
 func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		if yield() {
@@ -37,7 +33,7 @@ func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 	}
 }
 
-// Pause waits for d. If ctx ends first, it returns the error of ctx.
+// Pause returns the error of ctx if that ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

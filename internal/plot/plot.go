@@ -1,6 +1,5 @@
-// Package plot converts values to SVG geometry: scales with round ticks, the path of a curve, and
-// the spans in which a value stays the same. Pages, colours and units belong to the packages that
-// draw.
+// Package plot converts values to SVG geometry. Pages, colours and units belong to the packages
+// that draw.
 package plot
 
 import (
@@ -11,15 +10,15 @@ import (
 	"time"
 )
 
-// Scale maps values to positions along one axis of a drawing.
+// Scale maps values to positions along an axis.
 type Scale struct {
-	Ticks     []float64 // round values, evenly spaced, including both ends
+	Ticks     []float64 // round values, evenly spaced, both ends included
 	from, to  float64   // the positions of the ends
 	low, high float64   // the values of the ends
 }
 
-// NewScale returns a linear scale that includes the values low and high. Its ends have round values,
-// and are drawn at the positions from and to. If high is not above low, it is low + 1.
+// NewScale includes low and high. Its ends are round, at the positions from and to. high is at
+// least low + 1.
 func NewScale(low, high, from, to float64) Scale {
 	s := Scale{from: from, to: to}
 	if high <= low {
@@ -34,16 +33,15 @@ func NewScale(low, high, from, to float64) Scale {
 	return s
 }
 
-// At returns the position of a value on the axis, which may be beyond the ends.
+// At returns a position, which may be beyond the ends.
 func (s *Scale) At(v float64) float64 {
 	return s.from + (v-s.low)/(s.high-s.low)*(s.to-s.from)
 }
 
-// Top returns the greatest value of the scale, that of its upper end.
+// Top returns the greatest value.
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
-// roundStep returns the smallest number that is at least v and is 1, 2, 3 or 5 times a power of
-// ten. v must be above 0.
+// roundStep returns the next 1, 2, 3 or 5 times a power of ten. v must be above 0.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, n := range []float64{1, 2, 3, 5} {
@@ -54,15 +52,14 @@ func roundStep(v float64) float64 {
 	return 10 * unit
 }
 
-// Point is a point of a curve, in the units of the drawing.
+// Point is a point of a curve.
 type Point struct {
 	X, Y float64
-	Gap  bool // there is no line from the point before to this one
+	Gap  bool // no line leads to this point
 }
 
-// Curve returns the SVG path of a curve through points, or "" if there are none. If column is above
-// 0, only the lowest and the highest point in each column of that width are drawn, so that the path
-// stays short for any number of points.
+// Curve returns an SVG path. If column is above 0, it has only the lowest and the highest point of
+// each column of that width, so that it stays short.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -89,15 +86,14 @@ func Curve(points []Point, column float64) string {
 	return b.String()
 }
 
-// Span is a part of a curve, from one X to another, in which a value stays the same.
+// Span is a part of a curve in which a value stays the same.
 type Span[X any, V comparable] struct {
 	From, To X
 	Value    V
 }
 
-// Extend adds a point to spans, which are sorted by X, and returns the result. If gap is false, the
-// last span is extended to this point, whatever its value. If gap is true, or the point's value
-// differs from that of the last span, a new span begins at this point.
+// Extend adds a point to spans. Unless gap is set, the last one extends to it; a new one begins if
+// the value differs.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at
@@ -114,10 +110,7 @@ var timeSteps = [...]time.Duration{
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// TimeTicks returns round, evenly spaced times from the time from up to the time till, both
-// included. most is the maximum number of times. The interval between the times is
-// the shortest of timeSteps that keeps to this maximum. If even the longest, a day, does not,
-// TimeTicks returns only the first times.
+// TimeTicks returns round, evenly spaced times, at most most of them.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	step := timeSteps[len(timeSteps)-1]
 	for _, s := range timeSteps {
@@ -134,9 +127,7 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	return ticks
 }
 
-// Between returns the SVG path around the area between the curves over and under, which have the
-// same X values. A point of over with Gap set ends the area and begins another. column
-// keeps the path short, as in [Curve].
+// A point of over with Gap set ends the area. The curves have the same X values.
 func Between(over, under []Point, column float64) (path string) {
 	for len(over) > 0 {
 		end := 1

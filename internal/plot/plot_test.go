@@ -1,4 +1,4 @@
-package plot
+package plot_test
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/plot"
 )
 
 func TestNewScale_Linear(t *testing.T) {
@@ -22,7 +24,7 @@ func TestNewScale_Linear(t *testing.T) {
 		{0.5, 0.5, []float64{0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.6}},
 		{-7, 3, []float64{-8, -6, -4, -2, 0, 2, 4}},
 	} {
-		s := NewScale(c.low, c.high, 100, 0)
+		s := plot.NewScale(c.low, c.high, 100, 0)
 		if !slices.EqualFunc(s.Ticks, c.ticks, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
 			t.Errorf("ticks from %v to %v: got %v, want %v", c.low, c.high, s.Ticks, c.ticks)
 		}
@@ -32,51 +34,47 @@ func TestNewScale_Linear(t *testing.T) {
 	}
 }
 
-// TestCurve_GapsAndColumns checks that a gap begins a new line, and that the lowest and the highest
-// point of each column are drawn in their order.
 func TestCurve_GapsAndColumns(t *testing.T) {
-	points := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2},
+	points := []plot.Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2},
 		{X: 1.5, Y: 2, Gap: true}, {X: 2, Y: 7}}
-	if got, want := Curve(points, 1), "M0.2 9.0L0.4 1.0L1.0 2.0M1.5 2.0L2.0 7.0"; got != want {
+	if got, want := plot.Curve(points, 1), "M0.2 9.0L0.4 1.0L1.0 2.0M1.5 2.0L2.0 7.0"; got != want {
 		t.Errorf("in columns: got %s, want %s", got, want)
 	}
-	if got := Curve(points, 0); strings.Count(got, "L")+strings.Count(got, "M") != len(points) {
+	if got := plot.Curve(points, 0); strings.Count(got, "L")+strings.Count(got, "M") != len(points) {
 		t.Errorf("without columns: got %s, want all points", got)
 	}
-	if got := Curve(nil, 1); got != "" {
+	if got := plot.Curve(nil, 1); got != "" {
 		t.Errorf("of no point: got %s", got)
 	}
 }
 
-// TestBetween_EndsAtGaps checks that the area follows both curves, and that a gap divides it.
 func TestBetween_EndsAtGaps(t *testing.T) {
-	over := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 1}, {X: 0.4, Y: 4}, {X: 3, Y: 6, Gap: true}, {X: 4, Y: 7}}
-	under := []Point{{X: 0, Y: 9}, {X: 0.2, Y: 9}, {X: 0.4, Y: 9}, {X: 3, Y: 8, Gap: true}, {X: 4, Y: 8}}
-	if got, want := Between(over, under, 0), "M0.0 5.0L0.2 1.0L0.4 4.0L0.4 9.0L0.2 9.0L0.0 9.0Z"+
+	over := []plot.Point{{X: 0, Y: 5}, {X: 0.2, Y: 1}, {X: 0.4, Y: 4}, {X: 3, Y: 6, Gap: true}, {X: 4, Y: 7}}
+	under := []plot.Point{{X: 0, Y: 9}, {X: 0.2, Y: 9}, {X: 0.4, Y: 9}, {X: 3, Y: 8, Gap: true}, {X: 4, Y: 8}}
+	if got, want := plot.Between(over, under, 0), "M0.0 5.0L0.2 1.0L0.4 4.0L0.4 9.0L0.2 9.0L0.0 9.0Z"+
 		"M3.0 6.0L4.0 7.0L4.0 8.0L3.0 8.0Z"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := Between(nil, nil, 1); got != "" {
+	if got := plot.Between(nil, nil, 1); got != "" {
 		t.Errorf("of no point: got %s", got)
 	}
 }
 
 func TestExtend_MergesEqualValues(t *testing.T) {
-	var spans []Span[int, string]
+	var spans []plot.Span[int, string]
 	for _, p := range []struct {
 		at    int
 		value string
 		gap   bool
 	}{{1, "a", false}, {2, "a", false}, {4, "b", false}, {9, "b", true}, {10, "c", false}} {
-		spans = Extend(spans, p.at, p.value, p.gap)
+		spans = plot.Extend(spans, p.at, p.value, p.gap)
 	}
-	if want := []Span[int, string]{{1, 4, "a"}, {4, 4, "b"}, {9, 10, "b"}, {10, 10, "c"}}; !slices.Equal(spans, want) {
+	want := []plot.Span[int, string]{{1, 4, "a"}, {4, 4, "b"}, {9, 10, "b"}, {10, 10, "c"}}
+	if !slices.Equal(spans, want) {
 		t.Errorf("got %v, want %v", spans, want)
 	}
 }
 
-// TestTimeTicksAreRound checks that ticks lie between the given times, and that they are multiples
-// of a round step, such as 10 seconds, 15 minutes or 6 hours.
 func TestTimeTicksAreRound(t *testing.T) {
 	from := time.Date(2026, 1, 5, 8, 37, 12, 0, time.UTC)
 	for _, c := range []struct {
@@ -91,7 +89,7 @@ func TestTimeTicksAreRound(t *testing.T) {
 		{24 * time.Hour, "12:00:00", 6 * time.Hour, 4},
 		{40 * time.Second, "08:37:20", 10 * time.Second, 4},
 	} {
-		ticks := TimeTicks(from, from.Add(c.span), 6)
+		ticks := plot.TimeTicks(from, from.Add(c.span), 6)
 		if len(ticks) != c.count || ticks[0].Format("15:04:05") != c.first || ticks[1].Sub(ticks[0]) != c.step {
 			t.Errorf("ticks of %s: got %v, want %d from %s, every %s", c.span, ticks, c.count, c.first, c.step)
 		}

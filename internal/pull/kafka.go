@@ -13,7 +13,7 @@ import (
 
 type kafkaBroker struct{ *kgo.Client }
 
-// kafkaLog logs why the client, which returns no error, has no connection.
+// kafkaLog has the reason why there is no connection, which the client does not return.
 type kafkaLog struct{ *puller }
 
 func (kafkaLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }
@@ -26,7 +26,7 @@ func openKafka(ctx context.Context, p *puller) (broker, error) {
 	opts := []kgo.Opt{
 		kgo.ClientID("carstate"), kgo.SeedBrokers(p.Hosts...), kgo.ConsumerGroup(p.Group), kgo.ConsumeTopics(p.Topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.AutoCommitMarks(), // only records whose samples were acknowledged are marked
+		kgo.AutoCommitMarks(), // only records whose samples were acknowledged
 		kgo.SessionTimeout(10 * time.Second), kgo.RebalanceTimeout(10 * time.Second),
 		kgo.RetryTimeout(10 * time.Second), kgo.WithLogger(kafkaLog{p}),
 		kgo.MaxConcurrentFetches(1), kgo.FetchMaxBytes(maxBatch), kgo.FetchMaxPartitionBytes(maxBatch / 4),
@@ -60,7 +60,7 @@ func openKafka(ctx context.Context, p *puller) (broker, error) {
 	return kafkaBroker{cl}, nil
 }
 
-// receive gives the key of a record as the second level of its topic.
+// The key of a record becomes the second level of its topic.
 func (b kafkaBroker) receive(ctx context.Context, out chan<- message) error {
 	for {
 		fetched := b.PollRecords(ctx, 100)

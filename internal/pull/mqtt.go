@@ -17,22 +17,22 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// mqttBroker subscribes with QoS 1 and a lasting session. It is written here because libraries allocate
-// whatever length a packet announces, and each speaks one version.
+// mqttBroker is written here because libraries allocate whatever a packet announces, and each
+// speaks one version.
 type mqttBroker struct {
 	conn    net.Conn
 	in      *bufio.Reader
-	version byte       // the protocol level: 5, or 4 for 3.1.1
-	writing sync.Mutex // held while a packet is written
-	acks    []byte     // PUBACKs that flush sends
+	version byte       // 5, or 4 for 3.1.1
+	writing sync.Mutex // of whole packets
+	acks    []byte     // for flush
 }
 
 const (
 	mqttKeepAlive = 30 * time.Second
-	// mqttPacket is the part of a packet that is kept; the message of a longer one is refused.
+	// mqttPacket is what is kept of a packet.
 	mqttPacket  = ingest.MaxMapped + 128<<10
 	mqttMaximum = 1<<28 - 1
-	mqttWindow  = 1000 // messages without acknowledgement, in MQTT 5
+	mqttWindow  = 1000 // messages without acknowledgement
 )
 
 var errMQTTVersion = errors.New("the broker speaks another version of MQTT than 3.1.1 and 5, or no MQTT at this port")
@@ -78,7 +78,7 @@ func connectMQTT(ctx context.Context, p *puller, version byte) (_ broker, err er
 	return b, nil
 }
 
-// login leaves the answer to SUBSCRIBE to receive, because messages may come before it.
+// receive gets the answer to SUBSCRIBE, because messages may come before it.
 func (b *mqttBroker) login(p *puller) error {
 	flags, properties := byte(0), []byte(nil)
 	if b.version == 5 {
@@ -113,7 +113,7 @@ func (b *mqttBroker) login(p *puller) error {
 	}
 	subscribe, options := []byte{0, 1}, byte(1) // packet 1, QoS 1
 	if b.version == 5 {
-		subscribe, options = append(subscribe, 0), options|1<<4 // retained messages only the first time
+		subscribe, options = append(subscribe, 0), options|1<<4 // retained messages only once
 	}
 	for _, t := range p.Topics {
 		subscribe = append(appendText(subscribe, t), options)
@@ -139,7 +139,7 @@ func (b *mqttBroker) writeAll(packets []byte) error {
 	return err
 }
 
-// packet reads a packet. Memory is allocated as bytes arrive.
+// packet allocates as bytes arrive.
 func (b *mqttBroker) packet() (first byte, body []byte, err error) {
 	if first, err = b.in.ReadByte(); err != nil {
 		return 0, nil, err
@@ -168,7 +168,7 @@ func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
 	go func() {
 		for range periodic.Every(ctx, mqttKeepAlive/3) {
 			if b.write(0xc0, nil) != nil {
-				return // the reader gets no answer, and ends
+				return // the reader ends
 			}
 		}
 	}()
@@ -214,7 +214,7 @@ func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 			return nil
 		}
 	}
-	if len(body) < mqttPacket { // of a longer packet, the end of the properties may be missing
+	if len(body) < mqttPacket { // otherwise the end of the properties may be missing
 		f.properties(b.version)
 	}
 	if first&1 != 0 {
@@ -226,7 +226,7 @@ func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 	return m, nil
 }
 
-// fields reads a packet. After a failure, all fields are empty.
+// After a failure, all fields are empty.
 type fields struct {
 	rest []byte
 	bad  bool
@@ -269,6 +269,6 @@ func (b *mqttBroker) flush() error {
 }
 
 func (b *mqttBroker) close() {
-	_ = b.write(0xe0, nil) // the broker may be gone already
+	_ = b.write(0xe0, nil)
 	b.conn.Close()
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// FuzzPacket reads what a broker may send. No packet has more than was sent.
 func FuzzPacket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte, version byte) {
 		b := &mqttBroker{in: bufio.NewReader(bytes.NewReader(sent)), version: version}

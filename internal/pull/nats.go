@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// natsBroker has a durable consumer, or if no stream has the subject, a subscription without memory.
+// natsBroker is a subscription without memory if no stream has the subject.
 type natsBroker struct {
 	*nats.Conn
 	consumer jetstream.Consumer
-	in       chan *nats.Msg // if there is no consumer
+	in       chan *nats.Msg // without a consumer
 	closed   chan struct{}
 }
 
@@ -97,7 +97,7 @@ func (b *natsBroker) receive(ctx context.Context, out chan<- message) error {
 			}
 		}
 	}
-	// Messages have at most 64 MiB, so the limit keeps none back.
+	// Messages have at most 64 MiB, so none is kept back.
 	all, err := b.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(256, 65<<20))
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// post gives up only between two requests, when ctx has ended.
+// post gives up only between two requests.
 func (p *puller) post(ctx context.Context) error {
 	for wait := time.Second; p.lines > 0; wait = min(2*wait, maxWait) {
 		asked, err := p.send(context.WithoutCancel(ctx))
@@ -26,8 +26,7 @@ func (p *puller) post(ctx context.Context) error {
 	return nil
 }
 
-// send posts once. Only answers about single lines are final: the page of a proxy must not commit a
-// place.
+// Only answers about lines are final: the page of a proxy must not commit a place.
 func (p *puller) send(ctx context.Context) (wait time.Duration, _ error) {
 	a, err := p.client.Post(ctx, p.body)
 	switch {

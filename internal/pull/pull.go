@@ -1,6 +1,6 @@
-// Package pull takes telemetry from an MQTT broker, Kafka, NATS or a VISS server, and posts it to the
-// ingest listener as any sender does. It must keep nothing on disk: the broker keeps its place, which
-// moves only after the acknowledgement. So a kill repeats samples, and loses none.
+// Package pull takes telemetry from an MQTT broker, Kafka, NATS or a VISS server, and posts it to
+// the ingest listener. It must keep nothing on disk: the broker keeps its place, which moves only
+// after the acknowledgement, so a kill repeats samples and loses none.
 package pull
 
 import (
@@ -22,14 +22,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config says what is pulled and where it goes.
 type Config struct {
 	Address
 	Topics         []string
-	Group          string // the name under which the broker keeps the place
-	User, Password string // for the broker; VISS takes the password as its access token
+	Group          string // under which the broker keeps the place
+	User, Password string // VISS takes the password as its access token
 	NATSCreds      string // file
-	SASL           string // of Kafka: plain, scram-sha-256 or scram-sha-512
+	SASL           string // plain, scram-sha-256 or scram-sha-512
 	TLS            *tls.Config
 	Format         *format.Format // nil: the service's own
 	Vehicle        vehicle.ID     // of messages that name none
@@ -38,18 +37,17 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// Address is the parsed URL of a broker.
 type Address struct {
-	Scheme string   // mqtt, kafka, nats or viss
-	Hosts  []string // with ports, except those of VISS
+	Scheme string
+	Hosts  []string // with ports, except for VISS
 	Path   string   // of VISS
-	TLS    bool     // mqtts
+	TLS    bool
 }
 
 var errLogin = errors.New("the URL must have no user and no password, because other users of this machine see it: " +
 	"set CARSTATE_BROKER_USER and CARSTATE_BROKER_PASSWORD instead")
 
-// ParseAddress parses a URL such as kafka://a:9092,b:9092. Its errors do not repeat the URL.
+// ParseAddress parses a URL such as kafka://a:9092,b:9092, which its errors do not repeat.
 func ParseAddress(text string) (a Address, _ error) {
 	a.Scheme, text, _ = strings.Cut(text, "://")
 	if a.Scheme == "mqtts" {
@@ -79,7 +77,7 @@ func ParseAddress(text string) (a Address, _ error) {
 	return a, nil
 }
 
-// message is one of a broker. ack notes that it is done; flush of the broker sends that.
+// ack notes that a message is done, and flush of the broker sends that.
 type message struct {
 	topic string // with slashes
 	body  []byte
@@ -87,7 +85,7 @@ type message struct {
 	ack   func() error
 }
 
-// broker is a connection. receive runs beside the other methods.
+// receive runs beside the other methods.
 type broker interface {
 	receive(ctx context.Context, out chan<- message) error
 	flush() error
@@ -95,13 +93,13 @@ type broker interface {
 }
 
 const (
-	// A batch ends after linger, or gap after its newest message: a broker that permits few
-	// unacknowledged messages sends no more until it gets acknowledgements.
+	// A batch ends after linger, or gap after its newest message: a broker may wait for
+	// acknowledgements before it sends more.
 	linger      = time.Second
 	gap         = 10 * time.Millisecond
-	maxBatch    = 4 << 20 // bytes of messages, before the last
+	maxBatch    = 4 << 20 // bytes before the last message
 	maxMessages = 2000
-	maxPost     = 512 << 10 // bytes of samples; proxies often permit no more than 1 MB
+	maxPost     = 512 << 10 // bytes; proxies often permit no more than 1 MB
 	maxWait     = 30 * time.Second
 )
 
@@ -109,7 +107,7 @@ type puller struct {
 	Config
 	client  *ingest.Client
 	decoder *format.Decoder
-	body    []byte // samples to post
+	body    []byte
 	lines   int
 	claimed access.Claims
 
@@ -118,12 +116,12 @@ type puller struct {
 	broken, delayed, lost, unused lograte.Warning
 }
 
-// own reads the service's own format. The topic of MQTT may name the vehicle.
+// The topic may name the vehicle.
 const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time: {path: time}, under: $.signals}
 ---
 {vid: {path: vid}, time: {path: time}, under: $.signals}`
 
-// Run pulls until ctx ends, and delivers what it has received by then.
+// Run pulls until ctx ends, and delivers what it has by then.
 func Run(ctx context.Context, c Config) error {
 	if c.Format == nil {
 		var err error
@@ -194,7 +192,7 @@ func (p *puller) session(ctx context.Context) (err error) {
 	return ended
 }
 
-// collect waits for a message, and returns those that follow closely.
+// collect waits for a message, and those that follow closely.
 func collect(ctx context.Context, in <-chan message) (batch []message, more bool) {
 	var last <-chan time.Time
 	quiet := time.NewTimer(linger)

@@ -30,9 +30,9 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/natsprocess"
 	"example.org/carstate/internal/pull"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestMain is also the process that tests kill.
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 type listener struct {
 	*httptest.Server
 	mu      sync.Mutex
-	answers []func(http.ResponseWriter) // given first, in place of taking samples
+	answers []func(http.ResponseWriter) // before it takes samples
 	vids    map[string]int
 	posts   int
 }
@@ -108,9 +108,7 @@ func sample(vid string) string {
 func address(t *testing.T, url string) pull.Address {
 	t.Helper()
 	a, err := pull.ParseAddress(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return a
 }
 
@@ -174,7 +172,7 @@ func mosquitto(t *testing.T, topic string) (addr string, publish func(string)) {
 	}
 }
 
-// onlyMQTT3 listens in front of a broker, and answers a CONNECT of MQTT 5 as a broker of 3.1.1.
+// onlyMQTT3 answers a CONNECT of MQTT 5 as a broker of 3.1.1.
 func onlyMQTT3(t *testing.T, broker string) string {
 	l := testkit.Listen(t)
 	go func() {
@@ -206,7 +204,7 @@ func onlyMQTT3(t *testing.T, broker string) string {
 	return l.Addr().String()
 }
 
-// jetStream starts a NATS server, with a stream for the subject, unless it has no name.
+// jetStream has no stream if it has no name.
 func jetStream(t *testing.T, stream, subject string) (addr string, publish func(string)) {
 	testkit.Slow(t, "it builds and starts nats-server")
 	dir := t.TempDir()
@@ -401,8 +399,7 @@ func publishPacket(topic string, id byte, properties int, body string) []byte {
 	return append(binary.AppendUvarint([]byte{0x32}, uint64(len(rest))), rest...)
 }
 
-// brokerOf is a broker of MQTT 5 that sends each client the next packets, and the last ones also to
-// all further clients. It passes on the identifiers of PUBACKs.
+// brokerOf sends each client the next packets, and the last ones to all further clients.
 func brokerOf(t *testing.T, acked chan<- int, packets ...[]byte) (url string) {
 	l := testkit.Listen(t)
 	go func() {

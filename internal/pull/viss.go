@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/ingest"
 )
 
-// vissBroker has no memory: what is sent while it is not connected is lost.
+// vissBroker loses what is sent while it is not connected.
 type vissBroker struct {
 	*websocket.Conn
 	paths []string
@@ -47,8 +47,8 @@ func openVISS(ctx context.Context, p *puller) (broker, error) {
 	return b, nil
 }
 
-// subscribe sends a request. The standard says that the period is a text, and Kuksa refuses all but a
-// number: the first try has the text, and the second the number, with the id after all first ones.
+// The standard says that the period is a text, and Kuksa refuses all but a number: the first try
+// has the text, and the second, with the id after all first ones, the number.
 func (b vissBroker) subscribe(ctx context.Context, id int) error {
 	period := any("1000") // milliseconds
 	if id >= len(b.paths) {
@@ -95,4 +95,4 @@ func (b vissBroker) receive(ctx context.Context, out chan<- message) error {
 
 func (b vissBroker) flush() error { return nil }
 
-func (b vissBroker) close() { _ = b.CloseNow() } // the server may be gone already
+func (b vissBroker) close() { _ = b.CloseNow() }

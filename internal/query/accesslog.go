@@ -21,53 +21,45 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// AccessLogConfig configures an [AccessLog]. Log and Registry are required, and so is one of File
-// and Out.
+// AccessLogConfig configures an [AccessLog]. Log, Registry and one of File and Out are required.
 type AccessLogConfig struct {
-	// File is the name of the file to which lines are appended. After a rotation,
-	// [AccessLog.Reopen] opens the file again. If empty, lines are written to Out.
+	// File is appended to. If empty, lines go to Out.
 	File     string
 	Out      io.Writer
-	JSON     bool         // lines are JSON objects
+	JSON     bool
 	Log      *slog.Logger // gets errors of writing
 	Registry prometheus.Registerer
 }
 
-// AccessLog writes one line per request. The goroutine that answers a request only puts a record
-// into a queue. A background goroutine formats the records and writes the lines. If requests arrive
-// faster than lines can be written, lines are dropped and counted, so an answer never waits for a
-// disk.
+// AccessLog writes one line per request, in the background: the goroutine that answers only queues
+// a record, and lines are dropped and counted if they cannot be written fast enough.
 //
-// A line contains no text copied from the request. If the client's address comes from
-// X-Forwarded-For, it is parsed and written in standard form. A line identifies the token by its
-// ID, and the vehicle by a hash whose seed is random for each process.
+// A line contains no text copied from the request. It identifies the token by its ID, and the
+// vehicle by a hash whose seed is random for each process.
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
 	queue  chan record
 	lost   prometheus.Counter
 
-	reopen  atomic.Bool // Reopen was called
-	file    *os.File    // nil if lines are written to Out
+	reopen  atomic.Bool
+	file    *os.File // nil if lines are written to Out
 	to      io.Writer
-	lines   []byte // formatted, but not written yet
-	torn    bool   // the last line was written only in part
-	broken  bool   // the last write failed; only changes are logged
+	lines   []byte
+	torn    bool
+	broken  bool
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
-// The records in the queue are formatted and written at the interval logEvery. The capacity of the
-// queue, queueSize, is enough for the records of one interval at 300,000 requests per second. Lines
-// are written together until they have writeSize bytes.
+// The queue has room for the records of one interval, logEvery, at 300,000 requests per second.
 const (
 	logEvery  = 50 * time.Millisecond
 	queueSize = 1 << 14
 	writeSize = 64 << 10
 )
 
-// OpenAccessLog returns an access log, and starts a goroutine that writes it until
-// [AccessLog.Close]. If the configured file cannot be opened, it starts nothing.
+// OpenAccessLog starts a goroutine that writes the log until [AccessLog.Close].
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	var file *os.File
 	to := c.Out
@@ -86,7 +78,6 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// newAccessLog returns an access log that writes to the given writer, but not in the background.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
 		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), to: to,
@@ -100,8 +91,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	return a
 }
 
-// openLog opens or creates the named file, unless it is a link to a file. Its error does not contain
-// the name.
+// openLog refuses a link to a file. Its error does not contain the name.
 func openLog(name string) (*os.File, error) {
 	flags := os.O_WRONLY | os.O_APPEND | os.O_CREATE
 	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() { // not /dev/stdout
@@ -114,9 +104,7 @@ func openLog(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Close writes the remaining records and closes the file, if there is one. It must be called after
-// the last request was answered. It returns only an error of closing the file; errors of writing
-// are logged.
+// Close writes the remaining records. It must be called after the last request was answered.
 func (a *AccessLog) Close() error {
 	a.stop()
 	<-a.stopped
@@ -126,11 +114,9 @@ func (a *AccessLog) Close() error {
 	return nil
 }
 
-// Reopen makes the background goroutine open the file by its name again. This is needed after a
-// rotation, which has renamed the old file. Reopen returns at once and may be called at any time.
+// Reopen makes the log open its file by name again, as after a rotation.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
-// run writes the queue every logEvery, and opens the file again after Reopen, until Close.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
 	for range periodic.Every(ctx, logEvery) {
@@ -142,8 +128,6 @@ func (a *AccessLog) run(ctx context.Context) {
 	a.drain()
 }
 
-// openAgain continues the log in the file that now has the configured name. If it cannot be opened,
-// the old file is still used. Without a file, openAgain does nothing.
 func (a *AccessLog) openAgain() {
 	if a.file == nil {
 		return
@@ -169,8 +153,6 @@ func (a *AccessLog) drain() {
 	}
 }
 
-// write writes a.lines. It counts the lines that were not written completely. It logs when writing
-// begins to fail, and when it works again.
 func (a *AccessLog) write() {
 	var n int
 	var err error
@@ -193,14 +175,14 @@ func (a *AccessLog) write() {
 	a.broken = err != nil
 }
 
-// record holds the logged facts about a request and its answer. It has no pointer into the request.
+// record has no pointer into the request.
 type record struct {
 	at        time.Time
 	took      time.Duration
 	from      netip.Addr
 	id        requestID
-	token     string // the ID of the token; "" if the token is not known
-	vehicle   uint64 // the hash of the vid
+	token     string // "" if not known
+	vehicle   uint64 // a hash
 	hasVid    bool
 	method    string // GET, HEAD or other
 	status    int
@@ -208,7 +190,6 @@ type record struct {
 	outcome   outcome
 }
 
-// logAnswer queues a record, or counts it as lost if the queue is full. It does not allocate.
 func (a *AccessLog) logAnswer(r *http1.Request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
 		at: at, took: took, from: from, id: w.id, token: w.token,
@@ -231,8 +212,6 @@ func (a *AccessLog) logAnswer(r *http1.Request, w *response, from netip.Addr, at
 	}
 }
 
-// format appends the line of record r to a.lines. No value needs escaping, because each is a
-// number, an address, or a fixed word.
 func (a *AccessLog) format(r *record) {
 	f := fields{b: a.lines, start: len(a.lines), json: a.config.JSON}
 	if f.json {
@@ -261,10 +240,9 @@ func (a *AccessLog) format(r *record) {
 	a.lines = append(f.b, '\n')
 }
 
-// fields formats names and values as a JSON object, or as text of the form name=value.
 type fields struct {
 	b     []byte
-	start int // the index in b at which the line begins; in JSON, with the brace
+	start int // in JSON, with the brace
 	json  bool
 }
 
@@ -275,13 +253,12 @@ func (f *fields) number(name string, value int64) {
 
 func (f *fields) text(name string, value []byte) { f.add(name, value, `"`) }
 
-// add appends a field. In JSON, quote is put around its value.
 func (f *fields) add(name string, value []byte, quote string) {
 	before, after, separator := `"`, `":`, byte(',')
 	if !f.json {
 		before, after, separator, quote = "", "=", ' ', ""
 	}
-	if len(f.b) > f.start+1 { // not the first field
+	if len(f.b) > f.start+1 {
 		f.b = append(f.b, separator)
 	}
 	for _, part := range [...]string{before, name, after, quote} {

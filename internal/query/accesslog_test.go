@@ -17,23 +17,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// openLogFor opens an access log without a log of its errors.
 func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	t.Helper()
 	c.Log = slog.New(slog.DiscardHandler)
 	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
 	log, err := OpenAccessLog(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return log
 }
 
-// logged sends the requests to a server with an access log, each on a connection of its own, and
-// returns the text of the log. If whole is set, each request must be answered.
+// Each request has a connection of its own. If whole is set, it must be answered.
 func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
@@ -50,13 +46,9 @@ func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) st
 		io.ReadAll(c)
 		c.Close()
 	}
-	if err := f.AccessLog.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.AccessLog.Close())
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return strings.TrimSuffix(string(text), "\n")
 }
 
@@ -113,8 +105,6 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 }
 
-// TestNothingReachesTheAccessLog checks that the lines of the access log about hostile requests
-// contain neither the token nor the vehicle, and have the form of every other line.
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]
@@ -133,20 +123,15 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	}
 }
 
-// TestAccessLogReopens checks that lines go to a new file after the old one was renamed and Reopen
-// was called. While the new file cannot be opened, lines go to the old one.
+// While the new file cannot be opened, lines go to the old one.
 func TestAccessLogReopens(t *testing.T) {
 	f := newFixture(t)
 	dir := filepath.Join(t.TempDir(), "logs")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	file, told := filepath.Join(dir, "access.log"), new(testkit.Buffer)
 	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil)),
 		Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.AccessLog = log
 	c := start(t, f.Config).dial(t)
 	ask := func() { c.ask(f.query("CarJam")).wants(t, "200 OK") }
@@ -159,18 +144,14 @@ func TestAccessLogReopens(t *testing.T) {
 	ask()
 	testkit.Await(t, "the first line is written", holds(file, 1))
 	away := dir + ".moved"
-	if err := os.Rename(dir, away); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(dir, away))
 	old := filepath.Join(away, "access.log")
 	log.Reopen()
 	testkit.Await(t, "it logs that the file cannot be opened",
 		func() bool { return told.Count("cannot reopen the access log") == 1 })
 	ask()
 	testkit.Await(t, "the second line is written", holds(old, 2))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	log.Reopen()
 	testkit.Await(t, "the file is made again", holds(file, 0))
 	ask()
@@ -178,12 +159,9 @@ func TestAccessLogReopens(t *testing.T) {
 	if !holds(old, 2)() {
 		t.Error("the old file was written to after that")
 	}
-	if err := log.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, log.Close())
 }
 
-// blocked is a disk on which a write blocks until the channel hold is closed.
 type blocked struct {
 	hold chan struct{}
 	mu   sync.Mutex
@@ -198,8 +176,6 @@ func (b *blocked) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAccessLogDropsRatherThanWaits checks that answers do not wait if the disk blocks, and that
-// lines of the log are lost instead.
 func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
@@ -218,15 +194,13 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	writers.Wait()
 	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
 	close(disk.hold)
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, log.Close())
 	if lost == 0 || float64(disk.n)+lost != many {
 		t.Errorf("%d lines written and %v dropped, of %d", disk.n, lost, many)
 	}
 }
 
-// narrow is a disk with a limited size. room is the number of bytes that are still free.
+// room is the number of bytes that are still free.
 type narrow struct {
 	bytes.Buffer
 	room int
@@ -242,8 +216,7 @@ func (n *narrow) Write(p []byte) (int, error) {
 	return fits, nil
 }
 
-// TestAccessLogOnAFullDisk checks that after a full disk has cut a line short, the next line does
-// not continue it.
+// After a full disk has cut a line short, the next line does not continue it.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()
@@ -272,16 +245,6 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
 	if whole < 11 || float64(whole)+lost != 20 {
 		t.Errorf("%d lines written and %v dropped, of 20:\n%s", whole, lost, disk)
-	}
-}
-
-func TestAccessLogCostsNoAllocation(t *testing.T) {
-	log := openLogFor(t, AccessLogConfig{Out: io.Discard})
-	defer log.Close()
-	w := response{Status: 200, vid: []byte("CarJam")}
-	r := get(drivingPath)
-	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, r.Peer, noon, time.Microsecond) }); n != 0 {
-		t.Errorf("%v allocations a request", n)
 	}
 }
 

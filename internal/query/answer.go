@@ -9,20 +9,18 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The paths of the operations. The path of a request must equal one of them byte for byte.
+// A path must equal one of these byte for byte.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// answerer turns requests into responses. It is safe for concurrent use.
 type answerer struct {
 	Config
-	docs documents // if nil, no documentation is served
+	docs documents
 }
 
-// answer checks a request at the time now and writes the response to w. The package comment gives
-// the order of the checks. When the slices of w are large enough, answer does not allocate.
+// answer does not allocate if the slices of w are large enough.
 func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 	w.start(now)
 	path, query := r.Path()
@@ -62,9 +60,7 @@ func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 	a.authorize(&p, r.Authorization, now, w)
 }
 
-// authorize answers the request: with a failure if the token is missing or invalid, and otherwise
-// according to the token's grant (see applyGrant). A call with a known token is counted for that
-// token, even if it is expired or revoked.
+// authorize counts a call with a known token for that token, even if it is expired or revoked.
 func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *response) {
 	if !p.hasToken {
 		if hasHeader {
@@ -86,9 +82,8 @@ func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *respon
 	}
 }
 
-// failUncharged answers a request with the failure f. If its token is valid, the call is counted for
-// the token, and the answer has the token's rate-limit headers, but the call uses up none of the
-// token's budget.
+// failUncharged counts the call for a valid token and shows its rate limit, but uses up none of its
+// budget.
 func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)
 	if err == nil {
@@ -101,13 +96,11 @@ func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *respon
 	}
 }
 
-// grantOf maps each operation to its bit in [access.Operations], the set that a grant permits.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,
 }
 
-// applyGrant checks the operation and the rate of the grant g, and then answers for the vehicle.
 func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
@@ -130,9 +123,8 @@ func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *res
 	a.answerVehicle(vid, g, now, w)
 }
 
-// answerVehicle answers with the vehicle's verdict, or with the reason why there is none. It looks
-// up a vehicle that the grant does not include, too, but answers as for an unknown one, so that
-// neither the answer nor its time shows whether the vehicle exists.
+// answerVehicle looks up a vehicle that the grant does not include, too, so that neither the answer
+// nor its time shows whether it exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {

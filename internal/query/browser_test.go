@@ -9,17 +9,16 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"example.org/carstate/internal/browsertest"
+	"example.org/carstate/internal/test/browsertest"
 )
 
 var updateScreens = flag.Bool("screens", false, "update the screenshots in docs/")
 
-// screens are the window sizes and colour schemes in which the page is tested.
 var screens = []struct {
 	name          string
 	width, height int64
 	scheme        string
-	from          string // the element at the top of the screenshot
+	from          string // the element at the top
 }{
 	{"page-light", 1280, 1560, "light", "body"},
 	{"page-dark", 1280, 1560, "dark", "#try"},
@@ -27,9 +26,8 @@ var screens = []struct {
 	{"page-390-dark", 390, 844, "dark", "#throttle-system"},
 }
 
-// TestPageInABrowser checks that the page can be used with the keyboard alone. It finds the form,
-// types a token, asks both questions, and reads the answers. One browser shows it in each size and
-// colour scheme, because a start of a browser takes a second of CPU.
+// The keyboard alone is enough. One browser shows all sizes, because its start takes a second of
+// CPU.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -62,8 +60,7 @@ func TestPageInABrowser(t *testing.T) {
 			t.Error("the headers of the answer are not shown")
 		}
 
-		// Choose another language for the samples, and open all details, so that axe checks
-		// them, too.
+		// Open all details for axe.
 		b.TabTo(`document.activeElement.getAttribute("role") === "tab"`)
 		b.Press(kb.ArrowRight)
 		b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`,
@@ -86,8 +83,6 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPage_ShowsErrors checks what the page shows after a query: the error if the request is
-// refused, the reason if there is no verdict, and otherwise the verdict and its age.
 func TestPage_ShowsErrors(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -127,8 +122,7 @@ func TestPage_ShowsErrors(t *testing.T) {
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 }
 
-// keepsNothing checks that the page has stored nothing in the browser and that its address has no
-// query, and that the page does not show the token.
+// keepsNothing: not in the browser's storage, not in the address, not on the page.
 func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	t.Helper()
 	b.Expect(`JSON.stringify([localStorage.length, sessionStorage.length, document.cookie, location.search])`,
@@ -139,7 +133,6 @@ func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	}
 }
 
-// saveScreen saves a screenshot if the flag -screens is set.
 func saveScreen(b *browsertest.Browser, name string) {
 	if *updateScreens {
 		b.Look("../../docs/screens/" + name + ".png")

@@ -8,12 +8,9 @@ import (
 	"example.org/carstate/internal/listen"
 )
 
-// clientOf returns the address of the client that sent a request. peer is the other end of the
-// connection. If peer is not a trusted proxy, peer is the client. Otherwise clientOf reads the list
-// in X-Forwarded-For from its end to its start, because each proxy appends the address of its own
-// client. The first address in this order that is not a trusted proxy is the client. The remaining
-// addresses are ignored, because the client may have invented them. If the list has no such
-// address, or an invalid member before it, clientOf returns the last proxy that it has read.
+// clientOf returns the address of the client: peer itself, or, if that is a trusted proxy, the last
+// address in X-Forwarded-For that is not one. Earlier addresses may be invented by the client. If
+// there is none, or an invalid member before it, it is the last proxy.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	isTrusted := func() bool {
 		return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
@@ -21,7 +18,7 @@ func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Add
 	if !isTrusted() {
 		return peer
 	}
-	var list []byte // several headers X-Forwarded-For form one list
+	var list []byte
 	for line := range bytes.Lines(headers) {
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("x-forwarded-for")) {
 			list = append(append(list, ','), value...)
@@ -42,7 +39,6 @@ func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Add
 	return peer
 }
 
-// parseHop parses an address with or without brackets and port.
 func parseHop(member []byte) (netip.Addr, bool) {
 	text := string(member)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -17,15 +18,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"text/template"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestEveryFailureIsDocumented checks that failure.go and the faults of http1 use exactly the failures
-// of docs/errors.txt, that the page shows all of them, and that the examples of the answers whose
-// texts are not fixed are what the service sends.
+// The code and docs/errors.txt have the same failures, and the page shows all of them.
 func TestEveryFailureIsDocumented(t *testing.T) {
 	page := html.UnescapeString(string(renderPage(maxAge)))
 	documented := 0
@@ -65,7 +65,6 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameNoOtherHost checks that no document contains the address of another host.
 func TestDocumentsNameNoOtherHost(t *testing.T) {
 	address := regexp.MustCompile(`(?:https?:)?//[a-zA-Z0-9][^\s"'<>)]*`)
 	for path, d := range newDocuments(maxAge) {
@@ -77,7 +76,6 @@ func TestDocumentsNameNoOtherHost(t *testing.T) {
 	}
 }
 
-// TestPage_NamesMaxAge checks that the page names the maximum age of readings.
 func TestPage_NamesMaxAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		5 * time.Minute:         "uses readings for <b>5 minutes</b>",
@@ -92,8 +90,7 @@ func TestPage_NamesMaxAge(t *testing.T) {
 	}
 }
 
-// TestSandboxTableIsTrue checks the table of the sandbox in the page. It queries the vehicle of
-// each row with a sandbox token in six different minutes, and compares the answers with the row.
+// In six different minutes, because of SandboxCycle.
 func TestSandboxTableIsTrue(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -128,25 +125,28 @@ func TestSandboxTableIsTrue(t *testing.T) {
 		slices.Sort(values)
 		return `"` + strings.Join(values, `", "`) + `" in turn, a minute each`
 	}
-	row := regexp.MustCompile(`(?m)^    <tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>$`)
-	rows := row.FindAllStringSubmatch(string(renderPage(maxAge)), -1)
-	plain := func(s string) string { return regexp.MustCompile(`<[^>]*>`).ReplaceAllString(s, "") }
-	if len(rows) != access.SandboxVehicles().Len() {
-		t.Errorf("the table has %d rows", len(rows))
-	}
-	for _, row := range rows {
-		vid := plain(row[1])
-		for i, op := range operationDocs {
-			if got, want := plain(row[i+2]), cell(op.Path, vid); got != want {
-				t.Errorf("%s, %s: the page says %s, the service %s", vid, op.Title, got, want)
+	document, err := os.ReadFile("../../docs/query-api.md")
+	testkit.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^(?:    <tr><th scope="row">|\| )([<>/` + "`" + `code]*Sandbox.*?)(?:</th><td>| \| )` +
+		`(.*?)(?:</td><td>| \| )(.*?)(?:</td></tr>| \|)$`)
+	plain := func(s string) string { return regexp.MustCompile("<[^>]*>|`").ReplaceAllString(s, "") }
+	for name, text := range map[string][]byte{"the page": renderPage(maxAge), "docs/query-api.md": document} {
+		rows := row.FindAllStringSubmatch(string(text), -1)
+		if want := access.SandboxVehicles().Len(); len(rows) != want {
+			t.Errorf("the table of %s has %d rows, want %d", name, len(rows), want)
+		}
+		for _, row := range rows {
+			vid := plain(row[1])
+			for i, op := range operationDocs {
+				if got, want := plain(row[i+2]), cell(op.Path, vid); got != want {
+					t.Errorf("%s, %s: %s says %s, the service %s", vid, op.Title, name, got, want)
+				}
 			}
 		}
 	}
 }
 
-// program returns a function that runs the sample with a token and returns its output, or an error
-// if the sample fails. If the language is not installed, or the sample prints the token, the test
-// fails.
+// program fails the test if the language is not installed, or the sample prints the token.
 func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	t.Helper()
 	command, dir := map[string][]string{
@@ -158,9 +158,7 @@ func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
 	}
-	if err := os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644))
 	return func(secret string) (string, error) {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Dir = dir
@@ -173,8 +171,7 @@ func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	}
 }
 
-// TestSamplesFollowNoRedirect checks that no sample program follows a redirect of the service to
-// another host, because that host must not get the token.
+// Another host must not get the token.
 func TestSamplesFollowNoRedirect(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")
@@ -205,8 +202,6 @@ func TestSamplesFollowNoRedirect(t *testing.T) {
 	}
 }
 
-// TestSamplesRun checks the output of the sample programs. It runs them exactly as the page shows
-// them, with a valid and with an invalid token.
 func TestSamplesRun(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")
@@ -237,5 +232,33 @@ func TestSamplesRun(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+var updateAPIDoc = flag.Bool("update-api-doc", false, "write docs/query-api.md")
+
+// Both are made from the same tables.
+func TestAPIDocument(t *testing.T) {
+	functions := template.FuncMap{
+		"anchor": func(title string) string { return strings.ReplaceAll(strings.ToLower(title), " ", "-") },
+		"cell":   func(text string) string { return strings.ReplaceAll(text, "|", `\|`) },
+	}
+	page, err := template.New("query-api.md.tmpl").Funcs(functions).ParseFiles("testdata/query-api.md.tmpl")
+	testkit.NoError(t, err)
+	var want bytes.Buffer
+	err = page.Execute(&want, struct {
+		Base       string
+		Operations []operationDoc
+		Statuses   []statusDoc
+	}{localBase, operationDocs, statusDocs})
+	testkit.NoError(t, err)
+	file := filepath.Join("..", "..", "docs", "query-api.md")
+	if *updateAPIDoc {
+		testkit.NoError(t, os.WriteFile(file, want.Bytes(), 0o644))
+	}
+	got, err := os.ReadFile(file)
+	testkit.NoError(t, err)
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%s is out of date: go test ./internal/query -run TestAPIDocument -update-api-doc", file)
 	}
 }

@@ -2,18 +2,17 @@ package query
 
 import "time"
 
-// document is one file of the public documentation. It never changes, so answers may share it.
+// document never changes, so answers share it.
 type document struct {
 	contentType string
-	cache       string // the value of Cache-Control
-	gzipped     []byte // the content in gzip; nil if compression saves too little
-	plain       []byte // the uncompressed content
+	cache       string
+	gzipped     []byte // nil if compression saves too little
+	plain       []byte
 }
 
-// documents maps the paths of the public documentation to their documents.
+// documents has paths as keys.
 type documents map[string]*document
 
-// writeDocument writes the answer with d, in gzip if the client accepts it.
 func (w *response) writeDocument(d *document, gzip bool, now time.Time) {
 	w.Status, w.outcome = 200, documentation
 	w.begin(now, d.contentType, d.cache)

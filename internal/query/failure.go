@@ -9,40 +9,37 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// failure is an answer that says what was wrong with a request. Its text is fixed, and no part of
-// the request is ever put into it. docs/errors.txt has the texts of all failures.
+// failure is an answer that says what was wrong with a request, in a fixed text of docs/errors.txt.
+// No part of the request is ever put into it.
 type failure struct {
-	name    string // in docs/errors.txt, and of the example in the OpenAPI document
+	name    string // also of its example in the OpenAPI document
 	status  int
 	outcome outcome
-	body    string // of the answer; an example if response writes the body
-	// authenticate is the value of WWW-Authenticate, or "" for no such header.
+	body    string // an example if response writes the body
+	// of WWW-Authenticate, or ""
 	authenticate string
-	// retryAfter is the value of Retry-After, in seconds, or "" for no such header.
+	// seconds, or ""
 	retryAfter string
 
-	// The following fields are for the documentation.
-	Message string // the message without its first word, the name of the outcome
+	// For the documentation:
+	Message string // without the name of the outcome
 	Cause   string
-	Cure    string // what the client can do
+	Cure    string
 }
 
-// statusDoc describes an HTTP status in the documentation, with all failures that have it.
 type statusDoc struct {
 	Status   int
-	Word     outcome // the first word of the messages of the failures
+	Word     outcome
 	Title    string
 	Meaning  string
 	Again    string // whether it helps to send the request again
 	Failures []*failure
 }
 
-// statusDocs has every failure that the service can answer with, and failures maps their names to
-// them.
 var statusDocs, failures = parseFailures(string(readDocFile("errors.txt")))
 
-// parseFailures parses docs/errors.txt. Each of its paragraphs describes a status or, after it, one
-// failure with that status. A message must need no escaping in JSON; a test checks that.
+// parseFailures parses docs/errors.txt, whose paragraphs describe a status or, after it, a failure
+// with that status. A message must need no escaping in JSON; OpenAPI would not be rendered.
 func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 	named = make(map[string]*failure)
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -65,26 +62,23 @@ func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 	return all, named
 }
 
-// outcomeOfStatus maps the status of a failure to its outcome.
 var outcomeOfStatus = map[int]outcome{
 	400: invalidRequest, 401: invalidToken, 403: insufficientScope, 404: notFound, 405: methodNotAllowed,
 	408: invalidRequest, 414: invalidRequest, 429: rateLimited, 431: invalidRequest, 503: unavailable,
 }
 
-// withoutToken returns the failure of a request without a token. Its WWW-Authenticate has no error
-// code, because RFC 6750 does not treat a missing token as an error.
+// withoutToken leaves the error code out, because RFC 6750 does not treat a missing token as an
+// error.
 func withoutToken(name string) *failure {
 	f := failures[name]
 	f.authenticate = `Bearer realm="carstate"`
 	return f
 }
 
-// retryAfter maps the names of the failures that the client has not caused to the number of seconds
-// after which it may send the request again. The service is not ready, is overloaded, or has a bug.
+// retryAfter has the failures that the client has not caused, and seconds.
 var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1", "upgrading": "5", "broken": "5"}
 
-// Failures of the path, method or query of a request, or of a service that is not ready. Those of its
-// framing have the names of [http1.Fault].
+// The failures of framing have the names of [http1.Fault].
 var (
 	failPath      = failures["path"]
 	failMethod    = failures["method"]
@@ -101,8 +95,6 @@ var (
 	failNotReady  = failures["not_ready"]
 )
 
-// Failures of a token that is missing, is invalid, does not permit the operation, or is over its
-// rate.
 var (
 	failNoToken     = withoutToken("token_missing")
 	failWrongPlace  = withoutToken("token_in_header")
@@ -125,11 +117,8 @@ var (
 	failRateLimited = failures["rate_limited"] // response.tooManyCalls writes the body
 )
 
-// failScope maps each operation to the failure of a token that does not permit it.
 var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
-// tokenFailure returns the failure for err, an error of [access.Tokens.Verify]. For a malformed
-// token, it depends on the token's text (see malformed).
 func tokenFailure(err error, token []byte) *failure {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -148,8 +137,8 @@ func tokenFailure(err error, token []byte) *failure {
 	return malformed(token)
 }
 
-// malformed returns the failure of an access_token that does not have the form of a token. It
-// guesses what the client sent instead, so that the message can say what to do.
+// malformed guesses what the client sent in place of a token, so that the message can say what to
+// do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {
@@ -171,13 +160,9 @@ func malformed(token []byte) *failure {
 		case !begins(string(kind)):
 		case len(token) > kind.Length():
 			return failTokenLong
-		case len(token) < kind.Length() && !bytes.ContainsFunc(token[len(kind):], isNotBase62):
+		case len(token) < kind.Length() && access.IsBase62(token[len(kind):]):
 			return failChecksum
 		}
 	}
 	return failTokenForm
-}
-
-func isNotBase62(c rune) bool {
-	return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }

@@ -18,24 +18,21 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/listen"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// noon is the time of the tests' clock, which does not move. It is not a whole second, so that a
-// wrong rounding is found.
+// Not a whole second, so that a wrong rounding is found.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
 
 const maxAge = 5 * time.Minute
 
-// fixture is the configuration of a server with a fleet, some tokens, and a clock that always shows
-// noon.
+// fixture has a fleet, tokens, and a clock that always shows noon.
 type fixture struct {
 	Config
-	// secrets maps the scripts' placeholders to the secrets that replace them.
+	// By the placeholders of scripts.
 	secrets map[string]string
-	// docs has the documents that replace the scripts' placeholders for documents.
-	docs documents
+	docs    documents
 }
 
 func newFixture(t testing.TB) *fixture {
@@ -72,7 +69,7 @@ func newFixture(t testing.TB) *fixture {
 		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at(90 * time.Second)},
 	})
 
-	// Real cars may have the names of reserved vehicles. A sandbox token must not see such a car.
+	// A sandbox token must not see a real car of a reserved name.
 	driving(access.SandboxJam, vehicle.NormalDriving, fresh)
 	driving(access.SandboxUnknown, vehicle.SlowDriving, fresh)
 
@@ -109,8 +106,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// limit makes a later overload possible, and returns a function that begins it. Then more than one
-// connection is too many.
+// Once the returned function was called, more than one connection is too many.
 func (f *fixture) limit(t *testing.T) (overload func()) {
 	probe := new(listen.Probe)
 	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})
@@ -130,33 +126,26 @@ func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Cred
 		r.Operations = access.AllOperations
 	}
 	tok, secret, err := access.New(r, noon.Add(-24*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.Tokens.Put(tok)
 	f.secrets[name] = secret
 	return tok
 }
 
-// rotate gives a token another secret at the time at. The old one is valid for a minute after that
-// time.
+// The old secret is valid for a minute.
 func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 	t.Helper()
 	_, hash := access.NewSecret(access.TokenKind)
-	if err := tok.Rotate(hash, time.Minute, at); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tok.Rotate(hash, time.Minute, at))
 	f.Tokens.Put(tok)
 }
 
-// running is a server on a port of its own.
 type running struct {
 	*Server
 	addr string
-	done chan error // gets the result of Serve
+	done chan error // the result of Serve
 }
 
-// start starts a server that runs until the test ends.
 func start(t testing.TB, c Config) *running {
 	t.Helper()
 	return startOn(t, New(c), testkit.Listen(t))
@@ -170,7 +159,7 @@ func startOn(t testing.TB, s *Server, ln net.Listener) *running {
 	return r
 }
 
-// shutdown ends the server, and checks that it needs at most 10 s for this.
+// It may take 10 s.
 func (r *running) shutdown(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -180,7 +169,6 @@ func (r *running) shutdown(t testing.TB) {
 	}
 }
 
-// peer is a client's end of a connection to a server.
 type peer struct {
 	net.Conn
 	t  testing.TB
@@ -189,13 +177,11 @@ type peer struct {
 
 func newPeer(t testing.TB, c net.Conn) *peer { return &peer{c, t, bufio.NewReader(c)} }
 
-// dial opens a connection.
 func (r *running) dial(t testing.TB) *peer {
 	t.Helper()
 	return newPeer(t, testkit.Dial(t, r.addr))
 }
 
-// dialTLS opens a connection over TLS.
 func (r *running) dialTLS(t testing.TB, c *tls.Config) *peer {
 	t.Helper()
 	return newPeer(t, tls.Client(r.dial(t), c))
@@ -203,14 +189,12 @@ func (r *running) dialTLS(t testing.TB, c *tls.Config) *peer {
 
 func (p *peer) Read(b []byte) (int, error) { return p.in.Read(b) }
 
-// ask sends a request and returns the answer.
 func (p *peer) ask(request string) answerRead {
 	p.t.Helper()
 	io.WriteString(p, request)
 	return readAnswer(p.t, p.in, strings.HasPrefix(request, "HEAD "))
 }
 
-// wants checks that the next answer has the status, and contains all parts.
 func (p *peer) wants(status string, parts ...string) {
 	p.t.Helper()
 	readAnswer(p.t, p.in, false).wants(p.t, status, parts...)
@@ -224,7 +208,6 @@ func (a answerRead) wants(t testing.TB, status string, parts ...string) {
 	}
 }
 
-// wantsEnd checks that the server closes the connection without sending more.
 func (p *peer) wantsEnd() {
 	p.t.Helper()
 	if rest, err := io.ReadAll(p); err != nil || len(rest) > 0 {
@@ -232,14 +215,11 @@ func (p *peer) wantsEnd() {
 	}
 }
 
-// useTLS makes the server use TLS, and returns the configuration of a client that trusts it.
 func (f *fixture) useTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	certFile, keyFile, roots := testkit.Certificate(t)
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
 }
@@ -250,7 +230,6 @@ func (f *fixture) line(vid string) string {
 
 func (f *fixture) query(vid string) string { return f.line(vid) + "Host: x\r\n\r\n" }
 
-// queryAs returns a query for CarJam with another token than TOKEN.
 func (f *fixture) queryAs(token string) string {
 	return strings.Replace(f.query("CarJam"), f.secrets["TOKEN"], f.secrets[token], 1)
 }

@@ -14,16 +14,15 @@ import (
 	"example.org/carstate/internal/access"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
-// secretForChild is the environment variable that makes this test binary the child process
-// of TestNothingPrintsTheToken.
+// With it, this test binary is the child process of TestNothingPrintsTheToken.
 const secretForChild = "CARSTATE_TEST_TOKEN"
 
-// TestNothingPrintsTheToken checks that the whole output of a server process never contains the
-// token. It sends requests about which an HTTP library complains. The server runs in a process of
-// its own, because the logger of a library keeps the standard error that it found at its start. So
-// only the output of a whole process is complete.
+// Only the output of a whole process is complete, because the logger of a library keeps the
+// standard error that it found at its start.
 func TestNothingPrintsTheToken(t *testing.T) {
 	if tok := os.Getenv(secretForChild); tok != "" {
 		sufferHostility(t, tok)
@@ -44,7 +43,6 @@ func TestNothingPrintsTheToken(t *testing.T) {
 	}
 }
 
-// sufferHostility runs a server, sends it hostile requests, and prints its logs and metrics.
 func sufferHostility(t *testing.T, tok string) {
 	f := newFixture(t)
 	f.Tokens.Put(access.Credential{
@@ -53,7 +51,7 @@ func sufferHostility(t *testing.T, tok string) {
 	})
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
-	// The timeouts are short, so that incomplete requests end soon.
+	// So that incomplete requests end soon.
 	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond
 	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug - 4}))
 	r := start(t, f.Config)
@@ -68,16 +66,13 @@ func sufferHostility(t *testing.T, tok string) {
 	}
 	r.shutdown(t)
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, m := range families {
 		fmt.Println(m)
 	}
 }
 
-// hostile returns requests that carry the token. Most of them are malformed, incomplete or too
-// long, so that an HTTP library might log a part of them.
+// hostile has requests with the token. An HTTP library might log a part of them.
 func hostile(tok string) []string {
 	target := drivingPath + "?vid=CarJam&access_token=" + tok
 	get := "GET " + target + " HTTP/1.1\r\n"

@@ -6,17 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts requests. The counters of all operations and outcomes are created at the start, so
-// that counting takes no lock. If a query is for a vehicle that is not in the token's grant, it is
-// answered, and therefore also counted, like a query for an unknown vehicle.
+// metrics has all counters from the start, so that counting takes no lock. A query for a vehicle
+// that is not granted is counted like one for an unknown vehicle.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer
 	dropped  prometheus.Counter
 }
 
-// MetricQueries and MetricDuration are names of metrics that other packages read. MetricQueries is
-// a counter with the labels operation and outcome. MetricDuration is a histogram, in seconds.
+// Names of metrics that other packages read: a counter with the labels operation and outcome, and a
+// histogram in seconds.
 const (
 	MetricQueries  = "carstate_queries_total"
 	MetricDuration = "carstate_query_duration_seconds"
@@ -50,7 +49,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe counts an answer and, for one of the two operations, records how long it took.
 func (m *metrics) observe(r *response, took time.Duration) {
 	o := r.outcome
 	if r.sandbox {

@@ -15,7 +15,7 @@ import (
 
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/http1"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -23,22 +23,17 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// openAPI parses the document as a generator of clients would.
 func openAPI(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(renderOpenAPI())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return doc
 }
 
 func TestOpenAPIIsValid(t *testing.T) {
 	doc := openAPI(t)
-	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation(),
-		openapi3.EnableSchemaFormatValidation()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, doc.Validate(t.Context(), openapi3.EnableExamplesValidation(),
+		openapi3.EnableSchemaFormatValidation()))
 	if doc.OpenAPIMajorMinor() != "3.1" {
 		t.Errorf("it is OpenAPI %s", doc.OpenAPI)
 	}
@@ -54,17 +49,14 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDescribesEveryAnswer checks that the OpenAPI document describes the status, all
-// headers and the body of every answer of the two operations. It sends the requests of the contract
-// in testdata. Every status in the document must be among the answers.
+// The document describes the status, all headers and the body of every answer to the requests in
+// testdata.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
 	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[int]bool{408: true} // TestSlowHead gets it
+	testkit.NoError(t, err)
+	seen := map[int]bool{408: true} // of TestSlowHead
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
 			continue
@@ -82,9 +74,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 				got := readAnswer(t, conn.in, method == "HEAD")
 				if item := doc.Paths.Value(string(path)); item != nil && method != "HEAD" {
 					status, err := strconv.Atoi(strings.Fields(got.status)[1])
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					seen[status] = true
 					checkAgainst(t, c.where, doc, item.Get, status, got)
 				}
@@ -94,7 +84,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-	seen[404] = true // only a path that is not in the document gets it
+	seen[404] = true // only of other paths
 	for path, item := range doc.Paths.Map() {
 		for status := range item.Get.Responses.Map() {
 			if n, _ := strconv.Atoi(status); !seen[n] {
@@ -104,8 +94,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	}
 }
 
-// closeSchemas makes the schemas accept only what this version of the service sends. The document
-// lets clients accept members and values that a later version may add.
+// The document lets clients accept members and values that a later version may add.
 func closeSchemas(doc *openapi3.T) {
 	for _, ref := range doc.Components.Schemas {
 		s := ref.Value
@@ -118,8 +107,6 @@ func closeSchemas(doc *openapi3.T) {
 	}
 }
 
-// TestOpenAPIIsOpen checks that the schema of the driving answer refuses an unknown status. It must
-// accept values and members that a later version may send, but not after closeSchemas.
 func TestOpenAPIIsOpen(t *testing.T) {
 	open, closed := openAPI(t), openAPI(t)
 	closeSchemas(closed)
@@ -127,7 +114,7 @@ func TestOpenAPIIsOpen(t *testing.T) {
 		return doc.ValidateSchemaJSON(doc.Components.Schemas["DrivingAnswer"].Value, answer,
 			openapi3.EnableJSONSchema2020()) == nil
 	}
-	for data, want := range map[string][2]bool{ // accepted by the open schemas, by the closed ones
+	for data, want := range map[string][2]bool{ // by the open schemas, by the closed ones
 		`{"vid":"A","status":1,"vehicle_runing_state":"3"}`:          {true, true},
 		`{"vid":"A","status":0,"vehicle_runing_state":"0"}`:          {true, true},
 		`{"vid":"A","status":1,"vehicle_runing_state":"4"}`:          {true, false},
@@ -135,27 +122,20 @@ func TestOpenAPIIsOpen(t *testing.T) {
 		`{"vid":"A","status":2,"vehicle_runing_state":"3"}`:          {false, false},
 	} {
 		var answer any
-		if err := json.Unmarshal([]byte(`{"code":200,"msg":"success","data":`+data+`}`), &answer); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(`{"code":200,"msg":"success","data":`+data+`}`), &answer))
 		if got := [2]bool{takes(open, answer), takes(closed, answer)}; got != want {
 			t.Errorf("%s: accepted by the open and the closed schemas: got %v, want %v", data, got, want)
 		}
 	}
 }
 
-// TestOpenAPIPassesTheRulesOfOthers checks that redocly and spectral, which authors of clients use,
-// report nothing about our OpenAPI documents with their recommended rules.
+// Authors of clients use redocly and spectral.
 func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	testkit.Slow(t, "it starts programs of Node.js")
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600))
 	rules := []byte("extends: [[spectral:oas, recommended]]\n")
-	if err := os.WriteFile(filepath.Join(dir, "spectral.yaml"), rules, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "spectral.yaml"), rules, 0o600))
 	const ingest = "../ingest/docs/"
 	documents := []string{"../../docs/openapi-admin.json", ingest + "openapi.json", filepath.Join(dir, "query.json")}
 	for _, linter := range [][]string{
@@ -172,7 +152,7 @@ func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	}
 }
 
-// usualHeaders are headers of HTTP that the document need not name.
+// The document need not name these.
 var usualHeaders = []string{"Date", "Content-Type", "Content-Length", "Connection"}
 
 func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Operation, status int, got answerRead) {
@@ -208,9 +188,7 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 	}
 }
 
-// TestOpenAPIExamplesAreAnswers checks the examples of success. It sends the request of each
-// example and compares the answer. The examples of failures are not checked, because they are
-// generated from the failures that the service sends.
+// Examples of failures are generated from the failures.
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)
@@ -224,9 +202,7 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 		}
 		for name, e := range examples {
 			want, err := json.Marshal(e.Value.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			vid := e.Value.Value.(map[string]any)["data"].(map[string]any)["vid"].(string)
 			secret := f.secrets["TOKEN"]
 			if strings.HasPrefix(vid, "Sandbox") {
@@ -243,16 +219,11 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	}
 }
 
-// sorted returns JSON in the form of json.Marshal.
 func sorted(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal(body, &v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(body, &v))
 	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return out
 }

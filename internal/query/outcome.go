@@ -6,8 +6,6 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// operation is one of the two operations of the service, or noOperation for a request with any
-// other path.
 type operation uint8
 
 const (
@@ -17,12 +15,10 @@ const (
 	operationCount
 )
 
-// String returns the operation's name in metrics.
 func (o operation) String() string {
 	return [...]string{"car_driving_state", "throttle_system", "none"}[o]
 }
 
-// outcome is how a request ended.
 type outcome uint8
 
 const (
@@ -38,7 +34,7 @@ const (
 	rateLimited
 	unavailable
 	documentation
-	sandboxed // the metrics have it in place of the real outcome of a call with a sandbox token
+	sandboxed // in metrics only, in place of the real outcome
 	outcomeCount
 )
 
@@ -52,8 +48,7 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf returns the outcome that is counted in the usage statistics of a token, for a call that
-// ended with the outcome o. err says why the token is invalid, or is nil if the token is valid.
+// usageOf returns the outcome in the usage of a token; err says why the token is invalid, if it is.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):

@@ -9,23 +9,16 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// params holds the two parameters of an operation, vid and access_token, form-decoded. hasVid and
-// hasToken say whether a parameter is present; a parameter that was sent without a value is present
-// and empty. If the query contains exactly one access_token, and its value is correctly
-// percent-encoded, token is set even if the query is refused for another reason. Otherwise token is
-// empty.
+// params are form-decoded. If the query has exactly one access_token and its value is correctly
+// encoded, token is set even if the query is refused for another reason.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
 }
 
-// parseQuery parses a query string as application/x-www-form-urlencoded, which has pairs separated
-// by '&', '+' for a blank, and percent-encoding in names and values. It ignores unknown parameters.
-// Decoded names and values are appended to *scratch. When *scratch is large enough, nothing is
-// allocated. A value that needs no decoding is returned as a part of raw.
-//
-// first is the first failure found, or nil. The rest of the query is parsed even after a failure,
-// because the rate-limit headers of the answer depend on the token in the query.
+// parseQuery parses application/x-www-form-urlencoded, and allocates only if *scratch, to which it
+// appends decoded text, is too small. It parses the rest even after the first failure, because the
+// rate-limit headers of the answer depend on the token.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding
@@ -59,7 +52,6 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	return p, first
 }
 
-// validEscapes reports whether every '%' begins a percent-encoded byte.
 func validEscapes(b []byte) bool {
 	for {
 		i := bytes.IndexByte(b, '%')
@@ -73,8 +65,7 @@ func validEscapes(b []byte) bool {
 	}
 }
 
-// decode returns a parameter's name or value in decoded form: encoded itself if it has neither '%'
-// nor '+', and otherwise a new part of *scratch. Every '%' must begin a percent-encoded byte.
+// decode returns encoded itself, or a new part of *scratch. Every '%' must begin a valid escape.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded
@@ -94,7 +85,7 @@ func decode(encoded []byte, scratch *[]byte) []byte {
 	return (*scratch)[start:]
 }
 
-// unhex returns the value of a hexadecimal digit, or -1 if c is not one.
+// unhex returns -1 if c is no hexadecimal digit.
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':
@@ -107,7 +98,6 @@ func unhex(c byte) int {
 	return -1
 }
 
-// checkVid returns the failure of a missing or malformed parameter vid, or nil.
 func checkVid(p *params) *failure {
 	switch {
 	case !p.hasVid:

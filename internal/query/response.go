@@ -12,28 +12,25 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// response is the answer to a request. It is used again for the next request. Its slices keep their
-// capacity, and their contents are valid until the next start.
+// response is used again for the next request. Its contents are valid until the next start.
 type response struct {
 	http1.Response
 
 	operation operation
 	outcome   outcome
-	sandbox   bool // the token is a sandbox token
+	sandbox   bool
 
-	// The following fields are for the access log.
+	// For the access log:
 	id    requestID
-	token string // the ID of the token, if it is known
-	vid   []byte // the vid of the request
+	token string // its ID, if known
+	vid   []byte
 
-	scratch []byte // backs decoded parameters
+	scratch []byte
 }
 
-// requestID is the value of X-Request-Id, a random number. It is unique, and reveals nothing about
-// the request, nor how many requests of other clients came before it.
+// requestID is random, so that it reveals nothing about the request or about other clients.
 type requestID [2]uint64
 
-// appendTo appends the ID as 32 hexadecimal digits.
 func (id requestID) appendTo(b []byte) []byte { return appendHex(appendHex(b, id[0]), id[1]) }
 
 func appendHex(b []byte, n uint64) []byte {
@@ -42,14 +39,13 @@ func appendHex(b []byte, n uint64) []byte {
 	return hex.AppendEncode(b, raw[:])
 }
 
-// start makes w an empty response to a query.
 func (w *response) start(now time.Time) {
 	w.Reset()
 	w.operation, w.outcome, w.sandbox, w.token, w.vid, w.scratch = noOperation, answered, false, "", nil, w.scratch[:0]
 	w.begin(now, "application/json", "private, no-store")
 }
 
-// begin sets the headers that every answer carries, in place of all that were set before.
+// begin replaces all headers by those that every answer carries.
 func (w *response) begin(now time.Time, contentType, cache string) {
 	w.id = requestID{rand.Uint64(), rand.Uint64()}
 	b := append(w.Headers[:0], "Date: "...)
@@ -73,13 +69,8 @@ func (w *response) fail(f *failure) {
 	w.Body = append(w.Body, f.body...)
 }
 
-// writeRecord writes the answer about a vehicle: a JSON object with the vid, the status (1 if there
-// is a verdict, otherwise 0) and the value. field is the JSON text between the status and the
-// value: the name of the value's member and the quote that begins the value.
-//
-// If why is Answered, there is a verdict. value is then its number, a single digit, and made is its
-// time, which becomes Last-Modified. Otherwise why is the reason why there is no verdict, which
-// becomes Carstate-Reason. value and made are then ignored.
+// writeRecord writes a verdict with its value, one digit, and the time at which it was made, or why
+// there is none. field is the JSON between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.Status, w.outcome = 200, outcomeOf[why]
 	w.Body = append(w.Body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -108,13 +99,11 @@ var outcomeOf = [...]outcome{
 	vehicle.NotDriving: notDriving,
 }
 
-// setRate adds the headers RateLimit-Policy and RateLimit for the rate r of a token, in the syntax of
-// draft-ietf-httpapi-ratelimit-headers-11: "token";q=60;w=60 for 60 calls in a minute, and
-// "token";r=3;t=1 if 3 are left and one more becomes available in a second. If none is left, t is
-// next, from [access.Budget.Take]. Otherwise next is ignored.
+// setRate follows draft-ietf-httpapi-ratelimit-headers-11: "token";q=60;w=60 for 60 calls in a
+// minute, and "token";r=3;t=1 if 3 are left and one more becomes available in a second. next is
+// used only if none is left.
 func (w *response) setRate(r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
-		// The budget refills evenly, so there is one more call after one interval at the latest.
 		next = r.Window / time.Duration(r.Calls)
 	}
 	w.Name("RateLimit-Policy")
@@ -127,7 +116,7 @@ func (w *response) setRate(r access.Rate, remaining int64, next time.Duration) {
 	w.Headers = append(b, "\r\n"...)
 }
 
-// setRateHeaders adds the headers of a token's rate limit, if any. It uses up none of the budget.
+// setRateHeaders uses up none of the budget.
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
@@ -135,7 +124,7 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	}
 }
 
-// tooManyCalls answers 429 for a token over its rate r. Its next call is allowed after next.
+// tooManyCalls answers 429. The next call is allowed after next.
 func (w *response) tooManyCalls(r access.Rate, next time.Duration) {
 	w.Status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.SetNumber("Retry-After", access.WaitSeconds(next))

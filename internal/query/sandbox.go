@@ -8,12 +8,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The sandbox answers sandbox tokens. It has no telemetry and never looks at a real vehicle. For a
-// developer, it gives every answer of the service, byte for byte the same as the real answer.
+// The sandbox gives every answer of the service, byte for byte, and never looks at a real vehicle.
 // docs/query-api.md has the table of its vehicles.
 
-// sandbox returns invented verdicts, of the time now, about one of the sandbox's vehicles. drives
-// and throttles are Answered, or why there is no such verdict. For any other vid, both are Unknown.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {
@@ -42,12 +39,10 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is the rate limit that a sandbox token without a rate limit sees in the answer about
-// the vehicle SandboxRateLimited.
+// sandboxRate is what a token without a rate limit sees about SandboxRateLimited.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// pretendRate turns the response into the answer about the vehicle SandboxRateLimited: a 429, as if
-// the token were over its rate. It uses up none of the token's budget.
+// pretendRate answers as if the token were over its rate. It uses up none of the token's budget.
 func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate

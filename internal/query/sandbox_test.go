@@ -3,20 +3,17 @@ package query
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestSandboxCycle checks that the vehicle SandboxCycle has every value of both operations in turn,
-// each for one minute. The time of the verdict in each answer must be the time of the call.
+// The time of the verdict is the time of the call.
 func TestSandboxCycle(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -46,53 +43,7 @@ func TestSandboxCycle(t *testing.T) {
 	}
 }
 
-// TestSandboxTable checks that the sandbox answers as the table in docs/query-api.md says.
-func TestSandboxTable(t *testing.T) {
-	text, err := os.ReadFile("../../docs/query-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFixture(t)
-	a := f.answerer()
-	rows := 0
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != 3 || !strings.HasPrefix(strings.TrimSpace(cells[0]), "`Sandbox") {
-			continue
-		}
-		rows++
-		vid := strings.Trim(cells[0], " `")
-		if !access.SandboxVehicles().IncludeBytes([]byte(vid)) {
-			t.Errorf("%s is not reserved", vid)
-		}
-		for i, path := range []string{drivingPath, throttlePath} {
-			w := a.about(path, vid, f.secrets["SANDBOX"], noon)
-			got := string(w.Body)
-			told := regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[i+1], -1)
-			if len(told) == 0 {
-				t.Errorf("%s: no answer is given: %s", vid, cells[i+1])
-			}
-			known := false
-			for _, m := range told {
-				found := strings.Contains(got, m[1]) || strings.Contains(w.text(), m[1])
-				if vid == access.SandboxCycle {
-					known = known || found
-				} else if !found {
-					t.Errorf("%s: %s is not in %s", vid, m[1], w.text())
-				}
-			}
-			if vid == access.SandboxCycle && !known {
-				t.Errorf("%s: %s is none of %s", vid, got, cells[i+1])
-			}
-		}
-	}
-	if rows != access.SandboxVehicles().Len() {
-		t.Errorf("%d rows of %d", rows, access.SandboxVehicles().Len())
-	}
-}
-
-// TestSandboxIsCountedApart checks that the errors that the sandbox makes up are not counted like
-// real errors of the service.
+// The sandbox makes its errors up.
 func TestSandboxIsCountedApart(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -112,8 +63,6 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	}
 }
 
-// TestUsageIsCounted checks that the usage of each token, sandbox tokens included, counts its
-// calls and the refused ones.
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -124,7 +73,7 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("TOKEN", drivingPath, "CarParked")
 	ask("TOKEN", drivingPath, "not-a-vid")
 	ask("TWO_A_MINUTE", throttlePath, "not-a-vid")
-	ask("REVOKED", drivingPath, "not-a-vid") // the vid is wrong and the token invalid: counted for no token
+	ask("REVOKED", drivingPath, "not-a-vid") // counted for no token
 	ask("UNKNOWN", drivingPath, "not-a-vid")
 	ask("DRIVING", throttlePath, "CarJam")
 	for range 3 {
@@ -153,9 +102,8 @@ func TestUsageIsCounted(t *testing.T) {
 	}
 }
 
-// TestRefuseRequest_LimitAndUsage checks the answers of a node that cannot answer queries. For a
-// valid token, the answer has the token's rate limit, and the call is counted. An invalid token
-// gets the same answer without a limit.
+// A node that cannot answer shows the rate limit of a valid token all the same, and counts the
+// call.
 func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
 	var ready error

@@ -14,15 +14,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestScripts checks the scripts of the contract, testdata/*.txt. README.txt there describes their
-// format.
+// README.txt in testdata describes the format.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ran := 0
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
@@ -43,7 +42,6 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// start starts a server in the state that the script names.
 func (s *script) start(t *testing.T, f *fixture) *running {
 	t.Helper()
 	switch s.server {
@@ -83,9 +81,7 @@ type scriptAnswer struct {
 func readScript(t *testing.T, file string) (s script) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var c *scriptCase
 	var a *scriptAnswer
 	for i, line := range strings.Split(string(text), "\n") {
@@ -132,7 +128,6 @@ func readScript(t *testing.T, file string) (s script) {
 
 var placeholder = regexp.MustCompile(`\{\{([^}]*)\}\}`)
 
-// fill returns a text of a script with its placeholders replaced.
 func (f *fixture) fill(t *testing.T, s string) string {
 	t.Helper()
 	return placeholder.ReplaceAllStringFunc(s, func(m string) string {
@@ -179,8 +174,7 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 		conn.wantsEnd()
 		return
 	}
-	// This checks that the connection is still open, and that the server has read exactly up to the
-	// end of the request.
+	// The connection is still open, and the server has read exactly up to the end of the request.
 	conn.ask("GET /probe HTTP/1.1\r\nHost: x\r\n\r\n").wants(t, "404 Not Found")
 }
 
@@ -191,8 +185,7 @@ type answerRead struct {
 	body   string
 }
 
-// readAnswer reads one response. It is strict: lines must end in CR LF, headers must not be folded,
-// and the names of headers must be spelled exactly.
+// readAnswer is strict: CR LF, no folded headers, exact spelling of names.
 func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	t.Helper()
 	length := -1
@@ -215,9 +208,8 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 		}
 		a.header = append(a.header, line)
 		if v, ok := strings.CutPrefix(line, "Content-Length: "); ok {
-			if length, err = strconv.Atoi(v); err != nil {
-				t.Fatal(err)
-			}
+			length, err = strconv.Atoi(v)
+			testkit.NoError(t, err)
 		}
 	}
 	if length < 0 {
@@ -235,8 +227,7 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	return a
 }
 
-// everywhere lists the headers that every answer has. A case may give another value for such a
-// header.
+// A case may give another value for such a header.
 var everywhere = []string{
 	"Date: " + noon.Format(http.TimeFormat),
 	"Content-Type: application/json",

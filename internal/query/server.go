@@ -15,39 +15,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a [Server]. The fields up to Registry are required. Every other field may have
-// its zero value.
+// Config configures a [Server]. The fields up to Registry are required.
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
-	// why it cannot. It is called for every query, after the query has arrived, and must not block
-	// or allocate. Its error is not shown to clients.
+	// Ready returns nil if the node can answer. It is called for every query, and must not block or
+	// allocate. Its error is not shown to clients.
 	Ready    func(now time.Time) error
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
-	// MaxAge is the maximum age of a verdict. If the verdict is older, the answer is that there is
-	// no recent verdict. If MaxAge is zero or less, verdicts of any age are answered.
+	// MaxAge is the maximum age of a verdict. If zero or less, verdicts of any age are answered.
 	MaxAge         time.Duration
-	NoDocs         bool           // the paths of the public documentation get 404
+	NoDocs         bool           // the documentation gets 404
 	TrustedProxies []netip.Prefix // their X-Forwarded-For names the client
 	AccessLog      *AccessLog     // may be nil
-	Limit          *listen.Limit  // sheds load, if not nil
-	// MaxConnections limits the open connections, each of about 10 KiB of memory. At the limit, one is
-	// evicted for a newer one (see package listen), or the newer one gets 503. If zero, it is 16384.
+	Limit          *listen.Limit  // may be nil
+	// MaxConnections limits the open connections, each of about 10 KiB. At the limit, one is
+	// evicted for a newer one, or the newer one gets 503. If zero, it is 16384.
 	MaxConnections                         int
-	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // those of [http1.Config]
+	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // of [http1.Config]
 
-	TLS *tls.Config      // if nil, plain HTTP is served
+	TLS *tls.Config      // if nil, plain HTTP
 	Now func() time.Time // if nil, time.Now
 }
 
-// SpareConnections is how many connections beyond MaxConnections still get an answer, which says
-// that there are too many connections.
+// SpareConnections beyond MaxConnections still get an answer, which says that there are too many.
 const SpareConnections = 256
 
-// Server answers queries. Make one with [New].
 type Server struct {
 	*http1.Server
 	answerer  answerer
@@ -55,11 +50,10 @@ type Server struct {
 	accessLog *AccessLog
 }
 
-// sendBuffer is the maximum number of bytes of unread answers that the kernel buffers for one
-// connection.
+// sendBuffer limits the unread bytes that the kernel buffers for one connection.
 const sendBuffer = 64 << 10
 
-// New returns a server. It opens no listener and starts no goroutine.
+// New opens no listener and starts no goroutine.
 func New(c Config) *Server {
 	s := &Server{answerer: answerer{Config: c}, metrics: newMetrics(c.Registry), accessLog: c.AccessLog}
 	if !c.NoDocs {
@@ -76,7 +70,6 @@ func New(c Config) *Server {
 	return s
 }
 
-// exchange answers requests, and counts and logs the answers.
 type exchange struct {
 	of       *Server
 	response response

@@ -13,16 +13,18 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestMain also checks that no goroutine outlives the servers.
+// No goroutine may outlive the servers.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestServer_TLS(t *testing.T) {
@@ -40,13 +42,12 @@ func TestServer_TLS(t *testing.T) {
 	}
 	c.Close()
 
-	// The same answer must also reach a client over TLS, and then the connection must end.
+	// Over TLS, too, the answer arrives before the connection ends.
 	p = r.dialTLS(t, conf)
 	p.ask(f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000)).
 		wants(t, "400 Bad Request")
 	p.wantsEnd()
 
-	// A client that speaks plain HTTP, and one that offers only HTTP/2.
 	p = r.dial(t)
 	io.WriteString(p, f.query("CarJam"))
 	if b, _ := io.ReadAll(p); bytes.Contains(b, []byte("CarJam")) {
@@ -58,18 +59,15 @@ func TestServer_TLS(t *testing.T) {
 	}
 }
 
-// TestSlowHeadOverTLS checks that a client that sends half a head gets an answer when its time is
-// up, although the deadline for writing that was set for the handshake has passed by then. A silent
-// connection must be closed without an answer.
+// Half a head gets an answer although the write deadline of the handshake has passed; a silent
+// connection gets none.
 func TestSlowHeadOverTLS(t *testing.T) {
 	f := newFixture(t)
 	conf := f.useTLS(t)
 	f.HeadTimeout, f.WriteTimeout = 1500*time.Millisecond, time.Second
 	r := start(t, f.Config)
 	half, silent := r.dialTLS(t, conf), tls.Client(r.dial(t), conf)
-	if err := silent.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, silent.Handshake())
 	half.ask(f.line("CarJam")).wants(t, "408 Request Timeout")
 	newPeer(t, silent).wantsEnd()
 }
@@ -104,7 +102,6 @@ func TestSlowHead(t *testing.T) {
 	close(stop)
 	wg.Wait()
 
-	// A silent client gets no answer.
 	r.dial(t).wantsEnd()
 }
 
@@ -210,9 +207,7 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	}
 }
 
-// pipes is a listener. If its channel one has a connection, Accept returns this connection;
-// otherwise Accept accepts a connection. The connection in the channel is a pipe, on which a write
-// blocks until the other end reads.
+// pipes accepts the pipe in one first, on which a write blocks until the other end reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn
@@ -250,8 +245,6 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
 
-// TestShutdown_ClosesHalfHeads checks that a shutdown does not wait for the rest of a head, because
-// half a head is not a request.
 func TestShutdown_ClosesHalfHeads(t *testing.T) {
 	f := newFixture(t)
 	f.HeadTimeout = time.Minute
@@ -289,8 +282,6 @@ func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
 	}
 }
 
-// TestPanic_InHandshakeEndsConnectionOnly checks that a panic outside of any request ends only the
-// connection on which it happened.
 func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
@@ -309,5 +300,228 @@ func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	r.shutdown(t)
 	if s := log.String(); !strings.Contains(s, "this is a bug") {
 		t.Errorf("logged %s", s)
+	}
+}
+
+func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
+	f := newFixture(t)
+	f.WriteTimeout = time.Minute
+	r := start(t, f.Config)
+	defer cutAll(r)
+	many := strings.Repeat(f.query("CarJam"), 1000)
+	for range 3 {
+		c := r.dial(t)
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		for {
+			// The server reads no more requests when its answers are not read.
+			if _, err := io.WriteString(c, many); err != nil {
+				break
+			}
+		}
+	}
+	c := r.dial(t)
+	// Some are in progress until all unread answers wait for their clients.
+	testkit.Await(t, "a query is answered", func() bool {
+		return c.ask(f.query("CarJam")).status == "HTTP/1.1 200 OK"
+	})
+}
+
+func cutAll(r *running) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.Shutdown(ctx)
+}
+
+func (r *running) opened(uses ...listen.Use) int { return r.Guard.Count(uses...) }
+
+func (r *running) waiting() int { return r.opened(listen.Silent, listen.Idle) }
+
+// None of the open ones waits for a request.
+func TestTooManyConnections(t *testing.T) {
+	f := newFixture(t)
+	f.MaxConnections = 1
+	asked, hold := make(chan struct{}), make(chan struct{})
+	var later atomic.Bool
+	f.Ready = func(time.Time) error {
+		if !later.Swap(true) {
+			close(asked)
+			<-hold
+		}
+		return nil
+	}
+	r := start(t, f.Config)
+	first := r.dial(t)
+	io.WriteString(first, f.query("CarJam"))
+	<-asked
+
+	second := r.dial(t)
+	second.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n")
+	second.wantsEnd()
+	close(hold)
+	first.wants("200 OK")
+}
+
+func TestConnectionsThatWaitMakeRoom(t *testing.T) {
+	for name, said := range map[string]string{
+		"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxConnections, f.HeadTimeout = 3, time.Minute
+			r := start(t, f.Config)
+			var older []net.Conn
+			for range f.MaxConnections {
+				c := r.dial(t)
+				if io.WriteString(c, said); name == "idle" {
+					c.wants("404 Not Found")
+				}
+				older = append(older, c)
+			}
+			testkit.Await(t, "all wait", func() bool { return r.waiting() == f.MaxConnections })
+			r.dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
+			testkit.Await(t, "one has gone", func() bool { return r.opened() == f.MaxConnections })
+			closed := make(chan string, len(older))
+			for _, o := range older {
+				go func() {
+					b, err := io.ReadAll(o)
+					if err == nil && len(b) == 0 {
+						closed <- "closed"
+					} else {
+						closed <- fmt.Sprintf("%q %v", b, err)
+					}
+				}()
+			}
+			if got := <-closed; got != "closed" {
+				t.Errorf("an older connection: got %s, want closed", got)
+			}
+		})
+	}
+}
+
+// Connections without a handshake, and those that do not read, are evicted; one whose client waits
+// before its next query is not.
+func TestStrangersMakeRoom(t *testing.T) {
+	for name, useTLS := range map[string]bool{"no handshake": true, "unread documents": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			const strangers = 7
+			f.MaxConnections, f.HeadTimeout, f.WriteTimeout = 1+strangers, time.Minute, time.Minute
+			dial := func(r *running) *peer { return r.dial(t) }
+			if useTLS {
+				config := f.useTLS(t)
+				dial = func(r *running) *peer { return r.dialTLS(t, config) }
+			}
+			r := start(t, f.Config)
+			defer cutAll(r)
+			honest := dial(r)
+			honest.ask(f.query("CarJam")).wants(t, "200 OK")
+			use := listen.Silent
+			for range strangers {
+				c := r.dial(t)
+				if !useTLS {
+					use = listen.Sending
+					io.WriteString(c,
+						strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n", 1000))
+				}
+			}
+			testkit.Await(t, "the strangers are there", func() bool { return r.opened(use) == strangers })
+			for range strangers {
+				dial(r).ask(f.query("CarJam")).wants(t, "200 OK")
+			}
+			honest.ask(f.query("CarJam")).wants(t, "200 OK")
+		})
+	}
+}
+
+type flaky struct {
+	net.Listener
+	fails []syscall.Errno
+}
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if len(f.fails) > 0 {
+		err := f.fails[0]
+		f.fails = f.fails[1:]
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+	}
+	return f.Listener.Accept()
+}
+
+func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
+	f := newFixture(t)
+	fl := &flaky{Listener: testkit.Listen(t), fails: []syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH,
+	}}
+	startOn(t, New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
+}
+
+// A connection that was accepted during an overload and sends its first request after it is
+// answered, even in a later overload.
+func TestServer_Overload(t *testing.T) {
+	f := newFixture(t)
+	overload := f.limit(t)
+	r := start(t, f.Config)
+	opened := func(n int) {
+		t.Helper()
+		testkit.Await(t, fmt.Sprint(n, " connections are open"), func() bool { return r.opened() == n })
+	}
+	older := r.dial(t)
+	older.ask(f.query("CarJam")).wants(t, "200 OK")
+	overload()
+	newer := r.dial(t)
+	newer.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n", "overloaded")
+	newer.wantsEnd()
+	older.ask(f.query("CarJam")).wants(t, "200 OK")
+	opened(1)
+	waits := r.dial(t)
+	opened(2)
+	older.Close()
+	opened(1)
+	for n := range 2 {
+		waits.ask(f.query("CarJam")).wants(t, "200 OK")
+		r.dial(t)
+		opened(2 + n)
+	}
+}
+
+func TestServer_ExcessEndsConnection(t *testing.T) {
+	f := newFixture(t)
+	overload := f.limit(t)
+	r := start(t, f.Config)
+	stays := r.dial(t)
+	stays.ask(f.query("CarJam"))
+	goes := r.dial(t)
+	for round := range 2 {
+		for _, c := range []*peer{stays, goes} {
+			a := c.ask(f.query("CarJam"))
+			a.wants(t, "200 OK")
+			if ends := strings.Contains(a.raw, "\r\nConnection: close\r\n"); ends != (round == 1 && c == goes) {
+				t.Errorf("round %d: got %s", round, a.raw)
+			}
+		}
+		if round == 0 {
+			overload()
+		}
+	}
+	goes.wantsEnd()
+}
+
+func TestQueryAllocatesNothing(t *testing.T) {
+	testkit.Unraced(t)
+	f := newFixture(t)
+	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
+	c := start(t, f.Config).dial(t)
+	t.Cleanup(func() { f.AccessLog.Close() })
+	query := []byte(f.queryAs("HUNDRED_A_SECOND"))
+	answer := make([]byte, len(c.ask(string(query)).raw))
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := c.Write(query); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(answer); err != nil || n == 0 {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("got %v allocations a query, want none", n)
 	}
 }

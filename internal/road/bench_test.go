@@ -1,33 +1,31 @@
-package road
+package road_test
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/golang/geo/s2"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// fleet is a number of cars on roads that lie side by side. Half of the roads lead east and half
-// north. Each car reports every 5 s, drives to the end of its road and begins again.
+// fleet drives on roads side by side, half of them east and half north, again and again.
 type fleet struct {
-	m    Map
+	m    road.Map
 	cars []*car
 	next int
 }
 
 const (
 	fleetStep   = 5 * time.Second
-	fleetMetres = 5000 // length of a road
+	fleetMetres = 5000
 )
 
-// newFleet returns a fleet that has driven for half an hour and knows about 2,000
-// stretches.
+// newFleet returns a fleet that knows about 2,000 stretches.
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	f := new(fleet)
@@ -43,18 +41,16 @@ func newFleet(t testing.TB) *fleet {
 	return f
 }
 
-// begin puts the i-th car at the beginning of its road.
 func (c *car) begin(i int) {
 	c.latitude, c.longitude = townLatitude, townLongitude
-	if road := 300 * float64(i%28/2); i%2 == 0 {
-		c.move(0, road)
+	if aside := 300 * float64(i%28/2); i%2 == 0 {
+		c.move(0, aside)
 	} else {
-		c.move(road, 0)
+		c.move(aside, 0)
 	}
 }
 
-// report moves the next car, and returns the car and its report. If position is false, the report
-// has a speed only.
+// Without position, the report has a speed only.
 func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	i := f.next % len(f.cars)
 	f.next++
@@ -66,8 +62,7 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	} else {
 		c.move(0, metres)
 	}
-	const perDegree = math.Pi / 180 * earthMetres
-	if max(c.latitude-townLatitude, c.longitude-townLongitude)*perDegree*0.66 > fleetMetres {
+	if max(c.latitude-townLatitude, c.longitude-townLongitude)*metresPerDegree*0.66 > fleetMetres {
 		c.begin(i)
 		c.at = c.at.Add(2 * time.Minute)
 	}
@@ -77,8 +72,6 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	return c, c.sample(t, kmh)
 }
 
-// TestObserveAllocatesNothing checks that Observe allocates no memory for a car on a known road,
-// whether or not its sample has a position.
 func TestObserveAllocatesNothing(t *testing.T) {
 	testkit.Unraced(t)
 	f := newFleet(t)
@@ -92,8 +85,6 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve folds reports of a fleet that knows its roads. The reports are prepared
-// beforehand.
 func BenchmarkObserve(b *testing.B) {
 	for _, position := range []bool{true, false} {
 		name := "without position"
@@ -128,7 +119,6 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// heapBytes returns the heap in use after a collection.
 func heapBytes() float64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -136,34 +126,30 @@ func heapBytes() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// cells yields n neighbouring stretches.
-func cells(n int, yield func(vehicle.Stretch)) {
-	c := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(Level)
-	for i := range n {
-		yield(vehicle.Stretch(uint64(c) | uint64(i%Octants)))
-		if i%Octants == Octants-1 {
-			c = c.Next()
-		}
-	}
-}
-
 // BenchmarkStretches reports the memory of one stretch among 10 million.
 func BenchmarkStretches(b *testing.B) {
-	const n = 10_000_000
+	const n, batch = 10_000_000, 1000
 	for b.Loop() {
 		before := heapBytes()
-		m := new(Map)
-		var from vehicle.Stretch
-		cells(n, func(s vehicle.Stretch) {
-			e := evidence{Stretch: s, Metres: 70, Seconds: 5, Unix: unixOf(start)}
-			if from != 0 {
-				e.From, e.FromMetres, e.FromSeconds = from, 70, 5
+		m := new(road.Map)
+		cell, from := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(road.Level), vehicle.Stretch(0)
+		for range n / batch {
+			var some []evidence
+			for i := range uint64(batch) {
+				e := evidence{Stretch: vehicle.Stretch(uint64(cell) | i%road.Octants), Metres: 70, Seconds: 5, Unix: unix(start)}
+				if from != 0 {
+					e.From, e.FromMetres, e.FromSeconds = from, 70, 5
+				}
+				if some, from = append(some, e), e.Stretch; i%road.Octants == road.Octants-1 {
+					cell = cell.Next()
+				}
 			}
-			m.apply(&e, nil)
-			from = s
-		})
+			if err := m.Absorb(pack(some...)); err != nil {
+				b.Fatal(err)
+			}
+		}
 		if m.Len() != n {
-			b.Fatalf("%d stretches", m.Len())
+			b.Fatalf("got %d stretches, want %d", m.Len(), n)
 		}
 		b.ReportMetric((heapBytes()-before)/n, "B/stretch")
 		runtime.KeepAlive(m)

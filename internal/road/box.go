@@ -10,8 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Box is an area between two meridians and two parallels, in degrees. If West is greater
-// than East, the area crosses the date line.
+// Box crosses the date line if West is greater than East.
 type Box struct{ West, South, East, North float64 }
 
 func (b Box) rect() s2.Rect {
@@ -22,8 +21,7 @@ func (b Box) rect() s2.Rect {
 	}
 }
 
-// Around returns a box whose sides are the given number of metres away from the middle of a
-// stretch. Near a pole the box goes all around the earth.
+// Around returns a box with sides metres away from s; near a pole it goes all around the earth.
 func Around(s vehicle.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
@@ -36,12 +34,10 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is a low estimate of the width of a cell, in metres. ConditionsIn uses it to estimate
-// the number of cells in a box; the estimate is too high rather than too low.
+// cellMetres is a low estimate of a cell's width, so that boxes have rather too many cells.
 const cellMetres = 45
 
-// ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.
-// It looks up each stretch that may lie in the box if the box is small in comparison with the map.
+// ConditionsIn is [Map.Conditions] for a box. In a small one, it looks up each cell.
 func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

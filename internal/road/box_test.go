@@ -1,4 +1,4 @@
-package road
+package road_test
 
 import (
 	"math"
@@ -6,22 +6,25 @@ import (
 	"slices"
 	"testing"
 
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestConditionsIn checks that a box yields exactly the stretches whose middle lies in it, both
-// when ConditionsIn looks up stretches and when it walks through the map, and that neither goes on
-// after yield has returned false. It also checks the size of a box that Around returns.
+// TestConditionsIn checks both ways to find the stretches of a box: looking up cells, and walking
+// through the map.
 func TestConditionsIn(t *testing.T) {
-	var m Map
+	var m road.Map
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []vehicle.Stretch
 	add := func(latitude, longitude float64) {
-		s := stretchAt(latitude, longitude, uint8(random.IntN(Octants)))
-		sh := m.shardOf(s)
-		if _, ok := sh.find(s); !ok {
-			sh.getAt(s, 0)
-			all = append(all, s)
+		s := roadtest.StretchAt(latitude, longitude, float64(45*random.IntN(road.Octants)))
+		if _, known := m.Condition(s, 0); known {
+			return
+		}
+		all = append(all, s)
+		if err := m.Absorb(pack(evidence{Stretch: s, Metres: 1, Seconds: 1})); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for range 4_000 { // around the date line, a pole and an ordinary town
@@ -29,26 +32,26 @@ func TestConditionsIn(t *testing.T) {
 		add(89.9+random.Float64()/10, 360*random.Float64())
 		add(44.4+random.Float64()/20, 11.3+random.Float64()/20)
 	}
-	within := func(b Box) (names []vehicle.Stretch) {
-		m.ConditionsIn(b, 0, func(c Condition) bool {
+	within := func(b road.Box) (names []vehicle.Stretch) {
+		m.ConditionsIn(b, 0, func(c road.Condition) bool {
 			names = append(names, c.Stretch)
 			return true
 		})
 		slices.Sort(names)
 		return names
 	}
-	boxes := map[string]Box{
+	boxes := map[string]road.Box{
 		"world": {-180, -90, 180, 90}, "a street": {11.31, 44.41, 11.32, 44.415}, "a town": {11.3, 44.4, 11.35, 44.45},
 		"the date line": {179.99, -17, -179.99, -16.97}, "east of it": {-180, -17, -179.99, -16.97},
 		"west of it": {179.99, -17, 180, -16.97},
 		"the pole":   {-180, 89.95, 180, 90}, "a point": {11.3, 44.4, 11.3, 44.4}, "a meridian": {11.3, -90, 11.3, 90},
-		"nothing": {180, -1, -180, 1}, "around a stretch": Around(stretchAt(-17+0.02, 180, 0), 500),
-		"around the pole": Around(stretchAt(90, 0, 0), 500),
+		"nothing": {180, -1, -180, 1}, "around a stretch": road.Around(roadtest.StretchAt(-17+0.02, 180, 0), 500),
+		"around the pole": road.Around(roadtest.StretchAt(90, 0, 0), 500),
 	}
 	for name, b := range boxes {
 		var want []vehicle.Stretch
 		for _, s := range all {
-			latitude, longitude := Centre(s)
+			latitude, longitude := road.Centre(s)
 			inside := b.West <= longitude && longitude <= b.East
 			if b.West > b.East {
 				inside = longitude >= b.West || longitude <= b.East
@@ -59,7 +62,7 @@ func TestConditionsIn(t *testing.T) {
 		}
 		slices.Sort(want)
 		if got := within(b); !slices.Equal(got, want) {
-			t.Errorf("%s: %d stretches, not %d", name, len(got), len(want))
+			t.Errorf("%s: got %d stretches, want %d", name, len(got), len(want))
 		}
 		if len(want) == 0 && (name == "a street" || name == "the date line" || name == "around a stretch" ||
 			name == "around the pole") {
@@ -67,12 +70,12 @@ func TestConditionsIn(t *testing.T) {
 		}
 	}
 	n := 0
-	m.ConditionsIn(boxes["a street"], 0, func(Condition) bool { n++; return false })
-	m.ConditionsIn(boxes["world"], 0, func(Condition) bool { n++; return false })
+	m.ConditionsIn(boxes["a street"], 0, func(road.Condition) bool { n++; return false })
+	m.ConditionsIn(boxes["world"], 0, func(road.Condition) bool { n++; return false })
 	if n != 2 {
 		t.Errorf("yield was called %d times after it had enough", n-2)
 	}
-	if b := Around(stretchAt(44.4, 11.3, 0), 1000); math.Abs((b.North-b.South)*111.2-2) > 0.01 ||
+	if b := road.Around(roadtest.StretchAt(44.4, 11.3, 0), 1000); math.Abs((b.North-b.South)*111.2-2) > 0.01 ||
 		math.Abs((b.East-b.West)*79.4-2) > 0.01 {
 		t.Errorf("1 km around: %+v", b)
 	}

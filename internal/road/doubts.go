@@ -2,21 +2,17 @@ package road
 
 import "sync"
 
-// Doubt is a reason why what a source shows of roads is not believed.
 type Doubt uint8
 
-// The reasons why evidence is not believed.
 const (
-	Old   Doubt = iota // a reading that was older than a day when it was stored, of an operator's own car 28 days
-	Fast               // a quarter hour that was limited to 1.3 times the speed of others
-	Share              // a new stretch beyond the source's share of them
+	Old   Doubt = iota // when it was stored, a reading was older than a day, of an operator's own car 28 days
+	Fast               // a quarter hour was limited to 1.3 times the speed of others
+	Share              // a new stretch is beyond the source's share
 	NumDoubts
 )
 
-// String names the reason as the metrics spell it.
 func (d Doubt) String() string { return [...]string{"old", "fast", "share"}[d] }
 
-// Doubts counts what was not believed, by reason.
 type Doubts [NumDoubts]uint64
 
 // doubts counts by number of the source. mu guards by.
@@ -36,14 +32,12 @@ func (d *doubts) add(source uint32, why Doubt) {
 	d.by[source] = n
 }
 
-// Doubts returns what was not believed of the source with this number.
 func (m *Map) Doubts(source uint32) Doubts {
 	m.doubts.mu.Lock()
 	defer m.doubts.mu.Unlock()
 	return m.doubts.by[source]
 }
 
-// Doubted returns how often something was not believed for this reason, of any source.
 func (m *Map) Doubted(why Doubt) (n uint64) {
 	m.doubts.mu.Lock()
 	defer m.doubts.mu.Unlock()
@@ -53,8 +47,7 @@ func (m *Map) Doubted(why Doubt) (n uint64) {
 	return n
 }
 
-// Forget discards all that is known of the stretches whose middle lies in a box, and returns their
-// number. The cars teach them again.
+// Forget returns how many stretches of a box it discards. Cars teach them again.
 func (m *Map) Forget(b Box) (n int) {
 	m.ConditionsIn(b, 0, func(c Condition) bool {
 		sh := m.shardOf(c.Stretch)

@@ -10,34 +10,30 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// evidence is what a car showed of a stretch between two of its positions: how far and how long it
-// drove there. The order and the types of the fields are part of a format (see pack).
+// The order and types of the fields are a format (see pack).
 type evidence struct {
 	Stretch vehicle.Stretch
-	// If the car has just entered this stretch, From is the stretch from which it came; FromMetres
-	// and FromSeconds are how far and how long it drove there.
+	// what it drove on the stretch before, if it has just entered this one
 	From                    vehicle.Stretch
 	Unix                    uint32 // seconds since 1970
 	Metres, Seconds         float32
 	FromMetres, FromSeconds float32
-	Voice                   uint8 // the number by which the car is counted
-	Gap                     uint8 // time between the two positions, in seconds; at most 255
-	// Source is the number of the source, whose cars are one voice. It is 0 if each car is a voice.
-	Source uint32
+	Voice                   uint8
+	Gap                     uint8  // s between the positions, at most 255
+	Source                  uint32 // 0 if each of its cars is a voice
 }
 
-// outbox holds this node's evidence until it is sent to the other nodes. mu guards waiting.
+// outbox is for other nodes. mu guards waiting.
 type outbox struct {
 	sharing atomic.Bool
 	mu      sync.Mutex
 	waiting []evidence
 }
 
-// mostWaiting is the maximum number of pieces of evidence in the outbox. They take about 3 MB.
-// Evidence that does not fit is not sent.
+// mostWaiting takes about 3 MB; what does not fit is not sent.
 const mostWaiting = 1 << 16
 
-// Share makes the map collect the evidence of this node's cars from now on, for [Map.Drain].
+// Share makes the map collect its evidence for [Map.Drain].
 func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
@@ -51,13 +47,10 @@ func (o *outbox) add(e evidence) {
 	}
 }
 
-// evidenceBytes is the length of a packed piece of evidence, in bytes.
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 2 + 4
 
-// Drain returns the evidence since the last call: how far and how long this node's cars drove on
-// which stretches. It is packed in messages for [Map.Absorb] on other nodes. A message has at most
-// the given number of bytes, but at least one piece of evidence. If there is no evidence, or
-// [Map.Share] was not called, Drain returns nil.
+// Drain returns the evidence since the last call, in messages of at most most bytes for
+// [Map.Absorb].
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting
@@ -69,20 +62,18 @@ func (m *Map) Drain(most int) (messages [][]byte) {
 	return messages
 }
 
-// pack returns the fields of each piece of evidence in their order, little endian.
+// pack is little endian.
 func pack(some ...evidence) []byte {
 	b, err := binary.Append(nil, binary.LittleEndian, some)
 	if err != nil {
-		panic(err) // cannot happen, because every field has a fixed size
+		panic(err) // cannot happen: every field has a fixed size
 	}
 	return b
 }
 
-// errMalformed is the error for bytes that are not evidence, profiles or a tile.
 var errMalformed = errors.New("malformed")
 
-// Absorb adds the evidence in a message of another node's [Map.Drain] to the map. If any part of it
-// is malformed, Absorb returns an error and adds nothing.
+// Absorb adds a message of another node's [Map.Drain], or nothing if it is malformed.
 func (m *Map) Absorb(message []byte) error {
 	all := make([]evidence, len(message)/evidenceBytes)
 	if n, err := binary.Decode(message, binary.LittleEndian, all); err != nil || n != len(message) {

@@ -7,85 +7,58 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits for accepting a reported position as a fix, a position that is used.
 const (
-	// worstAccuracyMetres is the worst accuracy, in metres, with which a position can identify
-	// a stretch of road.
-	worstAccuracyMetres = 50
-	// fastestMetresPerSecond is 300 km/h, in m/s: the highest speed that a car can have between two
-	// positions.
-	fastestMetresPerSecond = 300 / 3.6
-	// halvesWithin is the longest time between a latitude and a longitude that are one position.
-	halvesWithin = time.Second
-	// receiverMetres allows for the errors of receivers. A position is accepted if its distance
-	// from the last accepted one is at most what a car can have driven, plus receiverMetres.
-	receiverMetres = 100
+	// A worse one cannot identify a stretch.
+	worstAccuracyMetres    = 50
+	fastestMetresPerSecond = 300 / 3.6   // 300 km/h
+	halvesWithin           = time.Second // between a latitude and a longitude that come alone
+	receiverMetres         = 100         // allows for the errors of receivers
 )
 
-// Limits for following a car's way: the list of the stretches that it drove last.
 const (
-	// headingMetres is the distance over which a car's heading is measured. It is long in
-	// comparison with a receiver's noise.
-	headingMetres = 20
-	// hysteresisDegrees is how far a heading must be outside the car's present octant (one of eight
-	// directions) before the car changes to another octant.
-	hysteresisDegrees = 10
-	// A car has left the place where its drive began when it is leavesMetres away from it, or faster
-	// than leavesKmh. Car parks and yards are smaller, and cars in them are slower.
+	headingMetres     = 20 // long in comparison with a receiver's noise
+	hysteresisDegrees = 10 // outside the present octant
+	// A car that has left the place where it began is farther away or faster: car parks and yards
+	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
-	// compassKmh is the minimum speed at which the heading that a receiver reports is used.
-	compassKmh = 10
-	// compassDegrees is how far that heading may differ from the direction in which the car moved.
-	compassDegrees = 60
-	// stationaryKmh is the speed below which a car is taken to be stationary. At such a speed, a
-	// receiver's noise changes neither the car's direction nor its stretch.
+	compassKmh              = 10 // the least speed for the receiver's heading
+	compassDegrees          = 60 // from the direction in which the car moved
+	// Below, a receiver's noise changes neither the direction nor the stretch.
 	stationaryKmh = 1
-	// partMetres is the length of the parts into which the line between two positions of a car
-	// is cut, to find the stretches on the line.
-	partMetres = 25
-	// measuredMetres is the least distance between two positions that shows how far the car
-	// drove. At shorter distances, the car's speeds show it better.
+	partMetres    = 25
+	// Between closer positions, the speeds show better how far the car drove.
 	measuredMetres = 40
-	// mostGap is the longest time between two positions of one way, the default of --max-age. After
-	// a longer time, a new way begins. There is no limit to the distance in that time, because such
-	// a limit would keep the passages of slow cars and leave out those of fast ones.
+	// A limit of distance would leave out the passages of fast cars. This is the default of
+	// --max-age.
 	mostGap = 5 * time.Minute
-	// mostParts is the greatest number of parts into which a line is cut, and lineKmh the least speed
-	// at which a car is taken to have driven on one.
+	// lineKmh is the least speed on a line.
 	mostParts, lineKmh = 256, 20
-	// behindMetres is how many metres of the way behind a car are stored.
-	behindMetres = 300
+	behindMetres       = 300
 )
 
-// Dropped is a reason why a position is not accepted, so that it is ignored.
 type Dropped uint8
 
-// The reasons why a position is not accepted.
 const (
 	Incomplete Dropped = iota // latitude without longitude, or the reverse
 	NullIsland                // 0/0, which a receiver without a fix may report
-	Inaccurate                // an accuracy worse than 50 m
+	Inaccurate                // worse than 50 m
 	Jump                      // farther from the last fix than 300 km/h allow
 	Frozen                    // exactly that of the last fix, although the car drives at another speed
 	NumDropped
 )
 
-// String names the reason as the metrics spell it.
 func (d Dropped) String() string {
 	return [...]string{"incomplete", "null_island", "inaccurate", "jump", "frozen"}[d]
 }
 
-// fix is an accepted position of a car, with its time, the car's speed and its heading.
 type fix struct {
 	latitude, longitude float64
 	time                vehicle.UnixMilli
 	kmh                 float32 // negative: unknown
-	heading             float32 // degrees; negative: unknown
+	heading             float32 // negative: unknown
 }
 
-// fixOf returns the position of a sample as a fix. If the sample has no position, has is false, and
-// the other results have no meaning. If the position is accepted, why is NumDropped. Otherwise it
-// is the reason why it is not, and f must not be used.
+// fixOf returns NumDropped, or the reason why the position is not accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -119,9 +92,8 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// A fix is compared with the last fix only if the last fix is at most mostGap old. If it is
-	// older, a new way begins in any case. The limit also repairs an error: a wrong last fix
-	// excludes all fixes at the car's true position, but only for the time mostGap.
+	// A new way begins then. This also ends the effect of a wrong last fix, which excludes all true
+	// ones.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -131,11 +103,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	return f, true, NumDropped
 }
 
-// speedHolds is the maximum age of a speed that is used with a position.
 const speedHolds = 10 * time.Second
 
-// speedAt returns the car's speed at the time of a sample, in km/h. Without one in the sample, it
-// is the last one in the state s, or negative if that is older than speedHolds.
+// speedAt returns -1 if no speed is newer than speedHolds.
 func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	if v, ok := x.Speed(); ok {
 		return v
@@ -146,22 +116,18 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	return -1
 }
 
-// part is what a car drove on one stretch between two accepted positions.
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is what the car had already driven on this stretch, on the same way. If the car has
-	// just entered the stretch, the metres and seconds of before are zero, and from is what the car
-	// drove on the stretch from which it came.
+	// before is what it had already driven there on the same way; from is of the stretch before, if
+	// it has just entered.
 	before, from vehicle.WayStep
 }
 
-// parts are what a car drove between two accepted positions, in order: one part for each stretch.
 type parts []part
 
-// follow extends the way w up to the fix f, and appends what the car drove since the last fix to
-// driven. It appends nothing if a new way begins at f, because there was no fix in the time mostGap
-// before, or if the direction of travel is not known yet.
+// follow appends what the car drove since the last fix: nothing if a new way begins, or the
+// direction is unknown.
 func follow(w *vehicle.Way, f fix, driven parts) parts {
 	observeStay(w, &f)
 	step := f.time.Sub(w.Time)
@@ -198,25 +164,15 @@ func follow(w *vehicle.Way, f fix, driven parts) parts {
 	return driven
 }
 
-// How the positions and the speeds of a car are compared.
 const (
-	// standsAfter is how long a car must be in its circle before one position outside is not enough
-	// to show that it has left.
-	standsAfter = 2 * time.Minute
-	// comparedMetres is how far a car must have moved, by its positions or by its speeds, for a
-	// comparison.
-	comparedMetres = 300
-	// A car cannot drive less than the line between its positions, so a line longer by lineFactor
-	// refutes the speeds. It may drive more, around corners and blocks; so only a line shorter than
-	// speedFactor times the distance by speed refutes them.
+	standsAfter    = 2 * time.Minute // then, one position outside does not show that the car has left
+	comparedMetres = 300             // by positions or speeds
+	// A car cannot drive less than the line, but more around corners and blocks, so only a line
+	// shorter by speedFactor refutes speeds.
 	lineFactor, speedFactor = 1.25, 0.4
-	// doubtsRefute is the number of contradictions after which the speeds are distrusted, until as
-	// many comparisons agree.
-	doubtsRefute = 2
+	doubtsRefute            = 2 // contradictions, and agreements after which they are trusted again
 )
 
-// observeStay folds a fix into the circle in which the car stays, and compares its positions with its
-// speeds.
 func observeStay(w *vehicle.Way, f *fix) {
 	east, north := offset(float64(w.StayLatitude), float64(w.StayLongitude), f.latitude, f.longitude)
 	line, step := float32(math.Hypot(east, north)), f.time.Sub(w.Time)
@@ -247,8 +203,8 @@ func observeStay(w *vehicle.Way, f *fix) {
 	}
 }
 
-// compareSpeeds compares how far the car moved by its positions and by its speeds. On a winding way,
-// positions are close to each other unless they are dense, so they do not refute too high a speed.
+// On a winding way, positions are close to each other unless they are dense, so they do not refute
+// too high a speed.
 func compareSpeeds(w *vehicle.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-vehicle.StayMetres) < comparedMetres {
@@ -268,10 +224,7 @@ func compareSpeeds(w *vehicle.Way, dense bool) {
 
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
-// turn sets the direction of travel in a car's way: the heading that the receiver reports,
-// otherwise the direction from the anchor, the position at which the direction was last measured,
-// to the present position. The direction stays as it is at a distance below headingMetres, for a
-// stationary car, and for small changes (hysteresisDegrees).
+// turn uses the receiver's heading, otherwise the direction from the anchor.
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
@@ -297,9 +250,8 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut appends the stretches on the straight line from the last fix to f, whose length is line metres,
-// and divides the metres and seconds that the car drove among them. The speed is taken to change
-// linearly along the line, so a car that stopped at one end spent most of the time there.
+// The speed changes linearly along the line, so a car that stopped at one end spent most of the
+// time there.
 func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -326,9 +278,7 @@ func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 	return d
 }
 
-// extend adds what a car drove on one stretch to its way. If the way already has a step on that
-// stretch, this step grows and becomes the newest one. So a car that drives back and forth on a
-// stretch makes only one passage of it.
+// A step of the same stretch grows, so a car that drives back and forth makes one passage.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -349,8 +299,6 @@ func extend(w *vehicle.Way, p *part) {
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim shortens a car's way to the last behindMetres, and the step that is partly within them. The
-// newest step is never shortened.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

@@ -1,4 +1,4 @@
-package road
+package road_test
 
 import (
 	"encoding/binary"
@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/vehicle"
 )
 
-// fuzzedBytes is the length of one report of FuzzPositions: the car (1), the step to it in
-// milliseconds (int32), its speed in km/h (float32), latitude and longitude (float64 each),
-// heading and accuracy (float32 each).
+// fuzzedBytes is the length of one report: the car (1), the step to it in milliseconds (int32), its
+// speed (float32), latitude and longitude (float64), heading and accuracy (float32).
 const fuzzedBytes = 1 + 4 + 4 + 8 + 8 + 4 + 4
 
 func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, longitude float64, heading,
@@ -24,10 +24,8 @@ func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, l
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(accuracy))
 }
 
-// FuzzPositions checks that the states of cars and the stretches stay within bounds (see inBounds
-// and checkMap) whatever cars report. It turns bytes into reports of four cars, with any bits in
-// speed, position and time, and folds them. As in the service, a reading that Readings.Set refuses
-// is left out of its sample.
+// FuzzPositions folds reports of four cars, with any bits. A reading that Set refuses is left out,
+// as in the service.
 func FuzzPositions(f *testing.F) {
 	nan := math.NaN()
 	drive := func(latitude, longitude, north, east float64) (b []byte) {
@@ -47,11 +45,10 @@ func FuzzPositions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { foldFuzzed(t, b) })
 }
 
-// foldFuzzed folds the reports in b, and checks the states and the stretches (see inBounds and
-// checkMap). A repeated report and an older one must change no state. Another map must accept the
-// evidence for other nodes, and must then have as many stretches.
+// foldFuzzed checks the states and stretches, that repeated and older reports change nothing, and
+// that another map accepts the evidence.
 func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
-	var m Map
+	var m road.Map
 	m.Share()
 	states := make(map[vehicle.ID]vehicle.State)
 	at := start
@@ -66,7 +63,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 			vehicle.Speed: single(5), vehicle.CurrentLatitude: double(9), vehicle.CurrentLongitude: double(17),
 			vehicle.CurrentHeading: single(25), vehicle.CurrentAccuracy: single(29),
 		} {
-			_ = x.Set(g, v) // impossible values are refused
+			_ = x.Set(g, v)
 		}
 		s := states[x.Vehicle]
 		next := s
@@ -83,7 +80,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 		states[x.Vehicle] = next
 	}
 	checkMap(t, &m, at)
-	var n Map
+	var n road.Map
 	for _, message := range m.Drain(1000) {
 		if err := n.Absorb(message); err != nil {
 			t.Fatalf("what one node sends another refuses: %v", err)
@@ -94,10 +91,9 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 	}
 }
 
-// FuzzAbsorb checks that a message of evidence is either refused as a whole or leaves all
-// stretches, and the cars that drive there later, within bounds (see checkMap and inBounds).
+// FuzzAbsorb checks that a message is refused as a whole, or leaves all within bounds.
 func FuzzAbsorb(f *testing.F) {
-	from := new(Map)
+	from := new(road.Map)
 	from.Share()
 	g := street
 	g.cars, g.every, g.from, g.metres = 4, 10*time.Second, start, 300
@@ -105,7 +101,6 @@ func FuzzAbsorb(f *testing.F) {
 	for _, message := range from.Drain(400) {
 		f.Add(message)
 	}
-	here := stretchAt(townLatitude, townLongitude, 2)
 	f.Add([]byte{})
 	f.Add(make([]byte, evidenceBytes))
 	f.Add(pack(evidence{Stretch: here, From: here, Unix: math.MaxUint32, Metres: -1e6, Seconds: 1e6,
@@ -117,7 +112,7 @@ func FuzzAbsorb(f *testing.F) {
 	}
 	f.Add(pack(many...))
 	f.Fuzz(func(t *testing.T, message []byte) {
-		var m Map
+		var m road.Map
 		if m.Absorb(message) != nil {
 			if m.Len() != 0 {
 				t.Fatalf("refused evidence made %d stretches known", m.Len())
@@ -133,9 +128,7 @@ func FuzzAbsorb(f *testing.F) {
 	})
 }
 
-// drivesOn lets a car drive eastward over known stretches for 20 s, and checks its state with
-// inBounds.
-func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
+func drivesOn(t *testing.T, m *road.Map, at vehicle.UnixMilli) {
 	t.Helper()
 	c := newCar(m, "after", -100, 0, at)
 	for range 10 {
@@ -144,11 +137,10 @@ func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
 	}
 }
 
-// FuzzLoad checks that packed profiles are either refused as a whole or leave all stretches, and
-// the cars that drive there later, within bounds (see checkMap and inBounds). It also checks that
-// the profiles can be stored and loaded again.
+// FuzzLoad checks that profiles are refused as a whole, or leave all within bounds, and can be
+// stored and loaded again.
 func FuzzLoad(f *testing.F) {
-	m := new(Map)
+	m := new(road.Map)
 	g := street
 	g.cars, g.every, g.from, g.metres = 30, 30*time.Second, start, 300
 	run(f, m, g)
@@ -165,14 +157,14 @@ func FuzzLoad(f *testing.F) {
 	f.Add("47", []byte{})
 	f.Add("", make([]byte, profileBytes))
 	f.Fuzz(func(t *testing.T, name string, packed []byte) {
-		tile, err := ParseTile(name)
+		tile, err := road.ParseTile(name)
 		if err != nil {
 			return
 		}
 		if tile.String() != name {
 			t.Fatalf("%q is tile %s", name, tile)
 		}
-		var m Map
+		var m road.Map
 		if m.Load(tile, packed) != nil {
 			if m.Len() != 0 {
 				t.Fatalf("refused profiles made %d stretches known", m.Len())
@@ -181,13 +173,9 @@ func FuzzLoad(f *testing.F) {
 		}
 		checkMap(t, &m, start)
 		drivesOn(t, &m, start)
-		for i := range m.shards {
-			for k := range m.shards[i].count {
-				m.shards[i].at(k).changed = true
-			}
-		}
+		m.Touch()
 		for is, b := range m.Changed(everyTile) {
-			if err := new(Map).Load(is, b); err != nil {
+			if err := new(road.Map).Load(is, b); err != nil {
 				t.Fatal("what was stored is refused")
 			}
 		}

@@ -10,18 +10,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The traffic on a car's likeliest way is examined up to aheadMetres beyond the place that the car
-// reaches in light traffic in aheadSeconds and a quarter of its reporting interval. In evaluations,
-// the true state of a car is that of the traffic from 300 m behind it to 300 m ahead.
+// The way ahead begins where the car is in aheadSeconds and a quarter of its reporting interval.
+// Evaluations compare with 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// knownShare is the least share of a car's way, behind and ahead of it, on which the free flow (the
-// speed in light traffic) must be known. If the share is less, nothing is concluded about the road.
+// If the free flow of less is known, nothing is concluded.
 const knownShare = 0.5
 
-// Map holds what is known of each stretch of road: how fast cars drive there in light traffic, how
-// fast they drive there now, and where they go next. It is safe for concurrent use. The zero Map is
-// empty, with no limit to the number of stretches.
+// Map is safe for concurrent use. The zero Map is empty and without a limit.
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
@@ -33,10 +29,8 @@ type Map struct {
 
 func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
-// Bound sets the greatest number of stretches in the map: most, rounded down to a multiple of 64,
-// but at least 64. Until Bound is called, there is no limit. A full map replaces stretches that one
-// source alone has driven. If there are none, it ignores evidence of unknown stretches, and counts
-// it in [Map.Refused].
+// Bound limits the stretches to most, a multiple of 64. A full map replaces those that one source
+// alone has driven, or counts unknown ones in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -46,16 +40,12 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-// Refused returns how often the map ignored what a car showed of an unknown stretch, or a stored
-// profile of such a stretch, because the map was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, and reports
-// whether the state changed. Fold uses what the map knows of the car's road, and adds the car's
-// evidence to the map.
+// Fold is [vehicle.State.Fold] with what the map knows, to which it adds what the car shows.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, true) }
 
-// Refold is like Fold, but adds nothing to the map, because the sample's evidence was added before.
+// Refold is like Fold, but adds nothing to the map, because the car has shown it before.
 func (m *Map) Refold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, false) }
 
 func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed bool) {
@@ -68,17 +58,13 @@ func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed boo
 	return changed
 }
 
-// Observe returns the state after a sample, and leaves s unchanged. [Map.Fold] changes the state in
-// place.
+// Observe is [Map.Fold] for a copy.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	m.Fold(&s, &x)
 	return s
 }
 
-// locate extends the way in a car's state, the stretches that it drove last, to the position in a
-// sample. It puts what is known of the road around the car into the state. Unless the car is not
-// driving, it also adds to the map what the car drove since its last position, if shows is set. It returns whether it
-// changed the state.
+// locate returns whether the state changed.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -108,9 +94,8 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	return true
 }
 
-// begin notes where a drive begins, and whether the car has left that place. A car that has not may
-// be looking for a place to park. The fix before f, which follow has replaced by f, is metres away:
-// a car that was far away before a silence is on its way.
+// A car that has not left where its drive begins may be looking for a place to park. The fix before
+// f was metres away: one that was far away before a silence is on its way.
 func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
 	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
@@ -123,10 +108,9 @@ func begin(s *vehicle.State, f fix, metres float64) {
 	}
 }
 
-// voiceOf returns the voice by which a sample's car is counted on a stretch: that of its source if
-// the sender could invent cars, or its own, and then source is 0. The voice is a number from 0 to
-// 31, the same on all nodes: the low bits of the source's number, or 5 bits of FNV-1a of the car's
-// id. A sample without a source comes from a version that stored none.
+// voiceOf returns the voice of the source if the sender could invent cars, or that of the car, and
+// then source is 0. It is the same on all nodes. A sample without a source comes from a version
+// that stored none.
 func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	if x.Source != 0 && !x.Crowd {
 		return x.Source, uint8(x.Source % 32)
@@ -139,19 +123,17 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	return 0, uint8((h ^ h>>15) % 32)
 }
 
-// unixOf returns an event time in seconds since 1970, limited to the years 1970 to 2106.
+// unixOf is limited to 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// Readings that were older when they were stored teach nothing. nextHolds is the limit for what a
-// source shows of the way ahead: with older readings, it could pass many times at once.
+// Readings that were older when they were stored teach nothing. Of a source, they could pass many
+// times at once, so nextHolds is shorter.
 const (
 	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// show adds how far and how long a car drove on each stretch to the map, and queues this evidence
-// for other nodes. The gap is the time between the two positions, in seconds. Evidence that a full
-// map refuses is not queued.
+// show takes the seconds between the two positions as gap.
 func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
@@ -173,9 +155,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// capped limits what one passage adds. If its limit has fallen since the last sample,
-			// the difference is negative, and nothing is subtracted from the stretch, because other
-			// cars may have added metres and seconds in the meantime.
+			// If the limit of the passage has fallen, nothing is subtracted: other cars may have
+			// driven since.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -183,9 +164,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 	}
 }
 
-// apply adds evidence, what a car drove on a stretch, to that stretch. It returns false if the map
-// has no room for the stretch. First it calls bound, which may reduce the evidence, with the
-// stretch locked. If bound is nil, all of the evidence is added.
+// apply reduces the evidence by bound under the lock of the stretch. It returns false if there is
+// no room.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.Stretch)
 	sh.mu.Lock()
@@ -227,18 +207,16 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	return true
 }
 
-// wayTally has sums of lengths and travel times: either of the stretches that a car has just
-// driven, or of those ahead of it.
+// wayTally is of the way behind a car, or ahead of it.
 type wayTally struct {
-	all, known, young float32 // metres: all; with a known free flow; with a guessed one
-	free              float32 // s: travel time in light traffic, where it is known
-	shown, present    float32 // s: travel time in light traffic and now, where cars drive now
+	all, known, young float32 // m: all; with a known free flow; with a guessed one
+	free              float32 // s in light traffic
+	shown, present    float32 // s in light traffic and now, where cars are
 	voices            uint32
-	asker             uint32  // bit of the source whose car asks; 0 if each of its cars is a voice
-	seconds, apart    float32 // the car's own time; metres on which it was clearly faster than the others
+	asker             uint32  // bit of the source whose car asks, or 0
+	seconds, apart    float32 // the car's own time; metres on which it was clearly faster
 }
 
-// own adds what the car itself drove on a stretch, as the way behind it, at the time unix.
 func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
 	t.add(s, step.Metres, unix)
 	t.seconds += step.Seconds
@@ -248,13 +226,10 @@ func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
 	}
 }
 
-// A car drives in another stream of traffic than others on a stretch, such as on a road beside
-// theirs, if it was faster by apartFactor than they are, faster than leavesKmh, and all the way
-// behind it at steadyShare of the speed at which it cruises. After apartMetres of this, what the
-// others show says nothing about it.
+// A car is in another stream if it was faster than others by apartFactor and than leavesKmh, and
+// drove at steadyShare of its cruising speed. After apartMetres, the others say nothing about it.
 const apartFactor, apartMetres, steadyShare = 2, 150, 0.9
 
-// add adds the given metres of a stretch at the time unix, in seconds since 1970.
 func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	t.all += metres
 	free, young := s.freeFlow()
@@ -273,9 +248,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road behind and ahead of a car that cruises at the given
-// speed between jams. Its last position was taken at the time at, gap seconds after the one before.
-// If the free flow of too little of the road is known (knownShare), all fields but Time are zero.
+// around has only a Time if too little is known.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
@@ -319,8 +292,8 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	road.FreeKmh = 3.6 * behind.known / behind.free
 	road.FreeSecondsBehind = behind.free
 	road.Young = behind.young+ahead.young > known/2
-	// On a road where cars were never faster than on a slow street, the free flow may be that of a
-	// jam that never ends, or of a yard. So it is a guess, of up to twice the learned speed.
+	// Where cars were never faster than on a slow street, the free flow may be that of a jam that
+	// never ends, or of a yard.
 	if all := 3.6 * known / (behind.free + ahead.free); !road.Young && all < streetKmh {
 		road.Young = true
 		scale := min(streetKmh/all, 2)
@@ -336,8 +309,8 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	if ahead.shown > 0 {
 		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
 	}
-	// A car that drives on as before, although others crawl where it was, is in another stream. After
-	// a long gap, it may have driven another way than the line.
+	// Others crawl, but this car drives on. After a long gap, it may have driven another way than
+	// the line.
 	if gap <= trustedGap && 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
 		road.Apart = min(behind.apart/apartMetres, 1)
 	}
@@ -347,20 +320,14 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	return road
 }
 
-// maxAhead is the greatest number of stretches that are examined ahead of a car.
 const maxAhead = 16
 
-// carsOf estimates how many cars set the bits in voices. Each car sets one of 32 bits, by a hash of
-// its id, so several cars may have set the same bit. Linear counting (K.-Y. Whang et al., "A
-// linear-time probabilistic counting algorithm for database applications", 1990) corrects for
-// shared bits. The estimate is -32·ln(empty/32), where empty is the number of bits that are not
-// set, or 0.5 if all are set.
+// carsOf is linear counting (Whang et al., 1990): -32·ln(empty/32).
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// find returns a copy of a stretch, or the zero value if the map does not have it.
 func (m *Map) find(name vehicle.Stretch) stretch {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
@@ -378,7 +345,6 @@ func (m *Map) at(p place) stretch {
 	return *sh.at(p.number())
 }
 
-// Len returns the number of known stretches.
 func (m *Map) Len() (n int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -389,36 +355,23 @@ func (m *Map) Len() (n int) {
 	return n
 }
 
-// Dropped returns the number of positions that were not accepted for the given reason.
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged returns the number of folded samples after which the car had a driving state that used a
-// free flow (speed in light traffic) from the given source. Samples of one car with the same time
-// are counted once.
+// Judged counts the driving states with a free flow of this source, those of one car and time once.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
-// Condition describes how traffic moves on a stretch at one time.
 type Condition struct {
-	Stretch vehicle.Stretch
-	// State is the driving state of the traffic. It is 0 if too few cars show how traffic
-	// moves, or if the speed in light traffic is unknown.
-	State vehicle.DrivingState
-	// SpeedKmh is the speed of the cars now, 0 if there are too few cars. FreeKmh is the speed in
-	// light traffic, 0 if it is unknown.
-	SpeedKmh, FreeKmh float64
-	// Cars is an estimate of the number of cars on the stretch in the last 3 to 6 minutes; 0 if
-	// there were fewer than three.
+	Stretch           vehicle.Stretch
+	State             vehicle.DrivingState // 0 if too few cars show it, or if the free flow is unknown
+	SpeedKmh, FreeKmh float64              // 0 if unknown
+	// About how many in the last 3 to 6 minutes; 0 if fewer than three.
 	Cars int
-	// Young is set if FreeKmh is a guess, because at least three cars have driven on the stretch in
-	// fewer than four quarter hours.
+	// FreeKmh is a guess: three cars drove here in fewer than four quarter hours.
 	Young bool
-	// Since is when State took its present value; 0 if that is unknown.
-	Since vehicle.UnixMilli
+	Since vehicle.UnixMilli // 0 if unknown
 }
 
-// Conditions calls yield for each stretch, with how traffic moves there at the given time, in no
-// particular order, until yield returns false. It locks one shard at a time, and none while it
-// calls yield.
+// Conditions locks one shard at a time, and none while it calls yield.
 func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {
@@ -437,8 +390,7 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
-// CountByState returns the number of stretches in each driving state, by the number of the state,
-// with those that have none at 0. It leaves out stretches whose speed in light traffic is unknown.
+// CountByState is by driving state, 0 for none, without stretches of unknown free flow.
 func (m *Map) CountByState(at vehicle.UnixMilli) (n [4]int) {
 	unix := unixOf(at)
 	for i := range m.shards {
@@ -455,8 +407,6 @@ func (m *Map) CountByState(at vehicle.UnixMilli) (n [4]int) {
 	return n
 }
 
-// Condition returns how traffic moves on one stretch at the given time; ok is false if the stretch
-// is unknown.
 func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {
 	s := m.find(name)
 	if s.name == 0 {

@@ -8,124 +8,86 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The limits of what a stretch remembers, and for how long. The numbers were chosen by reasoning,
-// not by a search. On the simulated roads of docs/verdicts.md, no single one has much influence.
+// Chosen by reasoning, not by a search. On the simulated roads of docs/verdicts.md, no single
+// number has much influence.
 const (
-	// The present traffic of a stretch is forgotten with the time constant presentDecay, or fastDecay
-	// where the free flow is above fastKmh: the sums of the metres and seconds that cars drove on it
-	// decay exponentially. On a street, the decay must average over the cycles of traffic lights.
+	// time constants; on a street, the decay must average over the cycles of lights
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
-	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted on a
-	// stretch in the period in which it drove there and in the next period, so for 3 to 6 minutes.
+	// A car is counted in one period and the next, so for 3 to 6 minutes.
 	voicesSeconds = 180
-	// fewestCars is the least number of cars that must drive on a stretch to show how traffic
-	// moves there.
+	// Fewer cars show nothing.
 	fewestCars = 3
-	// One source cannot raise the free flow above othersFactor times the fastest that others show in
-	// the same quarter hour. At this factor, traffic that flows is still normal.
+	// One source cannot raise the free flow further above the fastest of others. Traffic that flows
+	// is then still normal.
 	othersFactor = 1.3
-	// lateSeconds is the limit for late readings, in seconds. If a reading is more than lateSeconds
-	// older than the newest reading of its stretch, it is not used for the present traffic.
+	// Later readings are not used for the present traffic.
 	lateSeconds = 60
-	// One passage of a car adds at most a certain time to the present traffic of a stretch, so that
-	// a stationary car makes no jam for others. The limit is the time of capPassages passages in
-	// light traffic, or capSeconds if that time is unknown. But the limit is never less than
-	// capShare of the time that all cars have added.
+	// The most that one passage adds: capPassages in light traffic, or capSeconds if that is
+	// unknown, but at least capShare of all time. So a stationary car makes no jam.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow of a stretch, its speed in light traffic, is a quantile of the mean speeds of the
-	// quarter hours in which at least fewestCars drove on it. quarterSeconds is the length of a
-	// quarter hour, in seconds. A maximum would rise with every day of learning; a quantile does not.
-	// As one quarter hour in seven is above it, a road that is jammed most of the day is still known
+	// The free flow is a quantile of quarter hours with fewestCars. A maximum would rise with every
+	// day; and as one in seven is above the quantile, a road jammed most of the day is still known
 	// as it is when free.
 	//
-	// The quantile is estimated in constant memory: each quarter hour moves the estimate by a step
-	// towards its own speed. The first steps are large. Once a stretch has been seen in some 20
-	// quarter hours, a step is leastStep·freeQuantile up or leastStep·(1-freeQuantile) down, as a
-	// share of the estimate. So three hours of roadworks a day are learned in a fortnight, and one
-	// day changes the free flow by a tenth at most.
+	// Each quarter hour moves the estimate by a step, after some 20 by leastStep·freeQuantile up or
+	// leastStep·(1-freeQuantile) down: three hours of roadworks a day are learned in a fortnight,
+	// and one day changes it by a tenth at most.
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
-	// The largest of up to smallSample values is the best estimate of the quantile.
+	// The largest of so few is the best estimate.
 	smallSample = 3
-	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
-	// hours. The free flow of a young stretch is a guess: at least streetKmh, the mean speed that a
-	// street with traffic lights allows.
+	// Until then, it is a guess: at least the mean speed that a street with lights allows.
 	youngQuarters = 4
 	streetKmh     = 25
-	// leastFreeKmh is assumed to be the lowest free flow of a road that is open to cars. If the
-	// learned speed is lower, leastFreeKmh is used in its place.
-	leastFreeKmh = 10
+	leastFreeKmh  = 10 // of a road that is open to cars
 
-	// passageMetres is the shortest distance that a car must drive on a stretch to show how
-	// fast it drove there.
+	// A shorter passage does not show a speed.
 	passageMetres = 30
-	// usualMetres is the assumed distance that a car drives on a stretch, before cars have
-	// shown it.
-	usualMetres = 75
+	usualMetres   = 75 // until cars have shown it
 )
 
-// stretch is what is known of one stretch of road. It has no pointers, so that the garbage
-// collector need not scan it. It has only 88 bytes, because there are many stretches.
+// stretch has no pointers, for the garbage collector, and only 88 bytes, because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
-	// metres and seconds are sums of what cars drove here in the last few minutes. The sums decay
-	// exponentially, and are valid at the time newest. newest is the time of the newest reading, in
-	// seconds since 1970.
-	metres, seconds float32
+	metres, seconds float32 // decaying sums at newest
 	newest          uint32
-	// Time is divided into periods of voicesSeconds. voices has the cars seen in the period that
-	// contains newest, and before has those seen in the preceding period. Each car sets one bit of
-	// 32, by a hash of its id.
-	voices, before uint32
-	// crowd has those bits of voices and before that were set by cars which are a voice each.
-	crowd uint32
-	// If alone is set, only the source lead has driven here. Otherwise lead is the source that has
-	// most of the seconds that sources added, and leadSeconds is at least the lead over all others.
-	lead        uint32
-	leadSeconds float32
-	// since is the time of the last change of state, and passedFreely that of the newest passage that
-	// was not slow, in seconds since 1970.
-	since, passedFreely uint32
+	voices, before  uint32 // cars of the period that contains newest, and of the one before
+	crowd           uint32 // those bits that are of cars which are a voice each
+	// If alone, only lead has driven here. Otherwise it has most of the seconds, at least
+	// leadSeconds more than any other.
+	lead                uint32
+	leadSeconds         float32
+	since, passedFreely uint32 // of state, and of the newest passage that was not slow
 
-	// next are the two stretches that cars most often entered after this one. nextWeight is the
-	// weight of each of the two: it increases when a car enters that next stretch, and decreases
-	// when cars enter others (see passed).
-	next       [2]place
+	next       [2]place // the two most often entered (see passed)
 	nextWeight [2]uint8
-	voted      uint16 // voices of sources that passed in this quarter hour (see passed)
+	voted      uint16 // voices of sources in this quarter hour
 
-	// free is the free flow, in m/s: a running quantile of quarter hours (see freeQuantile). It is
-	// zero if there were none.
-	free         float32
-	now          tally // of the quarter hour in progress
-	quarter      uint8 // number of the quarter hour in progress since 1970, modulo 256
-	quarters     uint8 // number of quarter hours added to the profile, at most 255
-	lengthMetres uint8 // the usual length of a passage; 0: unknown
-	freely       uint8 // 1 + the voice of the source that passed freely in this quarter hour
+	free         float32 // m/s; 0 if there was no quarter hour
+	now          tally   // of the quarter hour in progress
+	quarter      uint8   // since 1970, modulo 256
+	quarters     uint8   // in the profile, at most 255
+	lengthMetres uint8   // of a passage; 0: unknown
+	freely       uint8   // 1 + the voice of the source that passed freely in this quarter hour
 	state        vehicle.DrivingState
 	changed      bool // since the profile was stored
 	alone        bool
 }
 
-// place says where a stretch is stored. Its high bits are the number of the shard. Its low
-// placeBits bits are the stretch's number in the shard plus one, so that zero can mean no stretch.
+// place has the number of the shard above placeBits, and that of the stretch plus one below; zero
+// is none.
 type place uint32
 
 const placeBits = 26
 
-// number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// add adds what a car drove to the present traffic and to the quarter hour in progress. It returns
-// the source whose speeds of the quarter hour before were not believed, or 0.
+// add returns the source whose quarter hour was not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// A reading that is slightly older than the newest reading is counted in the quarter hour in
-	// progress, even if it belongs to the quarter hour before. Otherwise, at the end of a quarter
-	// hour, each pair of readings that arrived in the wrong order would end the quarter hour once
-	// more.
+	// Otherwise each pair in the wrong order would end the quarter hour once more.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0
@@ -163,9 +125,8 @@ func (s *stretch) add(e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// limited returns the metres and seconds of a piece of evidence that are used. All cars of a source
-// together add at most what one passage may add (see capPassages). Which source has most seconds is
-// found by a majority vote (R. S. Boyer and J. S. Moore, 1981) with seconds as weights.
+// All cars of a source add at most what one passage may. Which source has most seconds is found by
+// a majority vote (Boyer and Moore, 1981).
 func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) {
 	metres, seconds = e.Metres, e.Seconds
 	switch {
@@ -183,8 +144,6 @@ func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) 
 	return metres, seconds
 }
 
-// capped returns the part of a car's passage, in metres and seconds, that is used for the present
-// traffic. If the seconds exceed the limit (see capPassages), both are reduced by the same factor.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := s.mostSeconds(s.seconds)
 	if seconds <= most {
@@ -193,7 +152,6 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// mostSeconds returns the limit for a passage (see capPassages), if all cars have added all seconds.
 func (s *stretch) mostSeconds(all float32) float32 {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -202,11 +160,9 @@ func (s *stretch) mostSeconds(all float32) float32 {
 	return max(most, capShare*all)
 }
 
-// tally has sums of how far and how long cars drove on a stretch in a quarter hour.
 type tally struct {
 	metres, seconds float32
-	// top is the source that drove fastest, and fastest its highest speed, if others were slower.
-	// others is the highest speed of all others. Speeds are in units of 1/speedUnits m/s.
+	// top is the source that drove fastest, if others were slower; in 1/speedUnits m/s
 	top             uint32
 	voices          uint16 // each voice sets one bit
 	fastest, others uint8
@@ -214,12 +170,10 @@ type tally struct {
 
 const speedUnits = 3
 
-// trustedGap is the time between two positions, in seconds, up to which the line between them is
-// taken for the way of the car. A longer line has less weight in the free flow, because it cuts
-// corners. So where some cars report often, they decide.
+// Positions so close in time show the way. A longer line cuts corners and has less
+// weight, so where some cars report often, they decide.
 const trustedGap = 10
 
-// add adds the metres and seconds that are used of e.
 func (t *tally) add(e *evidence, metres, seconds float32) {
 	weight := float32(min(1, trustedGap/max(1, float32(e.Gap))))
 	t.metres += weight * metres
@@ -236,8 +190,7 @@ func (t *tally) add(e *evidence, metres, seconds float32) {
 	}
 }
 
-// speed returns the mean speed that is believed, in m/s, and the source that was faster (see
-// othersFactor), or 0.
+// speed returns the source that was too fast, or 0.
 func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
 	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
@@ -246,13 +199,10 @@ func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	return mean, 0
 }
 
-// enough reports whether enough cars drove to show how fast the road is.
 func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
 
-// endQuarter adds the mean speed of a quarter hour to the stretch's profile, and clears t. If too
-// few cars drove, it does nothing, so that the next quarter hour continues the sums: jams have more
-// readings than free traffic, and must not be the only quarter hours with enough of them. It returns
-// the source whose speeds were not believed, or 0.
+// With too few cars, the next quarter hour continues the sums: jams have more readings, and must
+// not be the only ones with enough. endQuarter returns the source that was not believed, or 0.
 func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
 		return 0
@@ -265,7 +215,7 @@ func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	return doubted
 }
 
-// quantile returns the running quantile f after the n-th value x (see freeQuantile).
+// quantile returns the running quantile f after the n-th value x.
 func quantile(f, x float32, n uint8) float32 {
 	step := max(leastStep, firstStep/float32(n))
 	switch {
@@ -277,7 +227,6 @@ func quantile(f, x float32, n uint8) float32 {
 	return max(x, f*(1-step*(1-freeQuantile)))
 }
 
-// decay returns the time constant with which the present traffic is forgotten.
 func (s *stretch) decay() time.Duration {
 	if s.free > fastKmh/3.6 {
 		return fastDecay
@@ -285,8 +234,7 @@ func (s *stretch) decay() time.Duration {
 	return presentDecay
 }
 
-// freeFlow returns the speed, in m/s, on the stretch in light traffic, and whether the stretch is
-// young, so that the speed is a guess. If nothing is known, the speed is zero.
+// freeFlow returns 0 if nothing is known.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := s.free
 	if known == 0 && s.now.enough() {
@@ -301,12 +249,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace, in seconds per metre, at which cars drive on the stretch at a time, in
-// seconds since 1970, and the bits that these cars set in voices. If there are fewer than
-// fewestCars cars, ok is false and the pace is 0.
-//
-// If the source with the bit asker asks, it must not learn of a single car. So ok is also false
-// unless the voices beside its own are two sources, or at least fewestCars cars.
+// present returns the pace in s/m, and the voices. A source must not learn of a single car, so
+// beside the bit asker, two other sources or fewestCars are needed.
 func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -322,10 +266,8 @@ func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok b
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// relaxed returns the sum of seconds as it is used at a time, in seconds since 1970. A jam without
-// cars is over: once no car was seen for jamSilence, the time that cars took in excess of the time in
-// light traffic is forgotten with the time constant jamFades. Where fewer than jamCars cars were at
-// once, they are seen less often, and jamSilence is longer.
+// A jam without cars is over: after jamSilence, the time beyond that in light traffic fades. Where
+// fewer than jamCars were at once, they are seen less often.
 func (s *stretch) relaxed(unix uint32) float32 {
 	const jamSilence, jamFades, jamCars = 45, 30, 2
 	cars := s.seconds / float32(s.decay().Seconds())
@@ -338,12 +280,10 @@ func (s *stretch) relaxed(unix uint32) float32 {
 	return light + (s.seconds-light)*float32(math.Exp(-float64(silent)/jamFades))
 }
 
-// slowestMetresPerSecond (0.7 km/h) is the lowest speed from which a pace is computed, so that the
-// pace of stationary cars is finite.
+// slowestMetresPerSecond is 0.7 km/h, so that the pace of stationary cars is finite.
 const slowestMetresPerSecond = 0.2
 
-// stateAt returns the driving state on the stretch at a time, in seconds since 1970. It is 0 if too
-// few cars show it, or if the speed in light traffic is unknown.
+// stateAt returns 0 if too few cars show it, or if the free flow is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix, 0)
@@ -353,14 +293,9 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a car's whole passage of the stretch, from which it entered next. The usual length of
-// a passage is an exponentially weighted moving average with the weight 1/8. The two most frequent
-// next stretches are stored, each with a weight, as in the Misra-Gries algorithm for heavy hitters:
-// a passage to a third stretch halves the lower of the two weights. When that weight becomes zero,
-// the third stretch replaces the one with that weight.
-//
-// Of a source, a late passage is ignored, and so are all but the first in a quarter hour. That a car
-// passes freely is believed of a source once another one says so, too.
+// The two most frequent next stretches are kept by the Misra-Gries algorithm. Of a source, late
+// passages and all but the first in a quarter hour are ignored, and that a car passes freely is
+// believed once another source says so.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)
@@ -386,7 +321,7 @@ func (s *stretch) passed(e *evidence, next place) {
 	for i, n := range s.next {
 		if n == next || n == 0 {
 			s.next[i] = next
-			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both are halved, so that old passages lose weight
+			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // so that old passages lose weight
 				s.nextWeight[0] /= 2
 				s.nextWeight[1] /= 2
 			}
@@ -402,8 +337,6 @@ func (s *stretch) passed(e *evidence, next place) {
 	}
 }
 
-// likeliest returns the place of the stretch that most cars entered after this one, or 0 if no car
-// has entered another stretch yet.
 func (s *stretch) likeliest() place {
 	if s.nextWeight[1] > s.nextWeight[0] {
 		return s.next[1]

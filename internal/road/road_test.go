@@ -1,4 +1,4 @@
-package road
+package road_test
 
 import (
 	"fmt"
@@ -6,61 +6,57 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/vehicle"
 )
 
-// start is when the traffic of most tests begins: one and a half minutes into a quarter hour.
+// start is one and a half minutes into a quarter hour.
 var start = vehicle.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
 
-// day is how long before start the map learns the roads.
 const day = 24 * time.Hour
 
-// The tests take place around a town. Positions are given in metres east and north of it.
-const townLatitude, townLongitude = 48.7, 11.6
+// Positions are in metres east and north of a town.
+const townLatitude, townLongitude, metresPerDegree = 48.7, 11.6, math.Pi / 180 * 6_371_008.8
 
-// car is a car that drives on a map and reports once every step, or every so often.
 type car struct {
-	m                   *Map
+	m                   *road.Map
 	id                  vehicle.ID
 	state               vehicle.State
 	latitude, longitude float64
 	at                  vehicle.UnixMilli
-	silent              bool // sends no position
+	silent              bool
 	source              uint32
 	crowd               bool
 	stored              vehicle.UnixMilli // when the log stores what it sends; 0: at once
-	// claims is the speed that the car reports instead of its true speed: nil for the truth, NaN for
-	// none. worst is the worst driving state that the car's verdicts had so far.
+	// claims is the speed that the car reports, NaN for none; if nil, the true one. worst is its
+	// worst verdict so far.
 	claims *float64
 	worst  vehicle.DrivingState
-	// compass is the heading that the receiver sends, if any.
+	// if any, the heading that the receiver sends
 	compass *float64
-	// every is the time between two reports, step if it is zero. The next report is due at that time.
+	// every is step if it is zero.
 	every time.Duration
 	due   vehicle.UnixMilli
 }
 
 const step = 2 * time.Second
 
-func newCar(m *Map, id string, east, north float64, at vehicle.UnixMilli) *car {
+func newCar(m *road.Map, id string, east, north float64, at vehicle.UnixMilli) *car {
 	c := newCarAt(m, id, townLatitude, townLongitude, at)
 	c.move(east, north)
 	return c
 }
 
-func newCarAt(m *Map, id string, latitude, longitude float64, at vehicle.UnixMilli) *car {
+func newCarAt(m *road.Map, id string, latitude, longitude float64, at vehicle.UnixMilli) *car {
 	return &car{m: m, id: vehicle.ID(id), latitude: latitude, longitude: longitude, at: at}
 }
 
-// move moves the car by a number of metres, across a pole or the date line if need be.
+// move goes across a pole or the date line if need be.
 func (c *car) move(east, north float64) {
-	const perDegree = math.Pi / 180 * earthMetres
-	c.latitude += north / perDegree
-	c.longitude = math.Remainder(c.longitude+east/perDegree/max(0.01, math.Cos(c.latitude*math.Pi/180)), 360)
+	c.latitude += north / metresPerDegree
+	c.longitude = math.Remainder(c.longitude+east/metresPerDegree/max(0.01, math.Cos(c.latitude*math.Pi/180)), 360)
 }
 
-// drive moves the car at a speed and a heading, and reports when a report is due.
 func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	t.Helper()
 	says := kmh
@@ -86,7 +82,6 @@ func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	}
 }
 
-// sample returns a report with a speed, unless it is NaN, and no position.
 func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := vehicle.Sample{Vehicle: c.id, Time: c.at, Source: c.source, Crowd: c.crowd, Stored: c.stored}
@@ -96,7 +91,6 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	return x
 }
 
-// fix returns a report with a speed and the car's position.
 func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := c.sample(t, kmh)
@@ -123,8 +117,7 @@ func set(t interface {
 	}
 }
 
-// is checks the car's driving state. It fails the test unless the state is want and was concluded
-// from what other cars show.
+// is checks the state, and that it was concluded from other cars.
 func (c *car) is(t *testing.T, want vehicle.DrivingState) {
 	t.Helper()
 	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad ||
@@ -133,7 +126,6 @@ func (c *car) is(t *testing.T, want vehicle.DrivingState) {
 	}
 }
 
-// flow is a stream of cars along a straight road.
 type flow struct {
 	name        string
 	cars        int
@@ -145,15 +137,13 @@ type flow struct {
 	claims      *float64
 	compass     *float64
 	source      uint32 // of all cars; 0: none
-	phones      bool   // the k-th car is of the source with the k-th number from there
+	phones      bool   // the k-th car has the k-th number from there
 	crowd       bool
 	stored      vehicle.UnixMilli
-	reports     []time.Duration // the cars' intervals in turn; each step if there are none
+	reports     []time.Duration // in turn; each step if there are none
 }
 
-// run lets all flows drive at the same time. It returns the cars, in the order of the
-// flows.
-func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
+func run(t testing.TB, m *road.Map, flows ...flow) (all []*car) {
 	t.Helper()
 	type driving struct {
 		*car
@@ -192,15 +182,14 @@ func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 	return all
 }
 
-// teach lets a flow drive in light traffic, for an hour and a half on the day before start, so that
-// the map learns its road.
-func teach(t testing.TB, m *Map, f flow) {
+// teach lets a flow drive on the day before start, so that the map learns its road.
+func teach(t testing.TB, m *road.Map, f flow) {
 	t.Helper()
 	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
 	run(t, m, f)
 }
 
-// queue returns a queue that creeps along a part of a road: one flow of a single car every 15 m.
+// queue creeps along a part of a road, a car every 15 m.
 func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
@@ -213,8 +202,7 @@ func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 	return all
 }
 
-// The roads of the tests: both directions of a motorway, 15 m apart, a street beside the motorway,
-// and a street that crosses it.
+// Both directions of a motorway, 15 m apart, a street beside it, and one that crosses it.
 var (
 	eastbound = flow{name: "east", east: -3000, degrees: 90, kmh: 110, metres: 6000}
 	westbound = flow{name: "west", east: 3000, north: 15, degrees: 270, kmh: 110, metres: 6000}
@@ -222,11 +210,10 @@ var (
 	crossing  = flow{name: "crossing", north: -2000, degrees: 0, kmh: 50, metres: 3500}
 )
 
-// jam returns a map with a jam on the eastbound lanes of the motorway, which begins 1 km
-// before the crossing.
-func jam(t testing.TB) *Map {
+// jam is on the eastbound lanes, from 1 km before the crossing.
+func jam(t testing.TB) *road.Map {
 	t.Helper()
-	m := new(Map)
+	m := new(road.Map)
 	for _, f := range []flow{eastbound, westbound, street, crossing} {
 		teach(t, m, f)
 	}
@@ -241,8 +228,8 @@ func jam(t testing.TB) *Map {
 	return m
 }
 
-// TestDirections checks that a jam on one direction of a motorway is found there, but not in the
-// other direction, on a street 70 m beside the motorway or on a street that crosses it.
+// TestDirections checks that a jam is found in its direction only, and not on the street 70 m
+// beside.
 func TestDirections(t *testing.T) {
 	m := jam(t)
 	now := start.Add(2 * time.Minute)
@@ -262,8 +249,7 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestJamIsSaidInTime checks that the verdict of a car that drives into a jam is "jam"
-// within 90 s.
+// TestJamIsSaidInTime: within 90 s.
 func TestJamIsSaidInTime(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "comes", -2600, 0, start.Add(90*time.Second))
@@ -272,9 +258,7 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x.is(t, vehicle.TrafficJam)
 }
 
-// TestTunnel_OwnSpeeds checks the source of the free flow for a car in a tunnel, which sends no
-// positions. In the tunnel, the source must be the car's own speeds; after the tunnel, it must be
-// the road again.
+// TestTunnel_OwnSpeeds: in a tunnel, the free flow is that of the car's own speeds.
 func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
@@ -292,30 +276,11 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	}
 }
 
-// TestStandingCars checks that one car that reports a standstill for one to nine minutes makes no
-// jam on a street where other cars drive. Such a car may be parked at the kerb with its engine on,
-// be a bus at its stop, or lie.
-func TestStandingCars(t *testing.T) {
-	testkit.Unraced(t)
-	for _, standing := range []time.Duration{time.Minute, 5 * time.Minute, 9 * time.Minute} {
-		var m Map
-		teach(t, &m, street)
-		f := street
-		f.cars, f.every, f.from = 60, 20*time.Second, start
-		run(t, &m, f, flow{name: "waiting", cars: 1, from: start, east: -420, north: -70, degrees: 90, kmh: 0.01,
-			metres: 0.01 / 3.6 * standing.Seconds()})
-		x := newCar(&m, "passes", -900, -70, start.Add(standing))
-		x.drive(t, 45, 90, 50*time.Second)
-		x.is(t, vehicle.NormalDriving)
-	}
-}
-
-// TestStandingInThinTraffic checks that one car that is stationary on the hard shoulder of a
-// motorway, or moves back and forth there, does not put the cars that pass into a jam, even if a
-// car passes only every 90 s.
+// TestStandingInThinTraffic checks that a car on the hard shoulder, stationary or moving back and
+// forth, makes no jam, even if a car passes only every 90 s.
 func TestStandingInThinTraffic(t *testing.T) {
 	for _, kmh := range []float64{0.01, 10} {
-		var m Map
+		var m road.Map
 		teach(t, &m, eastbound)
 		f := eastbound
 		f.cars, f.every, f.from = 10, 90*time.Second, start
@@ -336,25 +301,23 @@ func TestStandingInThinTraffic(t *testing.T) {
 	}
 }
 
-// TestFullMap_KeepsWhatItKnows checks that a full map refuses and counts evidence and stored
-// profiles of unknown stretches, and that the cars on known stretches are still counted.
 func TestFullMap_KeepsWhatItKnows(t *testing.T) {
-	var known, other Map
-	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the cars of the second time end the quarter hours of the first
+	var known, other road.Map
+	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the second time ends the quarter hours of the first
 		for i := range 4 {
 			newCar(&known, fmt.Sprint("car", i), 0, 0, at).drive(t, 50, 90, 2*time.Minute)
 			newCar(&other, fmt.Sprint("car", i), 0, 50_000, at).drive(t, 50, 90, 10*time.Minute)
 		}
 	}
 	before := known.Len()
-	known.Bound(shards) // one stretch a shard, so that shards with one or more are full
+	known.Bound(64) // one stretch a shard, so that shards with one or more are full
 	stranger := newCar(&known, "stranger", 0, 20_000, start.Add(time.Hour))
 	stranger.drive(t, 50, 90, 10*time.Minute)
 	refused := known.Refused()
 	if refused == 0 {
 		t.Error("nothing was refused")
 	}
-	for tile, packed := range other.Changed(func(Tile) bool { return true }) {
+	for tile, packed := range other.Changed(func(road.Tile) bool { return true }) {
 		if err := known.Load(tile, packed); err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +325,7 @@ func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	if known.Refused() == refused {
 		t.Error("no stored profile was refused")
 	}
-	if got := known.Len(); got > before+shards {
+	if got := known.Len(); got > before+64 {
 		t.Errorf("%d stretches, before %d and one a shard", got, before)
 	}
 	last := newCar(&known, "last", 0, 0, start.Add(time.Hour+time.Minute))

@@ -1,4 +1,4 @@
-package road
+package road_test
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// light lets a car drive some metres at 50 km/h, stop at a light and drive on.
+// light drives at 50 km/h, stops at a light and drives on.
 func (c *car) light(t testing.TB, metres float64, waits time.Duration, on float64) {
 	t.Helper()
 	second := float64(time.Second)
@@ -26,12 +27,12 @@ func (c *car) light(t testing.TB, metres float64, waits time.Duration, on float6
 	c.drive(t, 50, 90, time.Duration(on/50*3.6*second))
 }
 
-// TestFreeFlowAtAnyInterval checks that the same drives teach the same free flow to within 10 %,
-// however often the cars report. Where cars turn or stop, the line between positions a minute apart
-// is not the way, so the street with a light is only checked up to 30 s.
+// TestFreeFlowAtAnyInterval checks that the same drives teach the same free flow, however often the
+// cars report. Where cars stop, the line of a minute is not the way, so the light is only checked
+// up to 30 s.
 func TestFreeFlowAtAnyInterval(t *testing.T) {
 	testkit.Unraced(t)
-	motorway := func(m *Map, reports []time.Duration) {
+	motorway := func(m *road.Map, reports []time.Duration) {
 		f := flow{degrees: 90, east: -6000, north: 20, metres: 12_000, every: 4 * time.Minute, from: start.Add(-day),
 			reports: reports}
 		var flows []flow
@@ -42,7 +43,7 @@ func TestFreeFlowAtAnyInterval(t *testing.T) {
 		f.name, f.kmh, f.cars, f.every, f.from = "jam", 30, 10, time.Minute, f.from.Add(time.Hour)
 		run(t, m, append(flows, f)...)
 	}
-	lights := func(m *Map, reports []time.Duration) {
+	lights := func(m *road.Map, reports []time.Duration) {
 		for k := range 90 {
 			c := newCar(m, fmt.Sprint("car", k), -2000, 20, start.Add(-day+time.Duration(k)*time.Minute))
 			c.every = reports[k%len(reports)]
@@ -52,27 +53,27 @@ func TestFreeFlowAtAnyInterval(t *testing.T) {
 	}
 	intervals := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 		2 * time.Minute}
-	for _, road := range []struct {
+	for _, way := range []struct {
 		name  string
-		teach func(*Map, []time.Duration)
+		teach func(*road.Map, []time.Duration)
 		most  int // intervals that are checked
 	}{{"motorway", motorway, 6}, {"lights", lights, 4}} {
 		var want [3]float64
-		for i := range road.most + 1 {
-			reports := intervals[:road.most] // mixed
-			if i < road.most {
+		for i := range way.most + 1 {
+			reports := intervals[:way.most] // mixed
+			if i < way.most {
 				reports = intervals[i : i+1]
 			}
-			var m Map
-			road.teach(&m, reports)
+			var m road.Map
+			way.teach(&m, reports)
 			for k, east := range []float64{120, 160, 200} { // after the light
-				f := flow{name: road.name, east: east - 900, north: 20, degrees: 90, kmh: 50, metres: 900}
+				f := flow{name: way.name, east: east - 900, north: 20, degrees: 90, kmh: 50, metres: 900}
 				got := freeKmh(t, &m, f, start)
 				if i == 0 {
 					want[k] = got
 				}
 				if math.Abs(got-want[k]) > 0.1*want[k] {
-					t.Errorf("%s: cars that report every %v teach %.1f km/h at %g m, want %.1f", road.name, reports, got, east,
+					t.Errorf("%s: cars that report every %v teach %.1f km/h at %g m, want %.1f", way.name, reports, got, east,
 						want[k])
 				}
 			}
@@ -80,8 +81,7 @@ func TestFreeFlowAtAnyInterval(t *testing.T) {
 	}
 }
 
-// TestSpeedsAgainstPositions checks that speeds that contradict the positions are refuted within
-// 750 m and two reports, and that the verdict is then that of the positions.
+// TestSpeedsAgainstPositions checks that false speeds are refuted within 750 m and two reports.
 func TestSpeedsAgainstPositions(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -97,7 +97,7 @@ func TestSpeedsAgainstPositions(t *testing.T) {
 		{"mph in a jam", 9, 9 / 1.609, vehicle.TrafficJam},
 	} {
 		for _, every := range []time.Duration{time.Second, 5 * time.Second} {
-			x := newCar(new(Map), c.name, 0, 0, start)
+			x := newCar(new(road.Map), c.name, 0, 0, start)
 			x.every, x.claims = every, &c.claims
 			metres := 0.0
 			for ; metres < 750+c.kmh/3.6*2*every.Seconds() && !x.state.Way.Distrusted; metres += c.kmh / 3.6 {
@@ -114,15 +114,14 @@ func TestSpeedsAgainstPositions(t *testing.T) {
 	}
 }
 
-// TestWindingStreet checks that the speeds of a car are not refuted where its way is longer than the
-// lines between its positions.
+// TestWindingStreet checks that true speeds are not refuted where the way is longer than the lines.
 func TestWindingStreet(t *testing.T) {
 	for name, headings := range map[string][]float64{
 		"zigzag": {45, 135}, "hairpins": {80, 280}, "blocks": {0, 90, 180, 90}, "round a block": {0, 90, 180, 270},
 	} {
 		for _, seconds := range []time.Duration{1, 5, 10, 15, 30, 45, 60} {
 			every := seconds * time.Second
-			c := newCar(new(Map), name, 0, 0, start)
+			c := newCar(new(road.Map), name, 0, 0, start)
 			c.every = every
 			for i := range 60 {
 				c.drive(t, float64(36+i%7), headings[i%len(headings)], 13*time.Second)
@@ -135,10 +134,9 @@ func TestWindingStreet(t *testing.T) {
 	}
 }
 
-// TestSparseReadings checks that the positions show how a car drove between sparse readings. Every
-// second reading is that of a stop.
+// Every second reading is that of a stop.
 func TestSparseReadings(t *testing.T) {
-	c := newCar(new(Map), "car", 0, 0, start)
+	c := newCar(new(road.Map), "car", 0, 0, start)
 	c.every = 30 * time.Second
 	for i := range 40 {
 		c.drive(t, float64(30*(i%2)), 90, 2*time.Second)
@@ -149,11 +147,10 @@ func TestSparseReadings(t *testing.T) {
 	}
 }
 
-// TestTunnel_FrozenPosition checks that a receiver that repeats its last position while the speed
-// changes neither refutes the speed nor parks the car. The speed in the tunnel is never exactly that
-// of the last position, which would be taken for a true one.
+// The speed in the tunnel is never exactly that of the last position, which would be taken for a
+// true one.
 func TestTunnel_FrozenPosition(t *testing.T) {
-	c := newCar(new(Map), "tunnel", 0, 0, start)
+	c := newCar(new(road.Map), "tunnel", 0, 0, start)
 	c.drive(t, 80, 90, 2*time.Minute)
 	for i := range 120 {
 		c.at = c.at.Add(step)
@@ -169,11 +166,10 @@ func TestTunnel_FrozenPosition(t *testing.T) {
 	}
 }
 
-// TestPositionsWithoutSpeeds checks that positions are enough for an answer.
 func TestPositionsWithoutSpeeds(t *testing.T) {
 	none, m := math.NaN(), jam(t)
 	for _, every := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
-		c := newCar(new(Map), "alone", 0, 0, start)
+		c := newCar(new(road.Map), "alone", 0, 0, start)
 		c.every, c.claims = every, &none
 		c.drive(t, 60, 90, 4*time.Minute)
 		if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.at.Sub(v.Time) > every {
@@ -190,8 +186,6 @@ func TestPositionsWithoutSpeeds(t *testing.T) {
 	}
 }
 
-// TestParked_Drift checks that a car that stays in its place is parked, whatever its receiver and its
-// speeds do.
 func TestParked_Drift(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for name, stands := range map[string]func(c *car, i int) (kmh float64){
@@ -208,7 +202,7 @@ func TestParked_Drift(t *testing.T) {
 		},
 	} {
 		for _, every := range []time.Duration{5 * time.Second, time.Minute} {
-			c := newCar(new(Map), name, 0, 0, start)
+			c := newCar(new(road.Map), name, 0, 0, start)
 			c.every = every
 			c.drive(t, 40, 90, 5*time.Minute)
 			latitude, longitude := c.latitude, c.longitude
@@ -227,10 +221,8 @@ func TestParked_Drift(t *testing.T) {
 	}
 }
 
-// TestIgnitionOff_Circle checks that a car whose ignition is off drives when it has left its circle,
-// and not before.
 func TestIgnitionOff_Circle(t *testing.T) {
-	c := newCar(new(Map), "off", 0, 0, start)
+	c := newCar(new(road.Map), "off", 0, 0, start)
 	c.drive(t, 40, 90, time.Minute)
 	x := c.fix(t, 0)
 	x.Time = c.at.Add(time.Second)
@@ -256,8 +248,7 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	}
 }
 
-// TestGroups checks that a car's position is used if it comes in samples of its own, late, or in two
-// halves: the car is in the jam that others show.
+// TestGroups checks positions that come in samples of their own, late, or in two halves.
 func TestGroups(t *testing.T) {
 	position := func(c *car, age time.Duration, signals ...vehicle.Signal) {
 		x := vehicle.Sample{Vehicle: c.id, Time: c.at.Add(-age)}
@@ -312,11 +303,10 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestCompassStuck checks that receivers that always send one course do not merge the two directions
-// of a road.
+// TestCompassStuck checks that a constant course does not merge the two directions of a road.
 func TestCompassStuck(t *testing.T) {
 	for _, course := range []float64{0, 255} {
-		var m Map
+		var m road.Map
 		east := flow{name: "east", east: -1500, degrees: 90, kmh: 50, metres: 3000, compass: &course}
 		west := flow{name: "west", east: 1500, north: 5, degrees: 270, kmh: 50, metres: 3000, compass: &course}
 		teach(t, &m, east)

@@ -7,37 +7,31 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Stretches are distributed among shards by a hash of their names. Within a shard they are stored
-// in pages. A page never moves, so the map grows without copying stretches, and the place of a
-// stretch stays valid. An index with open addressing finds stretches by name. Only a stretch that
-// one source alone has driven is ever removed; no other stretch has it as its next.
+// Pages never move, so that the map grows without copying and a place stays valid. Only a stretch
+// that one source alone has driven is ever removed; no other has it as its next.
 const (
-	shards   = 64
-	pageSize = 128 // together 11,264 bytes
-	// sourceShare is the share of a shard that stretches of one source alone may take: an eighth.
-	sourceShare = 8
+	shards      = 64
+	pageSize    = 128 // together 11,264 bytes
+	sourceShare = 8   // for stretches of one source alone
 )
 
 type shard struct {
 	mu    sync.Mutex
 	pages []*[pageSize]stretch
 	count uint32
-	most  uint32   // limit of count; zero means mostInShard
-	index []uint32 // numbers plus one; length is a power of two; zero is free
+	most  uint32   // zero means mostInShard
+	index []uint32 // open addressing: numbers plus one; zero is free
 	late  map[uint32]lateQuarter
-	// alone counts the stretches that only one source has driven, by source. queue has these
-	// stretches, the oldest first, and some that others have driven since.
+	// stretches that only one source has driven: their number by source, and the oldest first, with
+	// some that others have driven since
 	alone map[uint32]uint32
 	queue []uint32
 }
 
-// mostInShard is the maximum number of stretches in a shard. It is the largest number that fits
-// into placeBits bits, because these bits of a place hold the number of its stretch plus one.
 const mostInShard = 1<<placeBits - 1
 
 func hashOf(name vehicle.Stretch) uint64 {
-	// The finalizer of splitmix64, because the names of neighbouring stretches differ in few bits.
-	h := uint64(name)
+	h := uint64(name) // splitmix64, because the names of neighbouring stretches differ in few bits
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
@@ -61,21 +55,17 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	}
 }
 
-// mostLate is the maximum number of stretches of a shard for which late readings of a quarter hour
-// are collected (see lateQuarter). At this number, the next late reading first empties the
-// collection: the quarter hour of each of its stretches is added to the profile of the stretch.
+// Then, all quarter hours are added to the profiles.
 const mostLate = 4096
 
-// lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example
-// a day later. They still show the speed in light traffic.
+// lateQuarter is of readings that come for example a day later, and still show the speed in light
+// traffic.
 type lateQuarter struct {
 	quarter uint32 // number since 1970
 	tally
 }
 
-// addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
-// a reading is too old for the present traffic, so it is used only for the speed in light traffic. It
-// returns the source whose speeds were not believed, or 0.
+// addLate returns the source that was not believed, or 0.
 func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
@@ -94,9 +84,7 @@ func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// getAt returns the stretch with the given name and its place, for a source that drove there, or for
-// the source 0. It adds an unknown stretch. If the stretch is unknown and the shard is full, or the
-// source has its share of it, getAt returns nil and the place 0.
+// getAt returns nil if the shard is full, or the source has its share.
 func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
@@ -123,13 +111,11 @@ func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
 	return s, place(hashOf(name)%shards<<placeBits | uint64(i+1))
 }
 
-// hasShare reports whether a source has driven its share of stretches alone.
 func (sh *shard) hasShare(source uint32) bool {
 	return source != 0 && sh.alone[source] >= max(1, cmp.Or(sh.most, mostInShard)/sourceShare)
 }
 
-// insert adds a stretch. If the shard is full, it replaces the oldest that one source alone has
-// driven; if there is none, ok is false.
+// insert replaces the oldest stretch of one source alone if the shard is full.
 func (sh *shard) insert(name vehicle.Stretch) (i uint32, ok bool) {
 	for sh.count >= cmp.Or(sh.most, mostInShard) {
 		if len(sh.queue) == 0 {
@@ -175,7 +161,7 @@ func (sh *shard) addToIndex(i uint32) {
 	sh.index[h&mask] = i + 1
 }
 
-// removeFromIndex removes a stretch from the index, and moves back those that its place displaced.
+// removeFromIndex moves back the stretches that its place displaced.
 func (sh *shard) removeFromIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	home := func(i uint32) uint64 { return hashOf(sh.at(i).name) / shards & mask }

@@ -1,25 +1,24 @@
-package road
+package road_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/vehicle"
 )
 
-// The sources of the tests: a gateway that the operator trusts, and sources that may lie. Sources
-// from phones on have one car each.
+// gateway is trusted, liars may lie, and from phones on, each source has one car.
 const gateway, liars, phones = 1, 7, 100
 
-// honest is traffic of the gateway on the street at its free flow: a car every 10 s for 15 minutes.
+// honest flows at the free flow of the street.
 var honest = flow{name: "honest", cars: 90, every: 10 * time.Second, from: start, east: street.east,
 	north: street.north, degrees: 90, kmh: 45, metres: 3000, source: gateway, crowd: true}
 
-// streetWithTraffic returns a map that knows the street from the gateway's cars.
-func streetWithTraffic(t *testing.T) *Map {
+func streetWithTraffic(t *testing.T) *road.Map {
 	t.Helper()
-	var m Map
+	var m road.Map
 	f := street
 	f.source, f.crowd = gateway, true
 	for d := range 5 {
@@ -29,9 +28,8 @@ func streetWithTraffic(t *testing.T) *Map {
 	return &m
 }
 
-// stillJudged checks that cars of the gateway that flow at 45 km/h are normal, an hour after start,
-// and that cars that creep there later are in a jam.
-func stillJudged(t *testing.T, m *Map, about string) {
+// stillJudged checks that a flow at 45 km/h is normal, and a creeping one a jam.
+func stillJudged(t *testing.T, m *road.Map, about string) {
 	t.Helper()
 	f := honest
 	f.cars, f.from = 20, start.Add(time.Hour)
@@ -46,7 +44,6 @@ func stillJudged(t *testing.T, m *Map, about string) {
 	run(t, m, queue(f, start.Add(2*time.Hour))...)[0].is(t, vehicle.TrafficJam)
 }
 
-// TestOneSource_FreeFlow checks that one source teaches no false free flow, whatever it claims.
 func TestOneSource_FreeFlow(t *testing.T) {
 	f := street
 	f.name, f.cars, f.every, f.source = "lies", 40, 20*time.Second, liars
@@ -80,9 +77,9 @@ func TestOneSource_FreeFlow(t *testing.T) {
 	}
 }
 
-// TestOneSource_NewRoad checks the first quarter hours of a road, in which the fastest decides.
+// TestOneSource_NewRoad: the fastest of the first quarter hours decides.
 func TestOneSource_NewRoad(t *testing.T) {
-	var m Map
+	var m road.Map
 	var flows []flow
 	for q := range 6 {
 		f, lie := honest, street
@@ -95,13 +92,12 @@ func TestOneSource_NewRoad(t *testing.T) {
 	if got := freeKmh(t, &m, street, start); got > 1.3*45+1 {
 		t.Errorf("free flow %.0f km/h", got)
 	}
-	if m.Doubts(liars)[Fast] == 0 || m.Doubts(gateway) != (Doubts{}) || m.Doubted(Fast) != m.Doubts(liars)[Fast] {
+	if m.Doubts(liars)[road.Fast] == 0 || m.Doubts(gateway) != (road.Doubts{}) || m.Doubted(road.Fast) != m.Doubts(liars)[road.Fast] {
 		t.Errorf("doubts: liars %v, gateway %v", m.Doubts(liars), m.Doubts(gateway))
 	}
 	stillJudged(t, &m, "beside liars")
 }
 
-// TestOneSource_FalseJam checks that the cars of one source that creep put no other car into a jam.
 func TestOneSource_FalseJam(t *testing.T) {
 	for _, every := range []time.Duration{20 * time.Second, time.Minute, 2 * time.Minute} {
 		m := streetWithTraffic(t)
@@ -118,8 +114,7 @@ func TestOneSource_FalseJam(t *testing.T) {
 	}
 }
 
-// TestOneSource_WayAhead checks that one source does not redirect the way ahead into a street that
-// only it has driven.
+// TestOneSource_WayAhead: one source does not redirect the way ahead into a street of its own.
 func TestOneSource_WayAhead(t *testing.T) {
 	m := streetWithTraffic(t)
 	for k := range 400 {
@@ -141,18 +136,17 @@ func TestOneSource_WayAhead(t *testing.T) {
 	stillJudged(t, m, "redirected")
 }
 
-// TestOneSource_NewStretches checks that one source gets an eighth of the map, and makes room for the
-// roads of others.
+// TestOneSource_NewStretches: one source gets an eighth of the map, and makes room for others.
 func TestOneSource_NewStretches(t *testing.T) {
 	const most = 64 * 16
-	var m Map
+	var m road.Map
 	m.Bound(most)
 	for k := range 4 {
 		c := newCar(&m, "lies", 0, 1000*float64(k), start.Add(time.Duration(k)*time.Hour))
 		c.source = liars
 		c.drive(t, 250, 90, 20*time.Minute)
 	}
-	if n := m.Len(); n > most/8 || m.Refused() != 0 || m.Doubts(liars)[Share] == 0 {
+	if n := m.Len(); n > most/8 || m.Refused() != 0 || m.Doubts(liars)[road.Share] == 0 {
 		t.Errorf("%d stretches, %d refused, doubts %v", n, m.Refused(), m.Doubts(liars))
 	}
 	for k := range uint32(12) { // more sources than fit
@@ -171,7 +165,7 @@ func TestOneSource_NewStretches(t *testing.T) {
 	}
 }
 
-// TestAsker checks from how many cars and sources the verdict on a car of a source uses others.
+// TestAsker checks how many others a verdict on a car of a source needs.
 func TestAsker(t *testing.T) {
 	for about, x := range map[string]struct {
 		gateway, own int
@@ -210,10 +204,8 @@ func TestAsker(t *testing.T) {
 	}
 }
 
-// TestPhones checks that a fleet in which each car is a source of its own teaches roads and shows
-// jams.
 func TestPhones(t *testing.T) {
-	var m Map
+	var m road.Map
 	f := street
 	f.source, f.phones = phones, true
 	teach(t, &m, f)
@@ -225,31 +217,29 @@ func TestPhones(t *testing.T) {
 	run(t, &m, flows...)[0].is(t, vehicle.TrafficJam)
 }
 
-// TestLateCrowd checks that readings of up to four weeks ago teach if each car is a voice.
+// TestLateCrowd: readings of up to four weeks ago teach if each car is a voice.
 func TestLateCrowd(t *testing.T) {
 	for _, x := range []struct {
 		crowd bool
 		days  int
 		want  bool
 	}{{true, 27, true}, {true, 29, false}, {false, 2, false}} {
-		var m Map
+		var m road.Map
 		f := street
 		f.cars, f.every, f.from, f.stored = 60, time.Minute, start.Add(-time.Duration(x.days)*day), start
 		f.source, f.crowd, f.phones = phones, x.crowd, !x.crowd
 		run(t, &m, f)
 		learned := m.Len() > 0
-		if doubted := m.Doubted(Old) != 0; learned != x.want || doubted == x.want {
+		if doubted := m.Doubted(road.Old) != 0; learned != x.want || doubted == x.want {
 			t.Errorf("%+v: learned %t, doubted %t", x, learned, doubted)
 		}
 	}
 }
 
-// TestForget checks that a box is forgotten, also after the map is stored and loaded, and that its
-// roads are learned again.
 func TestForget(t *testing.T) {
 	m := streetWithTraffic(t)
 	all := m.Changed(everyTile)
-	if n := m.Forget(Around(conditionWithFreeFlow(t, m), 100)); n == 0 || n == m.Len() {
+	if n := m.Forget(road.Around(conditionWithFreeFlow(t, m), 100)); n == 0 || n == m.Len() {
 		t.Errorf("%d of %d stretches were forgotten", n, m.Len())
 	}
 	m.Forget(world)
@@ -260,7 +250,7 @@ func TestForget(t *testing.T) {
 		}
 	}
 	for name, c := range conditions(m, start) {
-		if c != (Condition{Stretch: name, Young: true}) {
+		if c != (road.Condition{Stretch: name, Young: true}) {
 			t.Errorf("%+v is not forgotten", c)
 		}
 	}
@@ -268,9 +258,9 @@ func TestForget(t *testing.T) {
 	stillJudged(t, m, "after it was forgotten")
 }
 
-var world = Box{West: -180, South: -90, East: 180, North: 90}
+var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-func conditionWithFreeFlow(t *testing.T, m *Map) vehicle.Stretch {
+func conditionWithFreeFlow(t *testing.T, m *road.Map) vehicle.Stretch {
 	t.Helper()
 	for name, c := range conditions(m, start) {
 		if c.FreeKmh > 0 {

@@ -1,4 +1,4 @@
-package road
+package road_test
 
 import (
 	"fmt"
@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestAnyPlace checks that the verdicts of a drive do not depend on where on Earth the street is: the
-// borders of cells lie elsewhere at each place. In 95 of 100 places a usual red light is normal
-// driving, and a car among others at 9 km/h is in a jam.
+// TestAnyPlace checks that verdicts do not depend on where the borders of cells lie.
 func TestAnyPlace(t *testing.T) {
 	testkit.Unraced(t)
 	const places = 40
@@ -31,7 +30,7 @@ func TestAnyPlace(t *testing.T) {
 	}
 	var right [3][18]int // by drive and moment
 	for place := range places {
-		var m Map
+		var m road.Map
 		begin := func(name string, at vehicle.UnixMilli) *car {
 			c := newCar(&m, name, 11*float64(place), 29*float64(place), at)
 			c.every = 5 * time.Second
@@ -67,11 +66,11 @@ func TestAnyPlace(t *testing.T) {
 	}
 }
 
-// TestClosedRoad checks that cars that stand in a known street for 40 min are in a jam, and parked if
-// a car has passed them freely.
+// TestClosedRoad checks cars that stand for 40 min: they are in a jam, or parked if a car has
+// passed them freely.
 func TestClosedRoad(t *testing.T) {
 	for _, passes := range []bool{false, true} {
-		var m Map
+		var m road.Map
 		teach(t, &m, street)
 		var cars []*car
 		for k := range 12 {
@@ -96,14 +95,13 @@ func TestClosedRoad(t *testing.T) {
 	}
 }
 
-// TestJamIsOver checks that a car through the place of a jam is in a jam while others are, and is
-// normal two minutes after they have left. Where a cell has only a corner of the road, a few moments
-// may still be slow, because few seconds were driven there.
+// TestJamIsOver: normal two minutes after the others have left. Where a cell has only a corner of
+// the road, a few moments may still be slow.
 func TestJamIsOver(t *testing.T) {
 	testkit.Unraced(t)
 	moments, normal := 0, 0
 	for place := range 5 {
-		var m Map
+		var m road.Map
 		f := street
 		f.north += 13 * float64(place)
 		teach(t, &m, f)
@@ -138,10 +136,10 @@ func TestJamIsOver(t *testing.T) {
 	}
 }
 
-// TestTwoStreams checks that a car that drives past crawling cars at its speed is normal after 300 m,
-// and that a car in stop and go among them is in a jam.
+// TestTwoStreams: a car that passes crawling cars is normal after 300 m, and one in stop and go
+// among them is in a jam.
 func TestTwoStreams(t *testing.T) {
-	var m Map
+	var m road.Map
 	teach(t, &m, street)
 	run(t, &m, queue(flow{name: "crawl", east: -1200, north: street.north, degrees: 90, metres: 1200}, start)...)
 	at := start.Add(50 * time.Second) // the queue moves until two minutes after start
@@ -162,16 +160,16 @@ func TestTwoStreams(t *testing.T) {
 	y.is(t, vehicle.TrafficJam)
 }
 
-// TestCarPark checks that cars that look for a place in a car park show nothing of a road, and are not
-// in a jam.
+// TestCarPark: cars that look for a place show nothing, and are in no jam.
 func TestCarPark(t *testing.T) {
-	var m Map
+	var m road.Map
 	random := rand.New(rand.NewPCG(9, 10))
 	for k := range 25 {
 		c := newCar(&m, fmt.Sprint("parks", k), 0, 0, start.Add(time.Duration(k)*10*time.Second))
 		for range 60 {
 			heading := 360 * random.Float64()
-			if east, north := offset(townLatitude, townLongitude, c.latitude, c.longitude); math.Hypot(east, north) > 70 {
+			east := (c.longitude - townLongitude) * metresPerDegree * math.Cos(townLatitude*math.Pi/180)
+			if north := (c.latitude - townLatitude) * metresPerDegree; math.Hypot(east, north) > 70 {
 				heading = math.Atan2(-east, -north) * 180 / math.Pi
 			}
 			c.drive(t, 11*random.Float64(), heading, 10*time.Second)
@@ -185,12 +183,11 @@ func TestCarPark(t *testing.T) {
 	}
 }
 
-// TestFourteenDays checks that a free flow does not rise with the number of days, although each
-// quarter hour is up to a fifth faster or slower, and one a day is much faster.
+// TestFourteenDays checks that a free flow does not rise with the number of days.
 func TestFourteenDays(t *testing.T) {
 	testkit.Unraced(t)
 	random := rand.New(rand.NewPCG(11, 12))
-	var m Map
+	var m road.Map
 	var first, last float64
 	f := street
 	f.metres, f.cars, f.every = 900, 4, 30*time.Second

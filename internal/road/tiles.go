@@ -10,21 +10,16 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Tile names a cell of the grid S2: a square whose sides are about 2.5 km long. One stored record
-// has the profiles of all stretches of a tile. A profile is what was learned of a stretch in the
-// last weeks.
+// Tile names a cell of S2, about 2.5 km wide. One stored record has its profiles.
 type Tile uint64
 
-// tileLevel is the S2 level of tiles.
 const tileLevel = 12
 
 func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 
-// String returns the tile as it is spelt in the name of its record: as a token of S2.
+// String returns the name of the record.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
-// ParseTile parses the name of a tile as [Tile.String] returns it. For any other text it returns an
-// error.
 func ParseTile(token string) (Tile, error) {
 	c := s2.CellIDFromToken(token)
 	if !c.IsValid() || c.Level() != tileLevel || c.ToToken() != token {
@@ -33,19 +28,12 @@ func ParseTile(token string) (Tile, error) {
 	return Tile(c), nil
 }
 
-// profileBytes is the length of a packed profile, in bytes. Its parts, all little endian, are
-//
-//	uint64  the stretch
-//	float32 free flow, in m/s
-//	byte    number of quarter hours behind the free flow
-//	byte    the usual length of a passage, in metres
-//	uint64  the most frequent next stretch, and a byte with its weight
-//	uint64  the second most frequent next stretch, and a byte with its weight
+// profileBytes: stretch (uint64), free flow in m/s (float32), quarter hours and metres of a passage
+// (bytes), two next stretches, each a uint64 and a byte of weight; little endian.
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
-// Changed returns all profiles of those tiles in which a profile changed since the last call,
-// packed for [Map.Load]. A tile without profiles was forgotten. Tiles that want refuses are left
-// out. Later calls do not return these tiles either, unless a profile in them changes again.
+// Changed returns all profiles of the tiles that have changed, for [Map.Load]. A tile without
+// profiles was forgotten. Tiles that want refuses are left out until they change again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -98,10 +86,8 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	return b
 }
 
-// Load adds the stored profiles of a tile to the map. If any profile is malformed, Load returns an
-// error and adds none of them. If the map already has a profile of the stretch that was learned
-// from at least as many quarter hours, the map keeps its own. A profile that a full map refuses
-// (see [Map.Refused]) is no error.
+// Load adds the profiles of a tile, or none if one is malformed. The map keeps its own from at
+// least as many quarter hours, and a full one counts in [Map.Refused].
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
@@ -125,8 +111,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// Outside returns packed profiles without those of stretches whose middle lies in one of the
-// boxes. If there is none, or packed is malformed, it returns packed.
+// Outside returns packed without the stretches in boxes, or all if it is malformed.
 func Outside(packed []byte, boxes []Box) (kept []byte) {
 	if len(boxes) == 0 || len(packed)%profileBytes != 0 {
 		return packed
@@ -140,10 +125,8 @@ func Outside(packed []byte, boxes []Box) (kept []byte) {
 	return kept
 }
 
-// freeOf returns the free flow of a packed profile.
 func freeOf(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[8:])) }
 
-// load adds one packed and valid profile to the map.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	p.free = freeOf(b)

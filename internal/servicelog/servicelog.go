@@ -18,11 +18,9 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// New returns a logger that writes to out, and the logger's level as a variable that the caller may
-// change. level is the first level, such as "info"; an unknown level panics. The
-// parameter format is "json" for lines in JSON, or "text". A [cleaner] removes secrets from
-// everything that is logged, including the messages of libraries. If standard error is connected to
-// the systemd journal, each line begins with its priority.
+// New returns a logger and its level, which the caller may change. format is "json" or "text"; an
+// unknown level panics. If standard error is the systemd journal, each line begins with its
+// priority.
 func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	if is, _ := systemd.StderrIsJournalStream(); is { // an error means that it is none
 		out = journal{out}
@@ -43,14 +41,9 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// cleaner cleans every text before it is logged. It removes tokens and keys. Errors of the storage
-// engine contain the names of records, and the name of a vehicle's record contains the vehicle id.
-// cleaner replaces this id with a keyed hash. The key exists only in this process. So the hash of a
-// vehicle stays the same as long as the process runs, but readers of the log cannot compute the id
-// from it.
-//
-// cleaner also replaces characters that control a terminal. It need not replace line breaks,
-// because slog's handlers quote them.
+// cleaner replaces secrets, control characters, and the vehicle ids in errors of the storage
+// engine. A vehicle's hash stays the same while the process runs, but readers of the log have no
+// key to compute it. slog's handlers quote line breaks.
 type cleaner struct{ key []byte }
 
 func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
@@ -58,14 +51,13 @@ func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
 	case slog.KindString:
 		a.Value = slog.StringValue(c.text(v.String()))
 	case slog.KindAny:
-		// The value is an error, or has another type that is printed as text.
+		// An error, or what else is printed as text.
 		a.Value = slog.StringValue(c.text(fmt.Sprint(v.Any())))
 	}
 	return a
 }
 
-// stateRecord matches the name of a vehicle's record in errors of the storage engine. The name ends
-// with the vehicle id.
+// The name of a vehicle's record ends with its id.
 var stateRecord = regexp.MustCompile(`\bstate\.([0-9]+)\.([0-9A-Za-z]+)`)
 
 func (c *cleaner) text(s string) string {
@@ -77,7 +69,7 @@ func (c *cleaner) text(s string) string {
 	})
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
-			return unicode.ReplacementChar // the character could control a terminal
+			return unicode.ReplacementChar // it could control a terminal
 		}
 		return r
 	}, s)

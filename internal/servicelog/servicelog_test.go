@@ -9,11 +9,10 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
-// TestLogIsClean checks that secrets, vids and control characters do not get into the log: neither
-// in a message, nor in a text, an error or another value, nor in an attribute of With.
+// Neither in a message, nor in a text, an error or another value, nor in an attribute of With.
 func TestLogIsClean(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	adminKey, _ := access.NewSecret(access.AdminKind)
@@ -46,5 +45,29 @@ func TestLogIsClean(t *testing.T) {
 				t.Error("another process gives the vehicle the same hash")
 			}
 		}
+	}
+}
+
+func TestJournalKnowsThePriorityOfALine(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, _ := newLogger(journal{&out}, "debug", format)
+		log.Debug("a")
+		log.Info("a level=ERROR in what others say")
+		log.Warn("c")
+		log.Error("d")
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			got = append(got, line[:3])
+		}
+		if strings.Join(got, "") != "<7><6><4><3>" {
+			t.Errorf("%s: got %q, want the priorities 7, 6, 4 and 3", format, &out)
+		}
+	}
+	t.Setenv("JOURNAL_STREAM", "1:1")
+	var out bytes.Buffer
+	log, _ := New(&out, "info", "text")
+	if log.Info("a"); strings.HasPrefix(out.String(), "<") {
+		t.Errorf("got %q for a standard error that is not the journal", &out)
 	}
 }

@@ -1,7 +1,6 @@
-// Package speedcheck compares the speeds that a source sends with the positions that it sends, and
-// finds a constant factor between them, such as 3.6 for speeds in m/s. It watches a few vehicles of
-// the source, in memory only. Their positions must never leave this package, and a vehicle is kept
-// as a hash that only this process can compute.
+// Package speedcheck finds a constant factor, such as 3.6 for m/s, between the speeds and the
+// positions of a source. It watches a few vehicles, in memory only: their positions must never
+// leave this package, and a vehicle is a hash that only this process can compute.
 package speedcheck
 
 import (
@@ -15,38 +14,33 @@ import (
 
 const (
 	maxCars = 16
-	// silence is the time after which a car that does not drive gives its place to another.
+	// then a car gives its place to another
 	silence = 5 * time.Minute
-	// slowest is the lowest speed, in km/h as sent, that is compared.
+	// km/h as sent
 	slowest = 7
-	// similar is how much two speeds may differ, so that the mean is the speed between them.
+	// so that their mean is the speed in between
 	similar = 0.2
-	// maxStep is the longest time between two speeds that are compared.
+	// between two speeds
 	maxStep = time.Minute
-	// A leg has at least legMetres by its speeds, as sent, and takes at least legTime. Its length by
-	// the positions must not decide whether it is used, because that is what is measured.
+	// By the speeds: the length by the positions must not decide, because that is measured.
 	legMetres, legTime = 25, 3 * time.Second
-	// legs is the number of legs of a car that are judged together, in a round. A factor is found
-	// after minRounds.
+	// of a round; a factor is found after minRounds
 	legs, minRounds = 10, 3
-	// off is the least factor that is found: tyres and receivers differ by less.
+	// tyres and receivers differ by less
 	off = 1.15
-	// scatter is the greatest quotient of the seventh eighth and the median of one car's ratios.
+	// the greatest quotient of the seventh eighth and the median of one car's ratios
 	scatter = 1.2
-	// agree is the greatest quotient of two factors that are taken for the same, and unitWithin the
-	// greatest one of a factor and that of its unit.
+	// the greatest quotients of equal factors, and of a factor and its unit
 	agree, unitWithin = 1.15, 1.12
 )
 
-// Finding is the factor between positions and speeds. It is zero if the speeds seem right.
 type Finding struct {
-	Factor   float64 // a speed as sent, multiplied by this, is in km/h
-	Unit     string  // what explains the factor, one of Units, or empty
-	Vehicles int     // number of vehicles with this factor
-	Compared int     // number of vehicles whose speeds and positions could be compared
+	Factor   float64 // a speed as sent, times this, is in km/h
+	Unit     string  // of Units, or empty
+	Vehicles int     // with this factor
+	Compared int     // whose speeds and positions could be compared
 }
 
-// Units has what a source sends as km/h, by the factor.
 var Units = []struct {
 	Name   string
 	Factor float64
@@ -57,30 +51,27 @@ var Units = []struct {
 
 const metresPerSecond = "m/s"
 
-// Check is what is known of one source. The zero value is ready for use.
+// Check is of one source. The zero value is ready for use.
 type Check struct {
 	Found Finding
 	told  bool
 	cars  []car
 }
 
-// car is one vehicle that is watched.
 type car struct {
 	hash  uint64
-	drove vehicle.UnixMilli // when it last sent a speed of at least slowest
-	// last and kmh are of the newest sample with a speed, and at is the newest position.
+	drove vehicle.UnixMilli // with at least slowest
+	// of the newest sample with a speed, and the newest position
 	last vehicle.UnixMilli
 	kmh  float32
 	at   position
-	// The present leg begins at from, at the time began, and has metres by the speeds. If began is
-	// zero, there is no leg.
+	// the present leg; if began is zero, there is none
 	began  vehicle.UnixMilli
 	from   position
 	metres float32
 	ratios [legs]float32 // the first n are in use
 	n      uint8
-	// factor is the median of the last round: 1 if the speeds are right, and zero if it is unknown.
-	// rounds is the number of rounds that agreed on it.
+	// median of the last rounds: 1 is right, zero unknown
 	factor float32
 	rounds uint8
 }
@@ -89,8 +80,7 @@ type position struct{ latitude, longitude float32 }
 
 var seed = maphash.MakeSeed()
 
-// Add adds stored samples, ordered by time for each vehicle, and reports whether a factor was found
-// for the first time.
+// Add adds stored samples, ordered by time for each vehicle, and reports the first finding.
 func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	for i := range samples {
 		x := &samples[i]
@@ -105,8 +95,7 @@ func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	return first
 }
 
-// watched returns the car of a sample, or nil if it is not watched. A car that drives takes a place
-// that is free, or that of a car that was silent.
+// A car that drives takes a free place, or that of a silent one.
 func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	hash := maphash.String(seed, string(x.Vehicle))
 	for i := range c.cars {
@@ -129,7 +118,6 @@ func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	return k
 }
 
-// positionOf returns the position of a sample, if it is accurate enough to be compared.
 func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	var has [2]bool
 	p.latitude, has[0] = x.Value(vehicle.CurrentLatitude)
@@ -138,9 +126,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= vehicle.StayMetres
 }
 
-// add adds a sample, and reports whether the car's factor may have changed. A sample that is late or
-// repeated is ignored. Many receivers repeat a position until they have the next one, so a leg begins
-// and ends only where the position is new.
+// Late and repeated samples are ignored. Many receivers repeat a position, so a leg begins and ends
+// only where it is new.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {
@@ -176,10 +163,8 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	return true
 }
 
-// ratio returns the length of a leg by its positions, divided by that by its speeds. A line that is
-// too short says nothing if the car may have driven a curve or have stopped: both need a change of
-// velocity of about twice the speed within the leg. It is a proof only if that is impossible, at more
-// than 4 m/s².
+// A shorter line says nothing if the car may have driven a curve or stopped, which change the
+// velocity by about twice the speed. It is a proof only at more than 4 m/s².
 func ratio(line, metres, seconds float32) float32 {
 	if line < metres && metres < 2*seconds*seconds {
 		return 1
@@ -194,9 +179,8 @@ func (p position) metresFrom(q position) float32 {
 	return float32(perDegree * math.Hypot(north, east))
 }
 
-// judge ends a round of legs. The ratios above the median must scatter little, otherwise the round
-// shows nothing but noise; those below it may, because a line cuts corners. The speeds are wrong if
-// three quarters of the ratios are off in the same direction.
+// Ratios above the median are noise if they scatter; those below may, because a line cuts corners.
+// Three quarters must be off in the same direction.
 func (k *car) judge() {
 	r, factor := k.ratios[:], float32(1)
 	slices.Sort(r)
@@ -214,9 +198,8 @@ func (k *car) judge() {
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
 
-// judge sets Found: the factor on which most of the wrong cars agree. One car is enough only if there
-// is no other. If the speeds of most cars are right, only m/s is found: nothing else has a factor so
-// far from 1.
+// One car is enough only if there is no other. If most cars are right, only m/s is found: nothing
+// else has a factor so far from 1.
 func (c *Check) judge() {
 	c.Found = Finding{}
 	var wrong []float64

@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store/backupfile"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestBadBackups checks that Restore refuses a file that is damaged, is not a backup, has another

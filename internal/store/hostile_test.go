@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store/backupfile"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

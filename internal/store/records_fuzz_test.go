@@ -8,7 +8,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // FuzzRecords applies arbitrary records to the tables. It checks that each record is either refused

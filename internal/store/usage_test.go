@@ -7,7 +7,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestUsageOfEarlierVersions checks that the usage that an earlier version stored, by node and day,

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Confirm asks a question and returns nil if the user answers y or yes. For any other answer, and
-// if ctx ends first, it returns an error.
+// Confirm returns an error unless the user answers y or yes.
 func Confirm(ctx context.Context, in io.Reader, prompt io.Writer, question string) error {
 	answer, err := Ask(ctx, in, prompt, question+" [y/N] ")
 	if err != nil {
@@ -22,9 +21,8 @@ func Confirm(ctx context.Context, in io.Reader, prompt io.Writer, question strin
 	return nil
 }
 
-// Ask asks a question and returns the next line of input, without white space at its ends. At the
-// end of the input, the result is "". If ctx ends first, as on Ctrl-C, Ask returns the error of ctx
-// at once. The goroutine that reads the input then remains until the process ends.
+// Ask returns the next line of input, trimmed. If ctx ends first, as on Ctrl-C, the goroutine that
+// reads remains until the process ends.
 func Ask(ctx context.Context, in io.Reader, prompt io.Writer, question string) (string, error) {
 	fmt.Fprint(prompt, question)
 	answer := make(chan string, 1)

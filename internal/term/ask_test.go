@@ -1,18 +1,18 @@
-package term
+package term_test
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/term"
 )
 
-// TestConfirmTakesOnlyYes checks that only the answers y and yes, in upper or lower case, confirm
-// an action that cannot be undone.
 func TestConfirmTakesOnlyYes(t *testing.T) {
 	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
 		"yesterday\n": false} {
 		var prompt bytes.Buffer
-		if err := Confirm(t.Context(), strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
+		if err := term.Confirm(t.Context(), strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
 			prompt.String() != "Forget it? [y/N] " {
 			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
 		}

@@ -1,3 +1,3 @@
-// Package term is the terminal of the commands. It writes text that cannot control the terminal,
-// shows the progress of long work, and asks questions. It knows nothing of the service.
+// Package term is the terminal of the commands: text that cannot control it, the progress of long
+// work, and questions. It knows nothing of the service.
 package term

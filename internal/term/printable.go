@@ -10,10 +10,9 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Printable is a writer that cleans everything that commands print. A name, a file's text or a
-// server's response may contain characters that control a terminal or change the direction of
-// writing. Each such character, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs
-// are kept.
+// Printable cleans everything that commands print. A name, a file's text or a server's response may
+// contain characters that control a terminal or change the direction of writing. Each becomes
+// U+FFFD; line ends and tabs are kept.
 type Printable struct {
 	w io.Writer
 
@@ -21,7 +20,6 @@ type Printable struct {
 	clean *transform.Writer
 }
 
-// NewPrintable returns a writer that cleans what is written to w.
 func NewPrintable(w io.Writer) *Printable {
 	return &Printable{w: w, clean: transform.NewWriter(w, runes.Map(func(r rune) rune {
 		if mayHarm(r) {
@@ -38,15 +36,13 @@ func (p *Printable) Write(b []byte) (int, error) {
 	return p.clean.Write(b)
 }
 
-// End writes the rest of the output: the bytes of a character that is still incomplete. It is
-// called after the last Write.
+// End writes the rest of the output. It is called after the last Write.
 func (p *Printable) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.clean.Close()
 }
 
-// mayHarm reports whether [Printable] replaces r.
 func mayHarm(r rune) bool {
 	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 }

@@ -9,9 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestPrintableNeverSteersATerminal checks that Printable passes no control character, except tabs
-// and line ends, and no character that changes the direction of writing, regardless of how the text
-// is split into writes. Ordinary text must pass unchanged.
+// However the text is split into writes.
 func TestPrintableNeverSteersATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                            "",

@@ -10,14 +10,13 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// Progress shows the progress of long work, such as a replay, a restore or an evaluation. On a
-// terminal it shows a bar; otherwise it prints a line every 10 s (progressEvery).
+// Progress shows the progress of long work: on a terminal as a bar, otherwise as a line every 10 s.
 type Progress struct {
 	w     io.Writer
 	unit  string
 	total int
 	done  int
-	next  time.Time // when the next line is due, if w is not a terminal
+	next  time.Time // if w is not a terminal
 
 	bars *mpb.Progress // nil if not on a terminal
 	bar  *mpb.Bar
@@ -25,8 +24,6 @@ type Progress struct {
 
 const progressEvery = 10 * time.Second
 
-// NewProgress returns a Progress that shows on w how much of some work is done. total
-// is the number of units of work, and unit is their name, such as "samples".
 func NewProgress(w io.Writer, total int, unit string) *Progress {
 	p := &Progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
 	if f := Terminal(w); f != nil {
@@ -38,10 +35,9 @@ func NewProgress(w io.Writer, total int, unit string) *Progress {
 	return p
 }
 
-// Terminal returns the terminal to which w, a file or a [Printable], writes. If w does not write to
-// a terminal, or the terminal is dumb (TERM=dumb), it returns nil. Text that is written directly to
-// that terminal is not cleaned by [Printable], so it must not contain anything from outside this
-// program.
+// Terminal returns the terminal to which w, a file or a [Printable], writes, or nil; a dumb one
+// (TERM=dumb) counts as none. Text written directly to it is not cleaned, so it must not contain
+// anything from outside this program.
 func Terminal(w any) *os.File {
 	if p, ok := w.(*Printable); ok {
 		w = p.w
@@ -60,7 +56,6 @@ func Terminal(w any) *os.File {
 	return f
 }
 
-// Add records that n more units of work, such as samples, are done.
 func (p *Progress) Add(n int) {
 	p.done += n
 	if p.bar != nil {
@@ -73,11 +68,10 @@ func (p *Progress) Add(n int) {
 	}
 }
 
-// Done returns how many units of work are done.
 func (p *Progress) Done() int { return p.done }
 
-// End finishes the progress bar, so that other text can be written to the terminal. If complete is
-// false, the bar keeps its last value. If there is no bar, End does nothing.
+// End finishes the bar, so that other text can be written. If complete is false, it keeps its
+// value.
 func (p *Progress) End(complete bool) {
 	if p.bar == nil {
 		return

@@ -66,7 +66,6 @@ func TestDrives_Stories(t *testing.T) {
 	}
 }
 
-// drive is a story in progress.
 type drive struct {
 	start vehicle.UnixMilli
 	last  time.Duration // of the last sample, since the start
@@ -133,8 +132,7 @@ var signalWords = map[string]vehicle.Signal{
 	"mil":     vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
 }
 
-// read adds to r the reading that a word such as speed=0/4/9 gives to the i-th repetition of its
-// line's sample.
+// read adds the reading that a word such as speed=0/4/9 gives to the i-th repetition.
 func read(r *vehicle.Readings, word string, i int) error {
 	name, list, _ := strings.Cut(word, "=")
 	values := strings.Split(list, "/")
@@ -174,8 +172,6 @@ func read(r *vehicle.Readings, word string, i int) error {
 	return r.Set(s, v)
 }
 
-// expect compares the verdicts with what the words of an expect line say (see TestDrives_Stories).
-// It returns an error for the first verdict that differs, or nil.
 func (d *drive) expect(words []string) error {
 	now, maxAge := d.start.Add(d.last), time.Duration(0)
 	for _, w := range words {
@@ -217,8 +213,6 @@ func (d *drive) expect(words []string) error {
 	return nil
 }
 
-// times returns a verdict's time and the expected time as comparable text. Both are measured since
-// the start of the drive.
 func (d *drive) times(t vehicle.UnixMilli, want string) (got, wanted string, err error) {
 	if got = "none"; t != 0 {
 		got = t.Sub(d.start).String()

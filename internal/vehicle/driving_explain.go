@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// Names of the driving rules.
 const (
 	RuleIgnitionOff  = "driving/ignition-off"
 	RuleEngineAtRest = "driving/engine-at-rest"
@@ -14,9 +13,7 @@ const (
 	RuleTraffic      = "driving/traffic"
 )
 
-// ExplainDriving returns why [State.Driving] gives its verdict. The explanation is computed on
-// request and not stored. If there is no verdict, the explanation has a Text, but no Rule and no
-// Facts.
+// ExplainDriving has a Text, but no Rule and no Facts without a verdict.
 func (s *State) ExplainDriving() Explanation {
 	e := Explanation{Version: DrivingRules}
 	v := s.Driving()
@@ -27,7 +24,7 @@ func (s *State) ExplainDriving() Explanation {
 		e.Rule, e.Text = RuleIgnitionOff, fmt.Sprintf("not driving: the ignition is %s", Ignition(ignition.Value))
 		e.Facts = []Fact{fact(LowVoltageSystemState, ignition)}
 		if _, ok := s.Speed(); ok {
-			e.Facts = append(e.Facts, s.speedFact(moving, "drives from"))
+			e.Facts = append(e.Facts, s.speedFact(movingKmh, "drives from"))
 		}
 	case v.Time == 0:
 		e.Text = "no verdict: no speed was read, and no two positions that show one"
@@ -44,7 +41,7 @@ func (s *State) ExplainDriving() Explanation {
 		e.Rule, e.Text = RuleEngineAtRest,
 			fmt.Sprintf("not driving: the car has stood with its engine off for %d min", rested/time.Minute)
 		e.Facts = []Fact{
-			s.speedFact(moving, "drives from"),
+			s.speedFact(movingKmh, "drives from"),
 			fact(EngineSpeed, s.Latest[EngineSpeed]),
 			{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", at},
 		}
@@ -54,8 +51,6 @@ func (s *State) ExplainDriving() Explanation {
 	return e
 }
 
-// trafficFacts returns the readings and measures that decided between normal, slow and jam. t is
-// the time of the newest speed.
 func (s *State) trafficFacts(t UnixMilli) []Fact {
 	m := &s.Traffic
 	facts := []Fact{
@@ -71,14 +66,12 @@ func (s *State) trafficFacts(t UnixMilli) []Fact {
 		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), "", s.Road.Time})
 	}
 	if m.Changed != 0 {
-		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", hold.Seconds(),
+		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", paceHolds.Seconds(),
 			"changes freely from", t})
 	}
 	return facts
 }
 
-// freeFlowWords says how a free flow is known: in the name of its fact, and in the explanation's
-// sentence.
 var freeFlowWords = [NumFreeFlowSources]struct{ fact, sentence string }{
 	FreeFlowOfStreet: {"of a street", "the road is unknown, and a street allows about %.0f km/h"},
 	FreeFlowShown:    {"as this car showed", "the road that it drove lately allows %.0f km/h"},
@@ -86,10 +79,8 @@ var freeFlowWords = [NumFreeFlowSources]struct{ fact, sentence string }{
 	FreeFlowOfRoad:   {"as seen on this road", "the road flows at %.0f km/h when free"},
 }
 
-// longBegun is how long ago a drive began that has not just begun.
 const longBegun = 2 * time.Minute
 
-// trafficText returns the sentence that says what decided between normal, slow and jam.
 func (s *State) trafficText(t UnixMilli) string {
 	m, others := &s.Traffic, s.seenByOthers(t)
 	if m.MeanSeconds == 0 && !others {
@@ -111,7 +102,7 @@ func (s *State) trafficText(t UnixMilli) string {
 	if s.Way.Distrusted {
 		text += "; its speeds contradict its positions, which are believed"
 	}
-	if others && s.Road.Apart >= apart {
+	if others && s.Road.Apart >= apartFrom {
 		text += "; it drives in another stream than these"
 	}
 	if m.Source == FreeFlowOfRoad && s.Road.Young {
@@ -136,8 +127,6 @@ func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact returns the newest speed as a Fact: as it was read, or as the car's positions show it. The
-// threshold is in km/h, or NaN.
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	if last, _ := s.Speed(); s.Traffic.At > last.Time || s.Way.Distrusted {
 		return Fact{"speed, as its positions show it", float64(s.Traffic.Kmh), "km/h", float64(threshold), limit, s.Traffic.At}

@@ -1,4 +1,4 @@
-package vehicle
+package vehicle_test
 
 import (
 	"math"
@@ -6,29 +6,19 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/vehicle"
 )
 
-// driveStart is when the invented drives below begin.
-const driveStart = UnixMilli(1_800_000_000_000)
+const driveStart = vehicle.UnixMilli(1_800_000_000_000)
 
-// at folds one speed and checks the state.
-func (s *State) at(t *rapid.T, when UnixMilli, kmh float64) {
-	s.folds(t, when, kmh)
-	check(t, *s)
+func folds(t *rapid.T, s *vehicle.State, when vehicle.UnixMilli, kmh float64) {
+	x := vehicle.Sample{Vehicle: "car", Time: when}
+	set(t, &x, vehicle.Speed, kmh)
+	*s = vehicle.Observe(*s, x)
 }
 
-// folds is like at, but without the check, which takes most of the time. It is for tests that fold
-// very many speeds.
-func (s *State) folds(t *rapid.T, when UnixMilli, kmh float64) {
-	x := Sample{Vehicle: "car", Time: when}
-	if err := x.Set(Speed, kmh); err != nil {
-		t.Fatal(err)
-	}
-	*s = Observe(*s, x)
-}
-
-// genSpeeds draws speeds as in traffic: several periods, each with a speed limit of its
-// own.
+// genSpeeds draws speeds in several periods, each with a limit of its own.
 func genSpeeds(t *rapid.T) (speeds []float64) {
 	for range rapid.IntRange(1, 12).Draw(t, "stretches") {
 		top := rapid.SampledFrom([]float64{0.5, 4, 12, 17.5, 25, 50, 120}).Draw(t, "top")
@@ -37,23 +27,22 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 	return speeds
 }
 
-// TestVerdictStands checks, for reports at any interval and any speeds, when a verdict changes.
-// Within a minute of its last change, it may change again only if the share (the travel time in
-// light traffic, divided by the present one) is clearly beyond the border of a state. The first
-// minute of a drive must never be a jam.
+// TestVerdictStands checks that within a minute of its last change, a verdict changes only if the
+// share is clearly beyond a border, and that the first minute of a drive is never a jam.
 func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		every := UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
-		var s State
-		when, changed := driveStart, UnixMilli(0)
+		every := vehicle.UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
+		var s vehicle.State
+		when, changed := driveStart, vehicle.UnixMilli(0)
 		for _, v := range genSpeeds(t) {
 			was := s.Pace
-			s.at(t, when, v)
-			if s.Pace == TrafficJam && when.Sub(driveStart) < time.Minute {
+			folds(t, &s, when, v)
+			check(t, s)
+			if s.Pace == vehicle.TrafficJam && when.Sub(driveStart) < time.Minute {
 				t.Fatalf("a jam after %v", when.Sub(driveStart))
 			}
 			if was != 0 && s.Pace != was {
-				near := StateOfShare(s.Traffic.Share/clearBy) != s.Pace && StateOfShare(s.Traffic.Share*clearBy) != s.Pace
+				near := vehicle.StateOfShare(s.Traffic.Share/1.03) != s.Pace && vehicle.StateOfShare(s.Traffic.Share*1.03) != s.Pace
 				if changed != 0 && when.Sub(changed) < time.Minute && near {
 					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed),
 						s.Traffic.Share)
@@ -65,40 +54,41 @@ func TestVerdictStands(t *testing.T) {
 	})
 }
 
-// TestFluentIsNormal checks that a car that always drives at 33 to 49 km/h is always normal: 33
-// km/h is the free flow that the rules assume for a street. It also checks that a car that always
-// drives at 54 to 250 km/h is always normal: 54 km/h is about two thirds of the highest free flow
-// that the rules assume.
+// TestFluentIsNormal checks that speeds above the free flow of a street (33 km/h), or above two
+// thirds of the highest that is assumed (54 km/h), are always normal.
 func TestFluentIsNormal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49),
 			rapid.Float64Range(54, 250)}).Draw(t, "road")
-		var s State
+		var s vehicle.State
 		when := driveStart
 		for _, v := range rapid.SliceOfN(speeds, 1, 200).Draw(t, "speeds") {
-			s.at(t, when, v)
-			if s.Pace != NormalDriving {
+			folds(t, &s, when, v)
+			check(t, s)
+			if s.Pace != vehicle.NormalDriving {
 				t.Fatalf("%s at %v km/h", s.Pace, v)
 			}
-			when += UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
+			when += vehicle.UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
 		}
 	})
 }
 
-// TestGapIsOneSample checks that a speed read after a silence of 76 to 599 s moves MeanSpeed towards
-// it, but not by more than half a minute of driving at that speed would.
+// TestGapIsOneSample checks that a speed after a silence of 76 to 599 s moves the mean by at most
+// half a minute of driving.
 func TestGapIsOneSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s State
+		var s vehicle.State
 		when := driveStart
 		for _, v := range genSpeeds(t) {
-			s.at(t, when, v)
+			folds(t, &s, when, v)
+			check(t, s)
 			when += 1000
 		}
 		before := s
-		when += UnixMilli(rapid.Int64Range(75_000, 598_000).Draw(t, "gap"))
+		when += vehicle.UnixMilli(rapid.Int64Range(75_000, 598_000).Draw(t, "gap"))
 		after := rapid.Float64Range(0, 200).Draw(t, "after")
-		s.at(t, when, after)
+		folds(t, &s, when, after)
+		check(t, s)
 		if s.Driving().NotDriving || before.Traffic.MeanSeconds < 59 {
 			return
 		}
@@ -109,26 +99,23 @@ func TestGapIsOneSample(t *testing.T) {
 	})
 }
 
-// TestSamplingRate checks that the interval of a car's reports has little influence on the
-// verdict. It drives periods of ten minutes, each at a steady pace or in stop and go, and reports
-// them every second and at another interval from 0.1 to 60 seconds. At the end of each period the
-// verdicts at the two intervals must be the same, and one may have changed at most six minutes
-// later than the other. The ignition is on, so that a car that is stationary for long does not
-// count as parked.
+// TestSamplingRate drives periods of ten minutes, reported every second and at another interval. At
+// the end of each, the verdicts must be the same, and one may have changed at most six minutes
+// later. The ignition is on, so that no car counts as parked.
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
 		speeds []float64 // one a second, in turn
-		want   DrivingState
+		want   vehicle.DrivingState
 	}
 	paces := []pace{
-		{[]float64{120}, NormalDriving},
-		{[]float64{50, 52, 47, 49}, NormalDriving},
-		{[]float64{35, 40, 38, 33, 45}, NormalDriving},
-		{[]float64{17, 19, 21, 18, 20}, SlowDriving},
-		{[]float64{8, 10, 12, 9}, TrafficJam},
-		{[]float64{4, 5, 4.5}, TrafficJam},
-		{[]float64{0}, TrafficJam},
-		{[]float64{0, 0, 4, 9, 12, 10, 6, 2, 0}, TrafficJam},
+		{[]float64{120}, vehicle.NormalDriving},
+		{[]float64{50, 52, 47, 49}, vehicle.NormalDriving},
+		{[]float64{35, 40, 38, 33, 45}, vehicle.NormalDriving},
+		{[]float64{17, 19, 21, 18, 20}, vehicle.SlowDriving},
+		{[]float64{8, 10, 12, 9}, vehicle.TrafficJam},
+		{[]float64{4, 5, 4.5}, vehicle.TrafficJam},
+		{[]float64{0}, vehicle.TrafficJam},
+		{[]float64{0, 0, 4, 9, 12, 10, 6, 2, 0}, vehicle.TrafficJam},
 	}
 	const stretch = 10 * time.Minute
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,26 +123,24 @@ func TestSamplingRate(t *testing.T) {
 		var changes [2][]time.Duration
 		every := time.Duration(rapid.Int64Range(100, 60_000).Draw(t, "every")) * time.Millisecond
 		for run, step := range []time.Duration{time.Second, every} {
-			var s State
-			var on Sample
+			var s vehicle.State
+			var on vehicle.Sample
 			on.Time = driveStart
-			if err := on.SetIgnition(IgnitionOn); err != nil {
-				t.Fatal(err)
-			}
-			s = Observe(s, on)
+			set(t, &on, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
+			s = vehicle.Observe(s, on)
 			at, motorway := time.Duration(0), false
 			for i, p := range drawn {
 				want := p.want
 				switch {
-				case p.want == NormalDriving:
+				case p.want == vehicle.NormalDriving:
 					motorway = p.speeds[0] == 120
 				case motorway:
-					want = TrafficJam // slow in a city is a jam on a motorway
+					want = vehicle.TrafficJam // slow in a city is a jam on a motorway
 				}
 				changed := time.Duration(0)
 				for ; at < time.Duration(i+1)*stretch; at += step {
 					was := s.Pace
-					s.folds(t, driveStart.Add(at), p.speeds[int(at/time.Second)%len(p.speeds)])
+					folds(t, &s, driveStart.Add(at), p.speeds[int(at/time.Second)%len(p.speeds)])
 					if was != 0 && s.Pace != was {
 						changed = at
 					}
@@ -177,9 +162,8 @@ func TestSamplingRate(t *testing.T) {
 	})
 }
 
-// TestRedLightAtAnyInterval checks that a red light of 90 s after a fluent drive is no jam, at
-// whatever interval and moments the car reports. If the car reports every 20 s, it must not be
-// slow driving either.
+// TestRedLightAtAnyInterval checks that a red light of 90 s after a fluent drive is no jam, and if
+// the car reports every 20 s, not slow either.
 func TestRedLightAtAnyInterval(t *testing.T) {
 	speed := func(second float64) float64 { // brakes at 7 and sets off at 5.4 km/h a second
 		const stops, starts = 180.0, 277.0
@@ -187,10 +171,10 @@ func TestRedLightAtAnyInterval(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		every := rapid.Float64Range(0.1, 60).Draw(t, "every")
-		var s State
+		var s vehicle.State
 		for at := rapid.Float64Range(0, 1).Draw(t, "phase") * every; at < 360; at += every {
-			s.folds(t, driveStart+UnixMilli(1000*at), speed(at))
-			if s.Pace == TrafficJam || s.Pace == SlowDriving && every <= 20 {
+			folds(t, &s, driveStart+vehicle.UnixMilli(1000*at), speed(at))
+			if s.Pace == vehicle.TrafficJam || s.Pace == vehicle.SlowDriving && every <= 20 {
 				t.Fatalf("%s after %.1f s, read every %.1f s", s.Pace, at, every)
 			}
 		}

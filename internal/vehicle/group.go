@@ -1,7 +1,6 @@
 package vehicle
 
-// group is a set of signals whose readings are ordered by time. Different groups may come from
-// different senders, or with different delays.
+// Groups may come from different senders, or with different delays, so each is ordered by time.
 type group uint8
 
 const (
@@ -11,7 +10,7 @@ const (
 	numGroups = iota
 )
 
-// groupOf has the group of each signal. Signals that are not listed belong to the throttle system.
+// The other signals belong to the throttle system.
 var groupOf = [NumSignals]group{
 	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
 	FreeFlowSpeed: motionGroup, SpeedHolds: motionGroup,
@@ -19,7 +18,6 @@ var groupOf = [NumSignals]group{
 	CurrentAccuracy: positionGroup,
 }
 
-// newest returns the time of the newest reading of each group.
 func (s *State) newest() [numGroups]UnixMilli {
 	return [...]UnixMilli{
 		throttleGroup: s.throttleTime(),
@@ -29,10 +27,8 @@ func (s *State) newest() [numGroups]UnixMilli {
 	}
 }
 
-// throttleTime returns the time of the newest reading of the throttle system, zero if there is none.
 func (s *State) throttleTime() UnixMilli { return newestOf(s.Latest[EngineLoad : MILOn+1]) }
 
-// PositionTime returns the time of the newest reading of the car's position, zero if there is none.
 func (s *State) PositionTime() UnixMilli {
 	return newestOf(s.Latest[CurrentLatitude : CurrentAccuracy+1])
 }

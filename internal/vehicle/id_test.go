@@ -33,7 +33,6 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// TestParseIDEveryByte checks ParseID, byte by byte, against the definition of an ID.
 func TestParseIDEveryByte(t *testing.T) {
 	const allowed = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	for b := range 256 {

@@ -7,32 +7,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// fullSample returns a sample with every signal. Only the last of its trouble codes is one of the
-// throttle system.
+// Only the last of the trouble codes is one of the throttle system.
 func fullSample(tb testing.TB) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: "car", Time: vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
 	for s := range vehicle.Signal(vehicle.NumSignals) {
-		var err error
-		switch s {
-		case vehicle.DTCList:
-			var codes []vehicle.TroubleCode
-			for _, c := range []string{"P0300", "P0420", "U0100", "P2135"} {
-				code, parseErr := vehicle.ParseTroubleCode(c)
-				if parseErr != nil {
-					tb.Fatal(parseErr)
-				}
-				codes = append(codes, code)
-			}
-			err = x.SetCodes(codes)
-		case vehicle.LowVoltageSystemState:
-			err = x.SetIgnition(vehicle.IgnitionOn)
-		default:
-			err = x.Set(s, 1)
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		set(tb, &x, s, 1)
 	}
+	x.Codes = []vehicle.TroubleCode{{'P', '0', '3', '0', '0'}, {'U', '0', '1', '0', '0'}, {'P', '2', '1', '3', '5'}}
+	set(tb, &x, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
 	return x
 }
 
@@ -67,12 +49,9 @@ func TestObserveIgnoresWhatHasNoTime(t *testing.T) {
 func BenchmarkFold(b *testing.B) {
 	full := fullSample(b)
 	typical := vehicle.Sample{Vehicle: "car", Time: full.Time}
-	for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.EngineSpeed: 2000,
-		vehicle.ThrottlePosition: 15} {
-		if err := typical.Set(s, v); err != nil {
-			b.Fatal(err)
-		}
-	}
+	set(b, &typical, vehicle.Speed, 50)
+	set(b, &typical, vehicle.EngineSpeed, 2000)
+	set(b, &typical, vehicle.ThrottlePosition, 15)
 	for name, x := range map[string]vehicle.Sample{"typical": typical, "full": full} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -7,39 +7,34 @@ import (
 	"strings"
 )
 
-// Signal names one of the sensor readings that the rules use.
 type Signal uint8
 
-// The signals, by their COVESA VSS names (see [Signal.String] and aliases). VSS has no signal for
-// the free flow of a road, so that name is our own.
+// VSS has no free flow of a road, so that name is our own.
 const (
-	Speed                    Signal = iota // Vehicle.Speed, km/h
-	OBDSpeed                               // Vehicle.OBD.Speed, km/h
-	EngineSpeed                            // Vehicle.OBD.EngineSpeed, rpm
-	EngineLoad                             // Vehicle.OBD.EngineLoad, percent
-	ThrottlePosition                       // Vehicle.OBD.ThrottlePosition, percent, sensor A
-	ThrottlePositionB                      // Vehicle.OBD.ThrottlePositionB, percent, sensor B
-	RelativeThrottlePosition               // Vehicle.OBD.RelativeThrottlePosition, percent
-	ThrottleActuator                       // Vehicle.OBD.ThrottleActuator, percent, commanded
-	AcceleratorPositionD                   // Vehicle.OBD.AcceleratorPositionD, percent
-	AcceleratorPositionE                   // Vehicle.OBD.AcceleratorPositionE, percent
-	DTCList                                // Vehicle.OBD.DTCList; the reading's value is the number of codes
-	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
-	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
-	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h; 0 if the source does not know
-	CurrentLatitude                        // Vehicle.CurrentLocation.Latitude, degrees north, WGS 84
-	CurrentLongitude                       // Vehicle.CurrentLocation.Longitude, degrees east, WGS 84
-	CurrentHeading                         // Vehicle.CurrentLocation.Heading, degrees from north
-	CurrentAccuracy                        // Vehicle.CurrentLocation.HorizontalAccuracy, m
-	SpeedHolds                             // how long the speed of the same time holds, s; only ingest sets it
-	NumSignals               = iota
+	Speed Signal = iota
+	OBDSpeed
+	EngineSpeed
+	EngineLoad
+	ThrottlePosition
+	ThrottlePositionB
+	RelativeThrottlePosition
+	ThrottleActuator
+	AcceleratorPositionD
+	AcceleratorPositionE
+	DTCList // the value is the number of codes
+	MILOn
+	LowVoltageSystemState // an [Ignition]
+	FreeFlowSpeed         // 0 if the source does not know
+	CurrentLatitude
+	CurrentLongitude
+	CurrentHeading
+	CurrentAccuracy
+	SpeedHolds // of the same time; only ingest sets it
+	NumSignals = iota
 )
 
-// signalTable gives each signal its VSS name, its unit, and the range of values that a sensor can
-// report. The ranges of the percentages are those of SAE J1979. The ranges of speed and engine
-// speed contain those of J1979 (up to 255 km/h and 16,384 rpm); other sources report up to 500
-// km/h. VSS has no upper limit for accuracy. The limit here is 1,000 km, because a position with a
-// greater error is useless.
+// Percentages are those of SAE J1979. Speeds go beyond it (255 km/h, 16,384 rpm), because other
+// sources report more. A position with an error above 1,000 km is useless.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string
@@ -66,7 +61,6 @@ var signalTable = [NumSignals]struct {
 	SpeedHolds:               {"x-carstate.SpeedHolds", "s", 0, 24 * 60 * 60},
 }
 
-// String returns the VSS name.
 func (s Signal) String() string {
 	if s >= NumSignals {
 		return fmt.Sprintf("Signal(%d)", uint8(s))
@@ -74,21 +68,17 @@ func (s Signal) String() string {
 	return signalTable[s].name
 }
 
-// Unit returns the unit of the signal's value, "" if it has none.
 func (s Signal) Unit() string { return signalTable[s].unit }
 
-// IsPosition reports whether the signal is the vehicle's latitude or longitude. Positions are
-// private: their values must never appear in a log, a metric or an answer.
+// IsPosition: positions are private, and must never appear in a log, a metric or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
-// SignalByName returns the signal with a VSS name, if there is one. It allocates nothing.
 func SignalByName[T string | []byte](name T) (Signal, bool) {
 	s, ok := signalsByName[string(name)]
 	return s, ok
 }
 
-// aliases are the names of signals outside of the branch Vehicle.OBD, which VSS 5 deprecated and
-// VSS 6 removed.
+// VSS 5 deprecated the branch Vehicle.OBD, and VSS 6 removed it.
 var aliases = [...]struct {
 	name string
 	s    Signal
@@ -110,7 +100,6 @@ var signalsByName = func() map[string]Signal {
 	return m
 }()
 
-// SignalNames returns all names that [SignalByName] knows, aliases last.
 func SignalNames() (names []string) {
 	for _, t := range signalTable[:SpeedHolds] {
 		names = append(names, t.name)
@@ -121,11 +110,9 @@ func SignalNames() (names []string) {
 	return names
 }
 
-// ErrImpossible marks a value that no sensor can report.
 var ErrImpossible = errors.New("impossible value")
 
-// holds reports whether the signal's sensor can report v: a number within the signal's
-// range, not NaN and not infinite.
+// holds is false for NaN.
 func (s Signal) holds(v float64) bool {
 	return v >= signalTable[s].min && v <= signalTable[s].max
 }
@@ -137,7 +124,6 @@ func (s Signal) check(v float64) error {
 	return outOfRange[s]
 }
 
-// outOfRange has the error for each signal. A sender may send an impossible value with each sample.
 var outOfRange = func() (all [NumSignals]error) {
 	for i := range all {
 		s := Signal(i)
@@ -146,7 +132,6 @@ var outOfRange = func() (all [NumSignals]error) {
 	return all
 }()
 
-// Range says in words which values the signal can have, such as "between 0 and 500 km/h".
 func (s Signal) Range() string {
 	t := &signalTable[s]
 	if s == LowVoltageSystemState {
@@ -155,13 +140,12 @@ func (s Signal) Range() string {
 	return strings.TrimSpace(fmt.Sprintf("between %.0f and %.0f %s", t.min, t.max, t.unit))
 }
 
-// ErrNotAvailable marks a value by which a sender says that it has none.
 var ErrNotAvailable = errors.New("not available")
 
-// isAbsent reports whether senders mean "not available" by v. iOS sends a negative speed or
-// course, AIS the latitude 91, the longitude 181 and the course 511. SAE J1939 has the bytes 0xFE
-// (error) and 0xFF at the end of every range. They are recognized only where no other reading has
-// the value: a car may drive 255 or 256 km/h, but no engine reaches the 0xFFFF of J1979.
+// isAbsent reports whether senders mean "not available". iOS sends a negative speed or course, AIS
+// the latitude 91, the longitude 181 and the course 511, SAE J1939 the bytes 0xFE and 0xFF at the
+// end of a range. They are recognized only where no reading has the value: a car may drive 255
+// km/h, but no engine reaches the 0xFFFF of J1979.
 func (s Signal) isAbsent(v float64) bool {
 	near := func(x float64) bool { return math.Abs(v-x) < 0.01 } // senders round
 	switch s {
@@ -179,12 +163,8 @@ func (s Signal) isAbsent(v float64) bool {
 	return signalTable[s].unit == "percent" && (v == -1 || near(0.4*0xFE) || near(0.4*0xFF))
 }
 
-// Ignition is the state of a car's ignition, the value of the VSS signal
-// Vehicle.LowVoltageSystemState.
 type Ignition uint8
 
-// The states that VSS lists. A car reports IgnitionUndefined when it does not know the state of its
-// ignition; such a report is not recorded as a reading.
 const (
 	IgnitionUndefined Ignition = iota
 	IgnitionLock
@@ -197,7 +177,6 @@ const (
 
 var ignitionNames = [...]string{"UNDEFINED", "LOCK", "OFF", "ACC", "ON", "START"}
 
-// String returns the VSS name, such as "ON".
 func (i Ignition) String() string {
 	if int(i) >= len(ignitionNames) {
 		return fmt.Sprintf("Ignition(%d)", uint8(i))
@@ -205,11 +184,9 @@ func (i Ignition) String() string {
 	return ignitionNames[i]
 }
 
-// On reports whether the engine may run in this state.
+// On reports whether the engine may run.
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
-// ParseIgnition parses the VSS name of a state, such as "ON", in upper case. For other text it
-// returns an error that wraps [ErrImpossible].
 func ParseIgnition(s string) (Ignition, error) {
 	for i, n := range ignitionNames {
 		if n == s {

@@ -9,26 +9,24 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
+type limits struct{ min, max float64 }
+
+// ranges has the values that each signal can have.
+var ranges = map[vehicle.Signal]limits{
+	vehicle.Speed: {0, 500}, vehicle.OBDSpeed: {0, 500}, vehicle.EngineSpeed: {0, 20000},
+	vehicle.EngineLoad: {0, 100}, vehicle.ThrottlePosition: {0, 100}, vehicle.ThrottlePositionB: {0, 100},
+	vehicle.RelativeThrottlePosition: {0, 100}, vehicle.ThrottleActuator: {0, 100},
+	vehicle.AcceleratorPositionD: {0, 100}, vehicle.AcceleratorPositionE: {0, 100},
+	vehicle.DTCList: {0, 65535}, vehicle.MILOn: {0, 1}, vehicle.LowVoltageSystemState: {1, 5},
+	vehicle.FreeFlowSpeed: {0, 300}, vehicle.CurrentLatitude: {-90, 90}, vehicle.CurrentLongitude: {-180, 180},
+	vehicle.CurrentHeading: {0, 360}, vehicle.CurrentAccuracy: {0, 1e6}, vehicle.SpeedHolds: {0, 86400},
+}
+
 func TestSignalRanges(t *testing.T) {
-	percent := []vehicle.Signal{
-		vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.RelativeThrottlePosition,
-		vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
+	if len(ranges) != vehicle.NumSignals {
+		t.Fatalf("got %d signals tested, want %d", len(ranges), vehicle.NumSignals)
 	}
-	type limits struct{ min, max float64 }
-	want := map[vehicle.Signal]limits{
-		vehicle.Speed: {0, 500}, vehicle.OBDSpeed: {0, 500}, vehicle.EngineSpeed: {0, 20000},
-		vehicle.DTCList: {0, 65535}, vehicle.MILOn: {0, 1}, vehicle.LowVoltageSystemState: {1, 5},
-		vehicle.FreeFlowSpeed: {0, 300}, vehicle.CurrentLatitude: {-90, 90}, vehicle.CurrentLongitude: {-180, 180},
-		vehicle.CurrentHeading: {0, 360}, vehicle.CurrentAccuracy: {0, 1e6},
-		vehicle.SpeedHolds: {0, 86400},
-	}
-	for _, s := range percent {
-		want[s] = limits{0, 100}
-	}
-	if len(want) != vehicle.NumSignals {
-		t.Fatalf("%d signals tested of %d", len(want), vehicle.NumSignals)
-	}
-	for s, l := range want {
+	for s, l := range ranges {
 		for _, v := range []float64{l.min, l.max, (l.min + l.max) / 2} {
 			var r vehicle.Readings
 			if err := r.Set(s, v); err != nil {

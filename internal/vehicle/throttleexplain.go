@@ -5,11 +5,7 @@ import (
 	"math"
 )
 
-// ExplainThrottle returns why [State.Throttle] gives its verdict. For a trouble code, the
-// explanation has the code and the number of codes in the newest list. For another anomaly, it has
-// the rule that found the anomaly, the readings of the sensors concerned, and what the rule
-// measured. If there is no anomaly, it has, for every rule with readings, the present measure and
-// the limit at which this measure raises an anomaly. If there is no verdict, its Text says so.
+// ExplainThrottle has the readings and measures of the rule with the anomaly, or of all rules.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -44,7 +40,6 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
-// pair returns the index in throttlePairs of the pair of the alarm's sensors, or -1.
 func (a *AlarmMemory) pair() int {
 	for i, d := range throttlePairs {
 		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
@@ -54,8 +49,6 @@ func (a *AlarmMemory) pair() int {
 	return -1
 }
 
-// text returns the details that follow the rule's text in an explanation: what the sensors read
-// when the alarm was raised and, for a pair, which difference is normal.
 func (a *AlarmMemory) text() string {
 	x, y := sensorWords[a.X], sensorWords[a.Y]
 	switch a.Rule {
@@ -86,9 +79,6 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-// alarmFacts returns the facts of the present anomaly: the readings at the time when it was raised,
-// the newest readings of the same sensors, the present measure of the rule that raised it, and for
-// how long the rule has found no more evidence.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -119,7 +109,6 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 		"normal again from", a.Looked})
 }
 
-// findings returns the findings of all rules on the sensors and pairs that were ever read.
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	for i := range m.Pairs {
 		if m.Pairs[i].Last != 0 {
@@ -143,9 +132,6 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-// fact returns the finding as a Fact with the time t. The Fact's value is the finding's measure.
-// But for a disagreement or noise, the value is a percentage: 100 is the measure that raises an
-// alarm.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {
@@ -166,42 +152,35 @@ func (f finding) fact(t UnixMilli) Fact {
 	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly at or above its threshold.
+// AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly.
 const AnomalyFrom = "anomaly from"
 
-// Evidence begins the Name of each [Fact] whose value is a score: the measure of a rule as a
-// percentage of the measure that raises an alarm.
+// Evidence begins the Name of a [Fact] in percent of what raises an alarm.
 const Evidence = "evidence that "
 
 func (f finding) measured(name string, t UnixMilli) Fact {
 	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t}
 }
 
-// sensorWords are the names of the sensors in the texts of explanations.
 var sensorWords = [NumThrottleSensors]string{
 	PlateA: "plate sensor A", PlateB: "plate sensor B", Command: "the command",
 	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
 }
 
-// ThrottleAlarm is the present anomaly, if a rule other than the trouble codes found it.
 type ThrottleAlarm struct {
-	Since UnixMilli
-	// X and Y are the sensors concerned; both are the same if there is only one.
-	X, Y         Signal
+	Since        UnixMilli
+	X, Y         Signal // the same if there is only one
 	NameX, NameY string
-	// Banded reports whether the rules have learned, from this car's readings, which value Y should
-	// have for each value of X. If Banded is set, Expected returns this value, and a healthy Y
-	// differs from it by at most Free percent.
+	// Banded is set if a healthy Y is at most Free percent from Expected.
 	Banded      bool
 	Free        float64
 	meanX, base float64
 	slope       float64
 }
 
-// Expected returns what Y should read, in percent, when X reads x percent, for a Banded alarm.
+// Expected returns what Y should read when X reads x percent, for a Banded alarm.
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
-// ThrottleAlarm returns the present anomaly that a rule other than the trouble codes found.
 func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, found bool) {
 	m := s.ThrottleMemory
 	m.runRules(s)

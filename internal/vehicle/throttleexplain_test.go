@@ -1,4 +1,4 @@
-package vehicle
+package vehicle_test
 
 import (
 	"math"
@@ -6,45 +6,41 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/vehicle"
 )
 
-// TestExplainThrottleTellsReadingsAndLimits checks that the text that explains an anomaly says what
-// was read, what was expected and what is normal, for a plate beside its command and for two
-// sensors of the plate. No name of a fact may contain the name of a rule, no unit may contain a
-// space, and each fact with a threshold must have a Limit, such as "anomaly from".
 func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
-	at := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
-	read := func(s State, values map[Signal]float64) State {
+	at := vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+	read := func(s vehicle.State, values map[vehicle.Signal]float64) vehicle.State {
 		t.Helper()
 		at = at.Add(500 * time.Millisecond)
-		x := Sample{Vehicle: "car", Time: at}
+		x := vehicle.Sample{Vehicle: "car", Time: at}
 		for g, v := range values {
-			if err := x.Set(g, v); err != nil {
-				t.Fatal(err)
-			}
+			set(t, &x, g, v)
 		}
-		return Observe(s, x)
+		return vehicle.Observe(s, x)
 	}
 	for _, c := range []struct {
-		x, y Signal
+		x, y vehicle.Signal
 		text string
 	}{
-		{ThrottleActuator, ThrottlePosition,
+		{vehicle.ThrottleActuator, vehicle.ThrottlePosition,
 			`^the plate is not where .*: commanded \d+ %, it is at 60 % in place of \d+ %; up to 2 % apart is normal$`},
-		{ThrottlePosition, ThrottlePositionB,
+		{vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 			`^two sensors .*: plate sensor A read \d+ % and plate sensor B 60 % in place of \d+ %; up to 3 % apart is normal$`},
 	} {
-		var s State
+		var s vehicle.State
 		for i := range 400 {
 			v := float64(i / 20 % 3 * 5)
-			s = read(s, map[Signal]float64{c.x: 4 + v, c.y: 10 + v})
+			s = read(s, map[vehicle.Signal]float64{c.x: 4 + v, c.y: 10 + v})
 		}
 		e := s.ExplainThrottle()
 		if e.Text != "normal: every measure is within its limit" {
 			t.Fatalf("a healthy car is explained by %q", e.Text)
 		}
 		for range 60 {
-			s = read(s, map[Signal]float64{c.x: 4, c.y: 60})
+			s = read(s, map[vehicle.Signal]float64{c.x: 4, c.y: 60})
 		}
 		broken := s.ExplainThrottle()
 		if !regexp.MustCompile(c.text).MatchString(broken.Text) {

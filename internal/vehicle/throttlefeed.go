@@ -1,38 +1,25 @@
 package vehicle
 
-// Two sensors that should agree form a pair, and each of them is the partner of the other. Many
-// loggers and gateways send rows: each row has one time and a value of every sensor. If a sensor
-// was not read since the previous row, the row repeats the sensor's last value. So a sensor that is
-// read every few seconds seems stationary while its partner moves. The rules therefore learn the
-// lag of each sensor of a pair: the delay with which its reported value follows that of its
-// partner. While this delay lasts, a repeated value is not treated as a reading.
+// Many loggers and gateways send rows with a value of every sensor, and repeat that of a sensor
+// that was not read again. It then seems stationary while the other of its pair moves. So the rules
+// learn the lag with which one sensor follows the other; for so long, a repeated value is not a
+// reading.
 
-// LagMemory is what is known of the lag of one sensor of a pair. Times are in hundredths of a
-// second.
+// LagMemory is in hundredths of a second.
 type LagMemory struct {
-	// Behind is the time since the other sensor moved, if this sensor has not moved since then;
-	// otherwise it is zero.
-	Behind uint16
-	// Lag is about the longest time from a movement of the other sensor until this sensor moved. It
-	// is an exponentially weighted average that rises fast (weight 1/2) and falls slowly (1/64).
+	Behind uint16 // since the other sensor moved, if this one has not moved since
+	// about the longest lag: an average that rises fast (weight 1/2) and falls slowly (1/64)
 	Lag uint16
-	// Led is set if the other sensor has moved once and this sensor has not moved since then. The
-	// next movement of this sensor then shows its lag. Led is not set if both sensors moved at the
-	// same time, or if the other sensor has moved more than once.
+	// The other sensor has moved exactly once since, so the next movement shows the lag.
 	Led bool
 }
 
-// repeats reports whether an unchanged value of this sensor may be an old reading that was sent
-// again: the other sensor of the pair has moved so recently that the source may not have read this
-// sensor since then. The time allowed is one and a half times Lag, plus lagSpare for pauses of the
-// logger.
+// repeats reports whether an unchanged value may be an old reading.
 func (m *LagMemory) repeats() bool {
 	return m.Behind > 0 && m.Lag >= lagLeast && m.Behind < m.Lag+m.Lag/2+lagSpare
 }
 
-// observe folds the readings of one time into the memory. The last readings were after hundredths
-// of a second before; since then, this sensor moved by step. If the readings of the two sensors do
-// not agree, this sensor may be wrong, so nothing is learned from its movement.
+// If the sensors disagree, this one may be wrong, so nothing is learned.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -52,16 +39,12 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 	case otherMoved && m.Behind == 0:
 		m.Behind, m.Led = 1, !changed
 	case otherMoved:
-		m.Led = false // the other sensor has moved again, so it is unknown which of its movements is followed
+		m.Led = false // it is unknown which of the movements is followed
 	}
 }
 
-// observeLags updates Lags, the delays with which sensors follow each other, from the readings of
-// the time t. It must be called after all readings of t have arrived. For each pair, followed
-// reports whether one sensor has just followed a movement of the other. A movement of one sensor
-// begins a delay of the other only if both sensors have a reading of the time t. Such common times
-// are the sign of a source that may repeat old values; a source that gives each reading its own
-// time repeats none.
+// observeLags reports for each pair whether one sensor has just followed the other. Only readings
+// with one time stamp begin a lag: they are the sign of a source that may repeat old values.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -79,8 +62,7 @@ func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrott
 	return followed
 }
 
-// agree reports whether the readings of a pair agree with what was learned about the pair. It is
-// also true while nothing is known about the pair.
+// agree is true while nothing is known about the pair.
 func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	d, p := &throttlePairs[pair], &m.Pairs[pair]
 	x, y := s.reading(d.x).Value, s.reading(d.y).Value
@@ -88,8 +70,6 @@ func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	return !p.mature() || off <= d.free
 }
 
-// stepAt returns how far sensor i moved, in percent, to its reading at t. It returns 0 if there is
-// no new reading at t, or no reading in the time bracketWithin before t.
 func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
 	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
 		return 0
@@ -97,9 +77,6 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether v of sensor i was newly read, and does not repeat the reading was. It is
-// taken for a repetition if it equals was and if, in a pair with sensor i, the other sensor has
-// moved so recently that sensor i may not have been read since then (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -113,14 +90,13 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether it is too early to compare the two sensors of a pair: sensor i may not have
-// been read since the other sensor moved. side is 0 if i is the pair's sensor x, and 1 if it is y.
-// together is set if the newest readings of both sensors have the same time.
+// waits reports whether sensor i (side 0 is x, 1 is y) may not have been read since the other
+// moved.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }
 
-// reading returns the sensor's newest reading that is not a repetition.
+// reading returns the newest reading that is not a repetition.
 func (s *State) reading(i ThrottleSensor) Reading {
 	r := s.Latest[throttleSensors[i]]
 	r.Time -= 10 * UnixMilli(s.ThrottleMemory.Ages[i])

@@ -1,8 +1,5 @@
 package vehicle
 
-// follow folds the readings taken at t into Follow, and returns how many seconds they cover. If
-// they cannot be used, for example because plate or demand was last read more than bracketWithin
-// before t, looked is false.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -39,9 +36,9 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 			f.Rest = max(f.Rest, lo)
 		}
 		if min(f.Rest, lo) >= restsClosedBelow {
-			f.RestFor = max(min(f.RestFor, 0)-closedShare*min(gap, most), -3600)
+			f.RestFor = max(min(f.RestFor, 0)-closedShare*min(gap, coversMost), -3600)
 		} else {
-			f.RestFor = min(f.RestFor+min(gap, most), restsFor)
+			f.RestFor = min(f.RestFor+min(gap, coversMost), restsFor)
 		}
 		if f.Rest >= restsClosedBelow && f.RestFor == restsFor && f.Followed >= trustedOpen {
 			f.Rest = lo // the open rest was an episode
@@ -51,7 +48,7 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		f.restart(up.hi, plate.Value)
 	}
 	f.PlateLo, f.PlateHi = min(f.PlateLo, plate.Value), max(f.PlateHi, plate.Value)
-	after = min(gap, most)
+	after = min(gap, coversMost)
 	if up.lo-f.Low >= rise {
 		if f.For += after; f.For >= lasts {
 			f.addRise(f.PlateHi-f.PlateLo > plateMoves)
@@ -61,14 +58,11 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// restart begins to watch for a rise of the demand above low, with the plate now at plate.
 func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise counts a rise of the demand in Followed, Missed or Ignored. A rise without a movement is
-// a sign of a fault if the plate is known to follow. Otherwise it shows only that this car's plate
-// does not always follow.
+// A rise without a movement is a sign of a fault only if the plate is known to follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {
@@ -82,13 +76,11 @@ func (f *FollowMemory) addRise(moved bool) {
 	}
 }
 
-// trusted reports whether the plate has followed so often, from a closed rest, that an open rest is a
-// fault and not a property of the car.
+// trusted reports whether an open rest is a fault and not a property of the car.
 func (f *FollowMemory) trusted() bool {
 	return f.Followed >= trustedAt && f.Rest < trustedRest || f.Followed >= trustedOpen
 }
 
-// follows reports whether the plate is known to follow the demand.
 func (f *FollowMemory) follows() bool {
 	return f.Followed >= followsAfter && f.Ignored*ignoredShare <= f.Followed &&
 		f.RestFor >= restsFor && f.Rest < restsClosedBelow

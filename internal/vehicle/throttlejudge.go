@@ -2,8 +2,7 @@ package vehicle
 
 import "slices"
 
-// finding is what one rule measured on one or two sensors. The rule raises an alarm if measure
-// reaches alarm. If there is only one sensor, x and y are the same.
+// finding is what a rule measured. If it concerns one sensor only, x and y are the same.
 type finding struct {
 	rule           ThrottleRule
 	x, y           ThrottleSensor
@@ -11,8 +10,6 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the throttle rules over the newest readings of the throttle system. It does nothing
-// if the rules have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.throttleTime()
 	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
@@ -38,7 +35,7 @@ func (m *ThrottleMemory) runRules(s *State) {
 			for k, f := range m.pairFindings(i) {
 				covered := after
 				if k == 1 && f.rule == throttlePairs[i].disagree {
-					covered = 0 // the finding before has the same rule and sensors, and has counted the time
+					covered = 0 // the finding before has the same rule and sensors
 				}
 				m.report(s, f, covered)
 			}
@@ -46,7 +43,7 @@ func (m *ThrottleMemory) runRules(s *State) {
 	}
 	for i := range Load {
 		if sensor := &m.Sensors[i]; s.Latest[throttleSensors[i]].Time == t {
-			isNew, after := s.reading(i).Time == t, min(t.seconds(last), aloneMost)
+			isNew, after := s.reading(i).Time == t, min(t.seconds(last), coversAlone)
 			if isNew {
 				after = sensor.timeCovered()
 			}
@@ -72,19 +69,16 @@ func (m *ThrottleMemory) runRules(s *State) {
 	}
 }
 
-// calmNeeded returns for how many seconds the readings must be calm before the alarm ends.
 func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a.Returns) }
 
-// engineOff reports whether nothing moves the throttle plate at t, because the engine is at rest
-// (also in a start-stop system or a hybrid) or the ignition is off. The plate then rests wherever
-// its spring puts it, and sensors may have no supply.
+// engineOff reports whether nothing moves the plate. It then rests wherever its spring puts it, and
+// sensors may have no supply.
 func (s *State) engineOff(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine discards the measures of the rules that need a running engine. An anomaly that one of
-// these rules has raised is kept.
+// pauseEngine keeps an anomaly.
 func (m *ThrottleMemory) pauseEngine() {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -97,24 +91,19 @@ func (m *ThrottleMemory) pauseEngine() {
 	m.Follow.Last, m.Follow.For = 0, 0
 }
 
-// recent reports whether the sensor was read at most bracketWithin before t.
 func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 	r := s.reading(i)
 	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
 }
 
-// startDrive prepares the memory for a new drive. It keeps what was learned of the pairs of
-// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly,
-// because a fault does not disappear between two drives.
+// startDrive reduces the weight of what was learned. An anomaly is kept: a fault does not disappear
+// between two drives.
 func (m *ThrottleMemory) startDrive() {
 	for i := range m.Pairs {
-		m.Pairs[i].forget(driveMemory)
+		m.Pairs[i].forget(pairDriveMemory)
 	}
 }
 
-// report raises an alarm if there is none and f.measure has reached f.alarm, but none of a car
-// without a throttle plate, such as an electric car with a pedal. If the present alarm has the rule
-// and sensors of f, report updates Looked, Seen and Calm: the newest readings cover after seconds.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -136,8 +125,7 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	}
 }
 
-// expected returns the value, in percent, that sensor y should have, given the newest reading of
-// sensor x. It returns 0 if it is not known how y follows x.
+// expected returns 0 if unknown.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -153,8 +141,6 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings returns the findings of the rules on pair i. One finding is about the disagreement
-// of its two sensors. For each sensor, there is one finding about being stuck and one about noise.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -166,8 +152,6 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding returns the finding of the rule on electrical limits. Its measure is how long sensor
-// i has been at an end of its electrical range where it cannot be, in seconds.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	f := finding{RuleElectricalLimit, i, i, m.Sensors[i].AtLimit, lowLimitAlarm, "s"}
 	if s.reading(i).Value >= highLimit {
@@ -176,11 +160,7 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two findings about the Travel of sensor i. The first is about this sensor
-// alone. The second is only for plate sensor A, and only if neither plate sensor B nor the command
-// was read recently. Its measure is how much farther the plate has moved than engine load or, if
-// engine load was not read recently, than the pedal. In all other cases, the measure of the second
-// finding is 0.
+// travelFindings compares plate A, without plate B and the command, with engine load or the pedal.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -201,8 +181,6 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	return [...]finding{all, {RuleNoise, i, i, 0, all.alarm, "percent"}}
 }
 
-// followFinding returns the finding of the rule on plate and pedal. Its measure is the number of
-// demands in a row that the plate ignored.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

@@ -1,16 +1,7 @@
 package vehicle
 
-// compare compares the values of the two sensors of pair i at the time t. One sensor must have been
-// read at t. The other must have been read at t, or so shortly before t that the range of its
-// values at t is known. compare returns how many seconds the comparison covers; compared is false
-// if there was none.
-//
-// A comparison changes the pair's Disagreement, called E here. E is a one-sided CUSUM (E. S. Page,
-// 1954) of the distance d between the two sensors, which [PairMemory.off] computes. A distance up
-// to free is allowed: E rises while d is above free, and falls while d is below free. E is in
-// percent × seconds, and d and free are in percent.
-//
-//	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
+// compare returns how many seconds a comparison at t covers. Disagreement is a one-sided CUSUM
+// (Page, 1954).
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
@@ -18,9 +9,8 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between two readings of x that are close in time, x was somewhere in the range of its recent
-	// readings. A reading of y from the time between these two can therefore be compared with that
-	// range of x. In the same way, a reading of x can be compared with a range of y.
+	// Between two close readings, x was in the range of its recent readings; so a reading of y in
+	// between can be compared with that range, and the other way round.
 	together := x.Time == y.Time
 	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
 		return 0, false
@@ -32,9 +22,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	free := d.free
 	switch {
 	case bracketed:
-		after = min(t.seconds(p.Last), most)
+		after = min(t.seconds(p.Last), coversMost)
 	case together:
-		after = min(t.seconds(p.Last), aloneMost)
+		after = min(t.seconds(p.Last), coversAlone)
 		hx, hy = span{x.Value, x.Value}, span{y.Value, y.Value}
 		settled = sx.Step <= settledWithin && sy.Step <= settledWithin
 		free = aloneFree
@@ -65,10 +55,7 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		slope := min(max(abs(p.slope()), 0.5), 2)
 		p.Noise[0].fade(after)
 		p.Noise[1].fade(after)
-		// A reading of one sensor between two readings of its partner can show that the sensor is
-		// stuck. But the partner may be expected to follow a movement, or to be followed
-		// (LagMemory.repeats). If it then repeats its value, the value may be an old one, and does
-		// not show the partner's position.
+		// A repeated value may be old, and does not show where the partner of a stuck sensor is.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
 		if x.Time == t {
 			p.Noise[0].moved(sx.Step)
@@ -96,38 +83,28 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	}
 	healthy := m.Alarm.Since == 0 && s.FaultCode == (TroubleCode{}) && off <= within
 	if healthy && settled && !hx.saturated() && !hy.saturated() {
-		p.learn(x.Value, y.Value, min(t.seconds(last), most))
+		p.learn(x.Value, y.Value, min(t.seconds(last), coversMost))
 	}
 	return after, true
 }
 
-// sure reports whether the times prove that the reading of the pair's other sensor was taken
-// between the last two readings of this sensor. For this, the two readings of this sensor must be
-// at most sureWithin apart. If the last readings of both sensors have the same time stamp
-// (together), the other sensor may have been read up to a second before it; so the two readings of
-// this sensor must also be at least sureFrom apart.
+// sure reports whether the other sensor was read between the last two readings of this one. Under
+// one time stamp, it may have been read up to a second before.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether the pair's line y(x) is known well enough to compare the sensors.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope returns the slope of y(x), computed by a ridge regression with the prior slope 1 and the
-// weight λ = slopePrior: (Sxy+λ)/(Sxx+λ). It is near 1 while x has moved little, and later near the
-// least-squares slope Sxy/Sxx.
+// slope is that of a ridge regression with the prior slope 1 and the weight slopePrior.
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
-// doubt returns the greatest error of the slope that is still assumed to be possible. It is
-// slopeDoubt times λ/(Sxx+λ), the remaining weight of the prior slope; λ is slopePrior.
+// doubt is the greatest error of the slope that is still possible.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the least distance, in percent, by which two sensors disagree if sensor x is
-// somewhere in the range x and sensor y somewhere in the range y. The result is the larger of two
-// distances: that of y from the range expected from x, and that of x from the range expected from
-// y. While the slope is in doubt, one of these two distances may be zero although the sensors
-// disagree, for example if one sensor moves and the other does not. conclusive is false if both
-// expected ranges are so wide that almost any value agrees, which shows nothing.
+// off returns the least distance between y and where some x expects it, or the reverse. While the
+// slope is in doubt, one of these may be 0 although one sensor moves and the other does not. It is
+// not conclusive if almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
@@ -144,26 +121,21 @@ func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
 }
 
-// expect returns the range of y for all x in the range a, over all lines through the point (x, y) =
-// (from, to) with a slope between flat and steep.
+// expect covers all lines through (from, to) with a slope between flat and steep.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
 	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
 }
 
-// learn folds two positions at the same time, x of one sensor and y of the other, into the pair's
-// weighted moments, from which the line y(x) is computed. First, learn scales the earlier moments
-// down to a weight of at most 300 s (memory), which is exponential forgetting. Then it adds the two
-// positions by D. H. D. West's incremental algorithm for a weighted mean and sum of squares (1979).
-// The weight of a position far from the mean is limited to leverage/(x-MeanX)².
+// learn is West's incremental algorithm (1979), with exponential forgetting.
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
 	}
-	p.forget(memory)
+	p.forget(pairMemory)
 	dx, dy := x-p.MeanX, y-p.MeanY
 	if p.Weight > 0 {
-		weight = min(weight, leverage/max(dx*dx, 1))
+		weight = min(weight, slopeLeverage/max(dx*dx, 1))
 	}
 	p.Weight += weight
 	share := weight / p.Weight
@@ -173,7 +145,6 @@ func (p *PairMemory) learn(x, y, weight float32) {
 	p.Sxy += weight * (1 - share) * dx * dy
 }
 
-// forget scales the moments down so that their total weight is at most weight.
 func (p *PairMemory) forget(weight float32) {
 	if p.Weight > weight {
 		keep := weight / p.Weight
@@ -181,18 +152,15 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a sensor's reading r into the memory. partner is the range of the recent readings
-// of the pair's other sensor, and began is the time of the oldest of these readings. If sure is
-// false, the other sensor may have been outside this range when r was read, so observe extends the
-// range by the other sensor's previous range. If atEnd is true, the sensor may be at the end of its
-// scale. If the sensor is stuck, observe adds after, in seconds, to For.
+// observe folds a reading. partner is the range of the other sensor since began. Unless sure, the
+// other may also have been in its range before.
 func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
 		return
 	}
 	if began < m.Since {
-		return // a part of the partner's range is from a time when this sensor had another value
+		return // a part of the range is from when this sensor had another value
 	}
 	lo, hi := partner.lo, partner.hi
 	if !sure {
@@ -211,14 +179,10 @@ func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMil
 
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
-// moved adds one movement of the sensor, by step percent, to Moved. A step above noiseMost is
-// treated as noiseMost, and noiseFree is subtracted from each step.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds Moved to Level, less the present width of the range in which the other sensor moved,
-// or its previous width Wide, if that is greater. Level decays with time (see fade).
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

@@ -1,10 +1,7 @@
 package vehicle
 
-// observeThrottle folds the sensor readings of a sample into the memories of these sensors. It
-// changes nothing but these memories, so the readings of one time may arrive in any order and in
-// several samples. The rules run over the memories when a sample with a later time arrives, or when
-// a caller asks for the verdict. The caller must replace the previous readings in Latest only after
-// this call.
+// observeThrottle changes the memories of the sensors alone, so the readings of one time may arrive
+// in any order. Latest must still have the previous ones.
 func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	m := &s.ThrottleMemory
 	for i := range ThrottleSensor(NumThrottleSensors) {
@@ -22,7 +19,6 @@ func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	}
 }
 
-// observe folds v, read at t after the reading was, into the memory.
 func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step, m.Top = abs(v-was.Value), max(m.Top, uint8(v))
@@ -50,31 +46,25 @@ func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixM
 	}
 }
 
-// timeCovered returns how many seconds the last reading adds to the measures of the rules: Gap, up
-// to most, or aloneMost if Gap is zero.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
-		return aloneMost
+		return coversAlone
 	}
-	return min(m.Gap, most)
+	return min(m.Gap, coversMost)
 }
 
-// The marks of a sensor, for SensorMemory.Marks.
 const (
 	markFalling uint8 = 1 << iota
 	markOpen
 	markZero
 )
 
-// Ends of a sensor's electrical range.
 const (
 	lowEnd = 1 + iota
 	highEnd
 )
 
-// end returns the end of the electrical range at which the value v of sensor i is, or 0 if v is
-// between the ends or if a healthy sensor of this car may be there. Only a sensor with a live zero,
-// which is never at rest below liveZero percent, cannot read 0. A plate that rests open is the flap of
+// end returns 0 if a healthy sensor of this car may be at v. A plate that rests open is the flap of
 // a diesel; it may read 0 when it is driven, unless the car has driven long enough without that.
 func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 	sensor := &m.Sensors[i]
@@ -88,9 +78,7 @@ func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 	return 0
 }
 
-// observeScale folds the newest reading of sensor i, of the time t, into what is known of its scale
-// and into AtLimit. The reading covers after seconds; first reports whether the sensor was elsewhere
-// before it.
+// The reading covers after seconds; first means that the sensor was elsewhere before.
 func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, after float32, first bool) {
 	sensor, v := &m.Sensors[i], s.Latest[throttleSensors[i]].Value
 	speed, _ := s.Speed()
@@ -105,7 +93,7 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 		sensor.Marks |= markOpen
 	} else if i == PlateA && m.Driven < drivenKnown && v <= lowLimit {
 		sensor.Marks |= markZero
-	} else if i == PlateA && speed.Value > moving && t.Sub(speed.Time) <= engineHolds {
+	} else if i == PlateA && speed.Value > movingKmh && t.Sub(speed.Time) <= engineHolds {
 		m.Driven = min(addTime(m.Driven, uint16(100*after)), drivenKnown)
 	}
 	switch at := m.end(i, v); {
@@ -118,8 +106,7 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 	}
 }
 
-// closed reports whether another reading contradicts a reading of 100 % of sensor i at t: for the
-// plate, that of the pedal, of the engine load or of the speed; for a pedal, that of the plate.
+// closed reports whether another reading contradicts 100 %.
 func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
@@ -140,9 +127,9 @@ func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands 
 	return false // the pair's rule compares sensor B and the command with A
 }
 
-// noAnswer reports whether two or more signals were read around the time t, and all were 0, as an
-// adapter reports them that has lost the car. Vehicle.Speed may come from a receiver, and go on; the
-// plate's sensors alone may then have lost their supply.
+// noAnswer reports whether two or more signals were read, and all were 0, as from an adapter that
+// has lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone
+// may then have lost their supply.
 func (s *State) noAnswer(t UnixMilli) bool {
 	zeros, plates, moves := 0, 0, false
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
@@ -163,25 +150,22 @@ func (s *State) noAnswer(t UnixMilli) bool {
 	return zeros > 1 && (!moves || zeros > plates)
 }
 
-// span is the range in which a sensor was around the time of its last reading.
+// span is where a sensor was around the time of its last reading.
 type span struct{ lo, hi float32 }
 
 func (m *SensorMemory) span() span { return span{min(m.Lo, m.PrevLo), max(m.Hi, m.PrevHi)} }
 
 func (a span) width() float32 { return a.hi - a.lo }
 
-// distance returns the distance between two ranges, 0 if they touch.
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// anywhere is a position far beyond the ends of every scale, in percent.
+// anywhere is far beyond the ends of every scale.
 const anywhere = 1000
 
-// saturated reports whether a bound may be the end of what the sensor can report.
-func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
+func (a span) saturated() bool { return a.lo <= 100-saturatedFrom || a.hi >= saturatedFrom }
 
-// clipped returns the range a, extended far beyond 100 % if the sensor may be at its own upper end,
-// which for some sensors is below 100 %: it is at the highest position that was ever read, and that
-// is clipsFrom or more.
+// clipped extends a far if the sensor is at the highest position ever read, which may be its own
+// end.
 func (m *SensorMemory) clipped(a span) span {
 	if m.Top >= clipsFrom && a.hi >= float32(m.Top) {
 		a.hi = anywhere
@@ -189,24 +173,20 @@ func (m *SensorMemory) clipped(a span) span {
 	return a
 }
 
-// open returns the range in which the true position may be. It moves a saturated bound far
-// outwards, because the true position may be anywhere beyond it.
+// open moves a saturated bound far outwards, where the true position may be.
 func (a span) open() span {
-	if a.lo <= 100-saturated {
+	if a.lo <= 100-saturatedFrom {
 		a.lo = -anywhere
 	}
-	if a.hi >= saturated {
+	if a.hi >= saturatedFrom {
 		a.hi = anywhere
 	}
 	return a
 }
 
-// fade returns what is left of level after a time step, in which it decays with the time constant
-// decay: level·decay/(decay+step). It approximates the exponential level·e^(-step/decay) for steps
-// much shorter than decay, and costs one division.
+// fade is e^(-step/decay), for short steps, at one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
 
-// seconds returns m − n in seconds.
 func (m UnixMilli) seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
 
 func abs(x float32) float32 { return max(x, -x) }

@@ -10,10 +10,8 @@ import (
 	"unicode"
 )
 
-// TroubleCode is a diagnostic trouble code in the five characters of SAE J2012, such as P0120.
 type TroubleCode [5]byte
 
-// String returns the five characters, or "" for the zero code.
 func (c TroubleCode) String() string {
 	if c == (TroubleCode{}) {
 		return ""
@@ -21,9 +19,8 @@ func (c TroubleCode) String() string {
 	return string(c[:])
 }
 
-// ParseTroubleCode parses a code. It accepts lower case, and it accepts and drops the failure type
-// that SAE J2012-DA appends (P0120-13, P012013), which the rules do not need. For other text it
-// returns an error that wraps [ErrImpossible].
+// ParseTroubleCode accepts lower case, and drops the failure type of SAE J2012-DA (P0120-13,
+// P012013).
 func ParseTroubleCode(s string) (c TroubleCode, err error) {
 	if !troubleCode.MatchString(s) {
 		return c, errTroubleCode
@@ -32,9 +29,8 @@ func ParseTroubleCode(s string) (c TroubleCode, err error) {
 	return c, nil
 }
 
-// TroubleCodes returns the codes among the words of a text. Other words, such as "(pending)" or a
-// description, are skipped. If the text has no code and does not say that there is none, ok is
-// false: an empty text may also be the result of a failed query.
+// TroubleCodes is not ok if there is no code and the text does not say so: it may be the result of
+// a failed query.
 func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
 	inWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {
@@ -45,37 +41,32 @@ func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
 	return codes, len(codes) > 0 || noTroubleCodes.MatchString(text)
 }
 
-// noTroubleCodes matches a text that says that there is no code.
 var noTroubleCodes = regexp.MustCompile(`^(?i:\s*(none|no (dtcs?|((trouble|fault) )?codes?))\s*)$`)
 
-// troubleCode matches a code in upper or lower case, with or without a failure type.
 var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{2})?)$`)
 
 var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
 
-// throttleCodes are the codes of SAE J2012 that concern the throttle system, as ranges of text, in
-// which the digits A to F follow 9. A maker's own codes (P1xxx, P30xx to P33xx) are not among them:
-// one code means different faults with different makers, and a list does not name the maker.
+// As ranges of text, in which A to F follow 9. A maker's own codes (P1xxx, P30xx to P33xx) are not
+// among them: one code means different faults with different makers.
 var throttleCodes = [...]struct{ first, last string }{
-	{"P0120", "P0124"}, // throttle/pedal position sensor A circuit
-	{"P0220", "P0229"}, // throttle/pedal position sensor B and C circuit
-	{"P0510", "P0510"}, // closed throttle position switch
-	{"P060D", "P060E"}, // engine computer: pedal position, throttle position
-	{"P061F", "P061F"}, // engine computer: throttle actuator controller
-	{"P0638", "P0639"}, // throttle actuator control range/performance
-	{"P2100", "P210D"}, // throttle actuator control motor A and B
-	{"P2110", "P2119"}, // throttle actuator control system and plate
-	{"P2120", "P2129"}, // throttle/pedal position sensor D and E circuit
-	{"P212A", "P212F"}, // throttle/pedal position sensor G circuit, correlation
-	{"P2130", "P2139"}, // throttle/pedal position sensor F circuit, correlation
+	{"P0120", "P0124"}, // position sensor A
+	{"P0220", "P0229"}, // position sensors B and C
+	{"P0510", "P0510"}, // closed position switch
+	{"P060D", "P060E"}, // engine computer: positions
+	{"P061F", "P061F"}, // engine computer: actuator controller
+	{"P0638", "P0639"}, // actuator range/performance
+	{"P2100", "P210D"}, // actuator motor A and B
+	{"P2110", "P2119"}, // actuator system and plate
+	{"P2120", "P2129"}, // position sensors D and E
+	{"P212A", "P212F"}, // position sensor G, correlation
+	{"P2130", "P2139"}, // position sensor F, correlation
 	{"P2140", "P2140"}, // correlation E/F
-	{"P2163", "P2168"}, // throttle/pedal position sensor maximum stop
-	{"P2172", "P2176"}, // throttle actuator control: airflow and idle position
-	{"U0107", "U0107"}, // no communication with the throttle actuator control module
+	{"P2163", "P2168"}, // position sensor maximum stop
+	{"P2172", "P2176"}, // actuator: airflow and idle position
+	{"U0107", "U0107"}, // no communication with the actuator
 }
 
-// IsThrottle reports whether the code concerns the throttle system: its plate, its actuator or its
-// sensors, or the pedal's sensors.
 func (c TroubleCode) IsThrottle() bool {
 	n := c.number()
 	for i := range throttleNumbers {
@@ -86,8 +77,7 @@ func (c TroubleCode) IsThrottle() bool {
 	return false
 }
 
-// number returns the characters of the code as a number, because each code of each list is compared
-// with all ranges.
+// Each code of each list is compared with all ranges.
 func (c TroubleCode) number() uint64 {
 	return uint64(c[0])<<32 | uint64(c[1])<<24 | uint64(c[2])<<16 | uint64(c[3])<<8 | uint64(c[4])
 }
@@ -99,11 +89,9 @@ var throttleNumbers = func() (all [len(throttleCodes)]struct{ first, last uint64
 	return all
 }()
 
-// observeCodes folds the list of trouble codes in r, if there is one, into the state. A car answers
-// with one list for each of its computers and for each service (stored, pending, permanent codes),
-// so a list without a code says little. It says that the code is gone if it comes so long after the
-// newest list with the code that, by the rhythm of such lists, the code was due again. The code is
-// over a minute later.
+// A car answers with one list for each of its computers and services (stored, pending, permanent),
+// so a list without a code says that it is gone only when, by the rhythm of such lists, the code
+// was due again. It is over a minute later.
 func (s *State) observeCodes(r *Readings) {
 	m := &s.ThrottleMemory
 	now := s.Time
@@ -125,8 +113,6 @@ func (s *State) observeCodes(r *Readings) {
 	}
 }
 
-// codeDue returns how many seconds after a list with a throttle code a list without one says that the
-// code is gone: not before all computers have answered once, and the one with the code again.
 func (m *ThrottleMemory) codeDue() UnixMilli {
 	if m.CodeGap == 0 {
 		return codeGoneFor
@@ -134,21 +120,18 @@ func (m *ThrottleMemory) codeDue() UnixMilli {
 	return UnixMilli(max(m.CodeGap, codeRoundFor))
 }
 
-// Relearn returns the sample by which an operator has the throttle of a vehicle learned again: a
-// list with the zero code, which no sender can name. It is folded in the order of the other samples.
-// The rules then know nothing of the throttle, neither what they had learned nor a fault.
+// Relearn returns a list with the zero code, which no sender can name: the rules then know nothing
+// of the throttle, not even a fault.
 func Relearn(id ID, at UnixMilli) Sample {
 	return Sample{Vehicle: id, Time: at, present: 1 << DTCList, Codes: []TroubleCode{{}}}
 }
 
-// relearn forgets all readings of the throttle, at t.
 func (s *State) relearn(t UnixMilli) {
 	clear(s.Latest[EngineLoad : MILOn+1])
 	s.Latest[DTCList].Time = t // so that the same sample again changes nothing
 	s.FaultCode, s.ThrottleMemory, s.Time = TroubleCode{}, ThrottleMemory{}, max(s.Time, t)
 }
 
-// addsCode reports whether the list of codes in x is the first of its time with a throttle code.
 func (s *State) addsCode(x *Sample) bool {
 	return s.ThrottleMemory.CodeSeen != x.Time && slices.ContainsFunc(x.Codes, TroubleCode.IsThrottle)
 }

@@ -8,8 +8,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestIsThrottleBoundaries checks the first and the last code of each range of throttle codes, and
-// the codes next to these.
 func TestIsThrottleBoundaries(t *testing.T) {
 	for code, want := range map[string]bool{
 		"P0119": false, "P0120": true, "P0122": true, "P0124": true, "P0125": false,
@@ -46,8 +44,7 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	}
 }
 
-// TestThrottleFamilySize counts the throttle codes among all powertrain codes (P0000 to P3FFF). A
-// number larger than the sum of the ranges means that a range includes codes outside its boundaries.
+// TestThrottleFamilySize shows that no range includes codes beyond its boundaries.
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {

@@ -7,7 +7,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestAt_LimitsOfAge checks the outcome of a verdict at the limits of its age.
 func TestAt_LimitsOfAge(t *testing.T) {
 	const read = vehicle.UnixMilli(1_000_000)
 	for _, c := range []struct {
@@ -45,7 +44,7 @@ func TestAt_LimitsOfAge(t *testing.T) {
 	}
 }
 
-// TestWireValues checks the numbers and words that are sent to clients.
+// TestWireValues checks what is sent to clients.
 func TestWireValues(t *testing.T) {
 	if vehicle.NormalDriving != 1 || vehicle.SlowDriving != 2 || vehicle.TrafficJam != 3 {
 		t.Error("driving states are not those of the wire")

@@ -1,21 +1,17 @@
-// Package defects holds the defects with which a build can be broken on purpose, as proof that the
-// torture catches them. Each is a patch in this directory, and `go build -overlay` compiles patched
-// copies of the files that it names.
+// Package defects holds patches that break a build on purpose, as proof that the torture catches
+// them.
 //
 // A patch begins with lines about the defect:
 //
-//   - Breaks: the promise that the defect breaks.
-//   - Row: the rows that must catch it, each with the maximum size of the attempt, if there is one.
-//   - Does: what the broken build does wrong.
-//   - By: a pattern of the findings that prove the defect (see [Control]). There may be several.
+// - Breaks: the promise.
+// - Row: the rows that must catch it, each with the maximum size, if there is one.
+// - Does: the error.
+// - By: a pattern of the findings that prove it, where * matches variable parts.
 //
-// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk, context
-// included, must occur exactly once in the file. If a patch no longer fits:
-//
-//   - If the lines moved to another file unchanged, run `go -C torture test ./defects -update`.
-//   - If the lines changed, commit the product, write the defect into it by hand, keep the lines
-//     above the diff, put the output of `git diff -U1` below them, and `git restore` the product.
-//   - If the promise is gone, delete the patch together with the control of its row.
+// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk must occur
+// exactly once in the file. If they moved to another file, run `go -C torture test ./defects
+// -update`. If they changed, write the defect into the committed product by hand, put the output of
+// `git diff -U1` below the lines above the diff, and `git restore` the product.
 package defects
 
 import (
@@ -34,22 +30,18 @@ import (
 //go:embed *.patch
 var patches embed.FS
 
-// Control is a deliberately broken build that a row must catch.
 type Control struct {
-	Defect string // its patch is torture/defects/Defect.patch
-	// By are patterns of the findings that prove the defect; one match of a whole finding is
-	// enough. * matches variable parts. Each describes the effect of this defect and of no
-	// other.
+	Defect string
+	// By describes the effect of this defect and of no other. One match is enough.
 	By    []string
-	Count int // maximum size of the attempt; 0: as without a defect
+	Count int // maximum size of the attempt, if not 0
 }
 
-// Controls returns the controls of a row. It panics if there is no patch for a defect.
 func Controls(row string, defects ...string) (all []Control) {
 	for _, defect := range defects {
 		text, err := patches.ReadFile(defect + ".patch")
 		if err != nil {
-			panic(err) // the name is a constant of a row
+			panic(err)
 		}
 		head, _, _ := strings.Cut(string(text), "\n--- ")
 		c := Control{Defect: defect}
@@ -58,7 +50,7 @@ func Controls(row string, defects ...string) (all []Control) {
 			case "Row":
 				for of := range strings.SplitSeq(value, ", ") {
 					if n, ok := strings.CutPrefix(of, row+" "); ok {
-						c.Count, _ = strconv.Atoi(n) // TestRows_Complete checks the number
+						c.Count, _ = strconv.Atoi(n)
 					}
 				}
 			case "By":
@@ -77,8 +69,8 @@ func (c *Control) CaughtBy(finding string) bool {
 	})
 }
 
-// Overlay writes patched copies of the files that a defect changes into the directory dir, and
-// returns the name of a file for `go build -overlay`. root and dir are absolute paths.
+// Overlay writes patched copies into dir, and returns the file for `go build -overlay`. Paths are
+// absolute.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {
@@ -90,7 +82,7 @@ func Overlay(root, defect, dir string) (string, error) {
 		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))
 		from := original
 		if o.Replace[original] != "" {
-			from = patched // it contains the earlier hunks
+			from = patched // with the earlier hunks
 		}
 		o.Replace[original] = patched
 		content, err := os.ReadFile(from)

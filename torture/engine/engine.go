@@ -1,6 +1,5 @@
-// Package engine holds the rows with power cuts, full disks and damaged files. They run tests of
-// the storage engine, which work in one process on a file system in memory, and turn the tests' log
-// into findings.
+// Package engine holds the rows with power cuts, full disks and damaged files, which run tests of
+// the storage engine.
 package engine
 
 import (
@@ -40,8 +39,6 @@ var Damage = row.Row{
 	Run:      running("TestDamage", "damages"),
 }
 
-// running returns Run of a row. count is the test's flag for the number of repetitions. A test that
-// fails is an error, unless a finding explains it.
 func running(test, count string) func(context.Context, *row.Attempt) {
 	return func(ctx context.Context, a *row.Attempt) {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
@@ -55,11 +52,11 @@ func running(test, count string) func(context.Context, *row.Attempt) {
 		for lines.Scan() {
 			done = max(done, evaluate(a, lines.Text()))
 		}
-		a.Offered(max(done, a.Count)) // the last workload runs to its end, and may make more cuts
+		a.Offered(max(done, a.Count)) // the last workload may make more cuts
 		a.Acknowledged(done)
 		err := errors.Join(lines.Err(), cmd.Wait())
 		if o := a.Outcome(); err != nil && o.Found() {
-			return // the findings explain why the test failed
+			return
 		}
 		if must.Do(err); done < a.Count {
 			must.Fail("%s did %d of %d", test, done, a.Count)
@@ -74,8 +71,7 @@ var (
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
 
-// evaluate returns the number of repetitions, if a line of the output has it. Any other logged line
-// but the seed is a finding; so is a panic.
+// Any logged line but the seed and the number of repetitions is a finding; so is a panic.
 func evaluate(a *row.Attempt, line string) (done int) {
 	if crash.MatchString(line) {
 		a.Wrong("the engine ends its process: %s", line)
@@ -87,7 +83,7 @@ func evaluate(a *row.Attempt, line string) (done int) {
 	text := log[1]
 	if m := doneLine.FindStringSubmatch(text); m != nil {
 		if m[2] != "" {
-			n, _ := strconv.ParseFloat(m[2], 64) // m[2] has only digits
+			n, _ := strconv.ParseFloat(m[2], 64)
 			a.Figure(m[3], n, "")
 		}
 		done, _ = strconv.Atoi(m[1])

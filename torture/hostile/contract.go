@@ -16,13 +16,12 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/row"
 )
 
 // contract is the contract of the query listener as a model that returns the allowed answers to any
-// request bytes. It is written from the contract's text, parses with net/http, and shares no code
-// with the service.
+// request bytes. It parses with net/http, and shares no code with the service.
 type contract struct {
 	tokens    map[string]*token
 	cars      map[string]car
@@ -31,18 +30,18 @@ type contract struct {
 
 type token struct {
 	secret            string
-	driving, throttle bool   // the operations
+	driving, throttle bool
 	only              string // the only vehicle; "": all
-	dead              bool   // revoked, expired or replaced
+	dead              bool
 }
 
 type car struct {
-	driving, throttle string // values in the record; "": no answer
+	driving, throttle string
 	notDriving        bool
-	read              time.Time // time of the reading
+	read              time.Time
 }
 
-// document is a page of the documentation, by Content-Encoding.
+// document is a text by Content-Encoding.
 type document map[string]string
 
 const (
@@ -55,22 +54,22 @@ const (
 
 type outcome struct {
 	status     int
-	kind       string // the first word of a refusal's message
+	kind       string
 	closes     bool
-	connection string // the header; HTTP/1.0 requires keep-alive
+	connection string // HTTP/1.0 requires keep-alive
 	record     string
-	reason     string    // Carstate-Reason
-	read       time.Time // time of the verdict; zero: none
-	challenge  string    // WWW-Authenticate
+	reason     string
+	read       time.Time
+	challenge  string
 	document   document
 }
 
 type expected struct {
 	outcomes []outcome
-	silence  bool // also allowed: no answer, and the end of the connection
-	noBody   bool // HEAD
-	anyBody  bool // the request is too broken to tell whether it is HEAD
-	size     int  // bytes of the stream that belong to the request
+	silence  bool // no answer is also allowed
+	noBody   bool
+	anyBody  bool // too broken to tell whether it is HEAD
+	size     int
 }
 
 var (
@@ -83,10 +82,8 @@ var (
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// next returns the allowed answers to the first request in the stream. A request that net/http
-// cannot parse, or in which it finds a body, must be refused; but the contract allows targets and
-// hosts that net/http refuses, so they are replaced by valid ones. A request that is not sound (as
-// the generator wrote it) may also be refused.
+// What net/http cannot parse must be refused; but the contract allows targets and hosts that
+// net/http refuses, so they are replaced. A request that is not sound may also be refused.
 func (c *contract) next(stream []byte, sound bool) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -154,7 +151,7 @@ func (c *contract) answer(r *http.Request, path string, e *expected) {
 		give(outcome{status: 200, document: page})
 		return
 	}
-	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
+	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
 	vids, tokens := given["vid"], given["access_token"]
 	sound := err == nil && len(vids) == 1 && len(tokens) <= 1 && vehicleID.MatchString(vids[0])
 	t := c.tokens[strings.Join(tokens, "")]
@@ -201,7 +198,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
-	rest   []byte // bytes received after it
+	rest   []byte
 }
 
 var (
@@ -209,7 +206,6 @@ var (
 	refusal    = regexp.MustCompile(`^\{"code":([0-9]+),"msg":"([a-z_]+): ([ !#-\[\]-~]+)","data":null\}$`)
 )
 
-// readAnswer parses one answer at the beginning of got.
 func readAnswer(got []byte, e *expected) (*answer, error) {
 	if !statusLine.Match(got) {
 		return nil, errors.New("invalid status line")
@@ -242,7 +238,6 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, string(body), got[len(got)-source.Len()-in.Buffered():]}, nil
 }
 
-// mismatch returns how the answer differs from o, or "".
 func (o *outcome) mismatch(a *answer, noBody bool) string {
 	if a.status != o.status {
 		return fmt.Sprintf("is %d", a.status)
@@ -293,8 +288,6 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 	return ""
 }
 
-// compare returns what is wrong with the answers in a conversation, or "". seen finds further
-// faults.
 func (c *contract) compare(v *conversation, x exchange, seen func(*answer) string) (wrong string, answered int) {
 	got := x.got
 	for at := 0; ; {
@@ -341,7 +334,6 @@ func (c *contract) compare(v *conversation, x exchange, seen func(*answer) strin
 	}
 }
 
-// match returns the outcome that the answer matches, or nil and what is wrong with the answer.
 func (e *expected) match(a *answer) (*outcome, string) {
 	var wrong string
 	for i := range e.outcomes {
@@ -357,7 +349,6 @@ func (e *expected) match(a *answer) (*outcome, string) {
 	return nil, wrong
 }
 
-// shown quotes the beginning of b, with secrets removed.
 func shown(b []byte) string {
 	const most = 240
 	text := access.Redact(string(b))
@@ -367,13 +358,12 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Messages must be fixed texts: one that repeats its input is different for nearly every request.
+// A message that repeats its input differs for nearly every request.
 const (
 	maxMessages = 60
 	messages    = "different texts of refusals"
 )
 
-// note returns what is wrong with an answer in comparison with earlier ones, or "".
 func note(all *row.Tally, a *answer) string {
 	all.Add(fmt.Sprintf("answers %d", a.status), 1)
 	if all.Add(a.header.Get("X-Request-Id"), 1) > 1 {

@@ -1,5 +1,4 @@
-// Package hostile is the row with malicious clients. Some send requests that parsers may
-// misunderstand, some are slow on purpose, and some are cars that send what no real car would.
+// Package hostile is the row with malicious clients.
 package hostile
 
 import (
@@ -25,13 +24,13 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
-// fullCount is the smallest count at which all slow clients and hostile cars take part.
+// With a count below fullCount, fewer slow clients and hostile cars take part.
 const fullCount = 100_000
 
 var Row = row.Row{
@@ -42,7 +41,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// descriptors is what this process needs, and the node, too.
+// Of this process, and of the node.
 const descriptors = 17_500
 
 func needs() error {
@@ -62,7 +61,7 @@ func needs() error {
 func run(ctx context.Context, a *row.Attempt) {
 	w := &world{attempt: a, log: &logWatch{attempt: a},
 		contract: &contract{make(map[string]*token), make(map[string]car), make(map[string]document)}}
-	// Verdicts must not become stale during a long run.
+	// Verdicts must not become stale.
 	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
 	defer w.Kill()
@@ -87,7 +86,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.AtMost("log", float64(w.log.bytes)/(1<<20), "MiB", 1)
 }
 
-// share scales n in proportion to the size of this attempt.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }
@@ -98,11 +96,10 @@ type world struct {
 	attempt *row.Attempt
 	admin   *client.Client
 	log     *logWatch
-	open    []*token // the tokens, none of them with a rate limit
-	strange []string // texts that are no tokens
+	open    []*token
+	strange []string
 }
 
-// issueTokens issues tokens with different rights, some of which end, and texts that are no tokens.
 func (w *world) issueTokens(ctx context.Context) {
 	for _, x := range []struct {
 		operations    access.Operations
@@ -118,7 +115,7 @@ func (w *world) issueTokens(ctx context.Context) {
 			r.Vehicles = access.VehicleSet(vehicle.ID(x.only))
 		}
 		if x.ends {
-			r.Expires = time.Now().Add(4 * time.Second) // late enough that it cannot expire before it is issued
+			r.Expires = time.Now().Add(4 * time.Second)
 		}
 		made := must.Get(w.admin.IssueToken(ctx, r))
 		if x.revoked {
@@ -138,8 +135,6 @@ func (w *world) issueTokens(ctx context.Context) {
 	w.log.secrets(unknown, source, operator)
 }
 
-// driveCars sends samples that lead to every kind of answer, and waits for all of them, and until
-// the tokens that end are refused.
 func (w *world) driveCars(ctx context.Context) {
 	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
 	var lines strings.Builder
@@ -186,9 +181,9 @@ func (w *world) writer(worker int, rng *rand.Rand) *writer {
 
 type logWatch struct {
 	attempt      *row.Attempt
-	bytes, lines int64 // to be read after the node has ended
+	bytes, lines int64 // to be read after the end
 
-	mu     sync.Mutex // guards secret
+	mu     sync.Mutex
 	secret []string
 }
 
@@ -198,7 +193,6 @@ func (l *logWatch) secrets(s ...string) {
 	l.secret = append(l.secret, s...)
 }
 
-// hear checks one line of the log. A client must not be able to write a line of its own.
 func (l *logWatch) hear(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,29 +219,26 @@ func (l *logWatch) hear(line []byte) {
 }
 
 const (
-	slowClients = 4000 // clients of slowhttptest
-	rounds      = 3    // of an attack, at most; the best counts, as other load can only lengthen delays
-	recoveries  = 6    // measurements after an attack, at most
-	// slowhttptest opens some hundreds of connections a second.
-	heldWithin = 15 * time.Second
+	slowClients = 4000
+	rounds      = 3 // the best counts, as other load can only lengthen delays
+	recoveries  = 6
+	heldWithin  = 15 * time.Second
 )
 
 type attack struct {
 	name string
-	// holds says that the service keeps the connections open, for 5 s if they wait for a head,
-	// so half must be connected. The others are refused at once, so half must be refused.
+	// holds: the connections stay open; half must be connected. The others are refused; half must
+	// be.
 	holds bool
 	args  []string
 }
 
-// slow compares the delays of other clients during and after each attack of slow clients with those
-// before.
 func slow(ctx context.Context, w *world) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
-	aimed := a.Count >= fullCount/5 // with fewer windows and connections, the aims would prove nothing
+	aimed := a.Count >= fullCount/5
 	atRest := must.Get(w.Descriptors())
-	// The attackers get a processor, because their system calls are not preempted.
+	// The attackers get a processor: their system calls are not preempted.
 	parts := row.Split(w.PID())
 	processor := parts.Number
 	if processor >= 0 {
@@ -259,7 +250,7 @@ func slow(ctx context.Context, w *world) {
 		defer set(&parts.All)
 	}
 	p := &probe{world: w}
-	p.measure(ctx, 2) // the first requests warm up both sides
+	p.measure(ctx, 2)
 	before := p.measure(ctx, windows)
 	a.Figure("p99 of good requests before any slow client", milliseconds(before), "ms")
 	toBefore := func(d time.Duration) float64 {
@@ -326,14 +317,12 @@ func slow(ctx context.Context, w *world) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// under measures the delays of other clients while slowhttptest attacks. held is the median of the
-// node's open descriptors.
 func (p *probe) under(ctx context.Context, windows, connections, processor int, x *attack) (
 	p99 time.Duration, held int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// slowhttptest reports no error at its limit of open files. Real attackers have their own
-	// machines, so it gets only idle processor time.
+	// slowhttptest hides its limit of open files. Real attackers have their own machines, so it
+	// gets only idle time.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
@@ -342,9 +331,9 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 		"slowhttptest", "-c", strconv.Itoa(connections), "-r", strconv.Itoa(connections/2 + 1),
 		"-l", strconv.Itoa(int(heldWithin.Seconds()) + windows + 5), "-p", "3", "-v", "0"}, x.args...)
 	var attacking sync.WaitGroup
-	var failed error // error of slowhttptest; read after it has ended
+	var failed error
 	attacking.Go(func() {
-		// It ends early if all clients are refused at once.
+		// It ends early if all clients are refused.
 		for ctx.Err() == nil {
 			out, err := exec.CommandContext(ctx, "sh", args...).CombinedOutput()
 			if err != nil && ctx.Err() == nil {
@@ -356,9 +345,8 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	})
 	limit := heldWithin
 	if !x.holds {
-		limit = 3 * time.Second // until all clients have begun
+		limit = 3 * time.Second
 	}
-	// If too few clients connect, the measurement continues, and the low number is a finding.
 	_ = nodeprocess.Until(ctx, limit, func(context.Context) error {
 		n, err := p.Descriptors()
 		if err == nil && n < connections/2+connections/20 {
@@ -375,9 +363,8 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	return p99, held
 }
 
-// settle waits until the node has closed the attackers' descriptors.
 func (w *world) settle(ctx context.Context, atRest int) {
-	const slack = 40 // connections of honest clients
+	const slack = 40
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {
 		n, err := w.Descriptors()
 		if err == nil && n > atRest+slack {
@@ -391,8 +378,7 @@ func (w *world) settle(ctx context.Context, atRest int) {
 	}
 }
 
-// dawdle opens connections that send a head byte by byte, in part, or not at all. Each must be
-// closed, with status 408 after more than two bytes.
+// Each must be closed, with status 408 after more than two bytes.
 func dawdle(ctx context.Context, w *world) {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
@@ -409,7 +395,7 @@ func dawdle(ctx context.Context, w *world) {
 		began := time.Now()
 		_ = c.SetDeadline(began.Add(headTimeout + slack))
 		a.Offered(1)
-		if i%2 == 1 && text != "" { // single bytes must not extend the time limit
+		if i%2 == 1 && text != "" { // single bytes must not extend the limit
 			go func() {
 				for err := error(nil); err == nil; time.Sleep(500 * time.Millisecond) {
 					_, err = io.WriteString(c, "x")
@@ -445,9 +431,8 @@ type probe struct {
 	failures []error
 }
 
-// measure returns the median of the 99th percentiles of each second.
 func (p *probe) measure(ctx context.Context, windows int) time.Duration {
-	request := question(drivingPath, p.open[0], "CarNormal")
+	request := row.Question(drivingPath, p.open[0].secret, "CarNormal")
 	clients := make([]row.Send, probers)
 	for i := range clients {
 		c := &row.Conn{To: p.Address(nodeprocess.Query), Limit: patience}

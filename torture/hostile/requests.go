@@ -24,22 +24,22 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/row"
 )
 
 const (
-	talkers = 8    // concurrent connections
-	proxied = 4000 // conversations through each proxy
-	// patience for one connection is exceeded only by a hang or an overloaded machine.
+	talkers = 8
+	proxied = 4000
+	// Exceeded only by a hang or an overloaded machine.
 	patience = 40 * time.Second
 )
 
 type exchange struct {
 	got   []byte
-	reset bool // the connection was reset, so answers may be lost
-	alone bool // the connection was not accepted
-	late  bool // sending took so long that a server may have given up
+	reset bool // answers may be lost
+	alone bool
+	late  bool // the server may have given up
 	err   error
 }
 
@@ -53,7 +53,6 @@ func timedOut(err error) bool {
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// talk sends the stream in pieces over a new connection, and reads until the server closes it.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -82,7 +81,6 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	return x
 }
 
-// send writes the stream in up to 20 pieces of random sizes, sometimes with pauses of up to 2 ms.
 func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	pieces := []int{1, 1, 1, 2, 3, 20}[rng.IntN(6)]
 	pauses := rng.IntN(8) == 0
@@ -101,7 +99,6 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// requests sends hostile requests until it has as many right answers as the attempt's count.
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
@@ -147,7 +144,7 @@ func requests(ctx context.Context, w *world) {
 	}
 }
 
-// addressOf returns a different loopback address for each n below 1.25 million.
+// Different for each n below 1.25 million.
 func addressOf(worker, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+worker+talkers*(n/62500%20), n/250%250, 1+n%250)
 }
@@ -172,8 +169,8 @@ func behindNginx(ctx context.Context, w *world) {
 }
 func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
-// behind sends smuggled requests through a proxy, which has its own parser, while other clients of
-// the proxy send good ones: each must receive its own answer.
+// behind sends smuggled requests through a proxy, which has its own parser. The proxy's other
+// clients must receive their own answers.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt
 	address, stop := w.startProxy(ctx, program, args)
@@ -206,7 +203,7 @@ func (w *world) behind(ctx context.Context, program, args string) {
 			defer c.Close()
 			for attacking.Err() == nil {
 				vid := h.nobody()
-				status, got, err := c.Ask(ctx, question(drivingPath, w.open[0], vid))
+				status, got, err := c.Ask(ctx, row.Question(drivingPath, w.open[0].secret, vid))
 				asked.Add(1)
 				switch {
 				case err != nil:
@@ -230,21 +227,18 @@ func (w *world) behind(ctx context.Context, program, args string) {
 		must.Fail("%s answers no request", program)
 	}
 	a.Figure("good requests through "+program+", during smuggling", float64(asked.Load()), "")
-	// Requests that the proxy itself refuses do not test the service.
 	through := w.refused(ctx, `"invalid_request"`)
 	a.Figure("requests through "+program+" that the service refused as invalid", through-invalid, "")
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", program)
 	}
-	// The service closes a connection after ambiguous bytes. A request that the proxy is about
-	// to send over it is tried over others that it keeps, which may be closed, too; then it
-	// answers 502.
+	// The service closes a connection after ambiguous bytes. The proxy tries a request over others
+	// that it keeps, which may be closed, too; then it answers 502.
 	part := 100 * float64(refused.Load()) / float64(asked.Load())
 	a.AtMost("of them answered by "+program+" with 502 or 504", part, "%", 1)
 	must.Do(ctx.Err())
 }
 
-// refused returns how many queries the node has refused, for a reason or ("") for any.
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
@@ -255,7 +249,6 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	return sum
 }
 
-// startProxy starts a proxy and waits until it listens. DIR in its arguments is its directory.
 func (w *world) startProxy(ctx context.Context, program, args string) (address string, stop func()) {
 	dir := filepath.Join(w.attempt.Dir, program)
 	must.Do(os.Mkdir(dir, 0o755))
@@ -266,14 +259,14 @@ func (w *world) startProxy(ctx context.Context, program, args string) (address s
 	must.Do(l.Close(), os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600))
 	running, end := context.WithCancel(ctx)
 	cmd := exec.CommandContext(running, program, strings.Fields(strings.ReplaceAll(args, "DIR", dir))...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // its workers end with it
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	must.Do(cmd.Start())
 	stop = func() {
 		end()
-		_ = cmd.Wait() // it was ended on purpose
+		_ = cmd.Wait()
 	}
 	if err := nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		c, err := dialFrom(ctx, "127.0.0.1", address)
@@ -296,7 +289,7 @@ type list struct {
 	texts []string
 }
 
-// attacks holds the lists of attacks.txt: a name follows "# ", and {5:x} is a text five times.
+// {5:x} is a text five times.
 var attacks = func() (all []list) {
 	repeated := regexp.MustCompile(`\{(\d+):([^}]+)\}`)
 	for _, line := range row.Lines(files, "attacks.txt") {
@@ -313,23 +306,13 @@ var attacks = func() (all []list) {
 	return all
 }()
 
-func lists(kind string) (some []list) {
-	for _, l := range attacks {
-		if name, ok := strings.CutPrefix(l.name, kind); ok {
-			some = append(some, list{name, l.texts})
-		}
-	}
-	return some
-}
-
-// writer generates requests, which follow from its seed.
 type writer struct {
 	*rand.Rand
-	tokens  []*token // tokens that a caller may send
-	strange []string // texts that are no tokens
+	tokens  []*token
+	strange []string
 	cars    []string
 	serial  int
-	name    string // letters and digits, unique among writers
+	name    string
 }
 
 func (w *writer) from(name string) string {
@@ -340,13 +323,11 @@ func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
 
 func (w *writer) chance(n int) bool { return w.IntN(n) == 0 }
 
-// nobody returns the id of a vehicle that was never queried before.
 func (w *writer) nobody() string {
 	w.serial++
 	return "N" + w.name + "x" + strconv.Itoa(w.serial)
 }
 
-// sound returns a correct request, whose token may be unknown.
 func (w *writer) sound() string {
 	secret, vid := pick(w, w.tokens...).secret, pick(w, w.cars...)
 	if w.chance(12) {
@@ -392,10 +373,11 @@ func (w *writer) encoded(s string) string {
 	return b.String()
 }
 
-// spoilers replace a part of a request, which matches the pattern in their names. @@ is that part.
-var spoilers = lists("spoil ")
+// Lists named "spoil" replace what matches the pattern in their names, which is @@ in their texts.
+var spoilers = slices.DeleteFunc(slices.Clone(attacks), func(l list) bool { return !strings.HasPrefix(l.name, spoil) })
 
-// spoil changes one part of a request, or makes its line or head about as long as a limit allows.
+const spoil = "spoil "
+
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
 		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2
@@ -405,14 +387,13 @@ func (w *writer) spoil(request string) string {
 		return strings.TrimSuffix(request, "\r\n") + "X: " + long(max(0, n-len(request)-len("X: \r\n"))) + "\r\n\r\n"
 	}
 	s := pick(w, spoilers...)
-	at := regexp.MustCompile(s.name).FindStringIndex(request)
+	at := regexp.MustCompile(s.name[len(spoil):]).FindStringIndex(request)
 	if at == nil {
 		return request
 	}
 	return request[:at[0]] + strings.ReplaceAll(pick(w, s.texts...), "@@", request[at[0]:at[1]]) + request[at[1]:]
 }
 
-// mutate changes b at one to four random places. It may reuse the memory of b.
 func (w *writer) mutate(b []byte) []byte {
 	for range 1 + w.IntN(4) {
 		if len(b) == 0 {
@@ -443,10 +424,10 @@ func (w *writer) mutate(b []byte) []byte {
 	return b
 }
 
-// smuggle returns a request with another one hidden in it: some bytes are the body of the first
-// request to one parser, and the second request to another.
+// smuggle hides a request: some bytes are the body of the first request to one parser, and the
+// second request to another.
 func (w *writer) smuggle() string {
-	hidden := question(drivingPath, w.tokens[0], "S"+w.nobody())
+	hidden := row.Question(drivingPath, w.tokens[0].secret, "S"+w.nobody())
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
 	chunks := "0\r\n\r\n"
 	if w.chance(3) {
@@ -456,17 +437,17 @@ func (w *writer) smuggle() string {
 	encoding := w.from("encodings") + "\r\n"
 	both := chunks + hidden
 	way := pick(w, [][2]string{
-		{length(len(hidden)), hidden},                       // the body is a request
+		{length(len(hidden)), hidden},
 		{length(len(chunks)) + encoding, both},              // CL.TE
 		{encoding + length(pick(w, 0, 4, len(both))), both}, // TE.CL
 		{encoding + "Transfer-Encoding: x\r\n", both},       // TE.TE
 		{encoding + "Transfer-encoding:\r\n", both},         //
-		{encoding, both}, // TE alone
-		{length(0) + length(len(hidden)), hidden},                  // two lengths
-		{length(len(hidden)) + length(0), hidden},                  //
-		{"Expect: 100-continue\r\n" + length(len(hidden)), hidden}, // the client should wait for 100
+		{encoding, both},
+		{length(0) + length(len(hidden)), hidden},
+		{length(len(hidden)) + length(0), hidden}, //
+		{"Expect: 100-continue\r\n" + length(len(hidden)), hidden},
 		{"Content-Length: " + pick(w, "+5", "-0", "0x5", " 0 ,", "0,", "5 5", "0a", "0.0", "") + "\r\n", hidden},
-		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""}, // after a header
+		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""},
 	}...)
 	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + pick(w, w.cars...) + "&access_token=" +
 		w.tokens[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
@@ -476,11 +457,10 @@ func (w *writer) smuggle() string {
 type conversation struct {
 	stream   []byte
 	requests int
-	sound    map[int]bool // offsets of requests that were not changed
+	sound    map[int]bool // offsets of unchanged requests
 }
 
-// The last request of a conversation is correct: its answer shows whether both sides still agree on
-// where a request begins.
+// The answer to the last request shows whether both sides still agree on where one begins.
 func (w *writer) conversation() *conversation {
 	v := &conversation{requests: 2 + w.IntN(12), sound: make(map[int]bool)}
 	mutated := func(text string) string { return string(w.mutate([]byte(text))) }
@@ -505,12 +485,8 @@ func (w *writer) conversation() *conversation {
 		}
 	}
 	v.sound[len(v.stream)] = true
-	v.stream = append(v.stream, question(throttlePath, w.tokens[0], "Z"+w.nobody())...)
+	v.stream = append(v.stream, row.Question(throttlePath, w.tokens[0].secret, "Z"+w.nobody())...)
 	return v
-}
-
-func question(path string, t *token, vid string) string {
-	return "GET " + path + "?access_token=" + t.secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
 func long(n int) string { return strings.Repeat("x", n) }

@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -17,7 +16,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
@@ -25,15 +24,12 @@ import (
 )
 
 const (
-	crowdSize   = 10_000 // clients that connect to MQTT at the same time
-	holders     = 6000   // connections held open at the HTTP listener for telemetry
-	hostileCars = 4      // hostile connections at a time, by MQTT and by HTTP each
+	crowdSize   = 10_000
+	hostileCars = 4
 )
 
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// telemetry attacks the listeners for telemetry while honest cars report. Afterwards their samples
-// must be acknowledged again within patience, and all acknowledged ones must be folded.
 func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
@@ -56,18 +52,17 @@ func telemetry(ctx context.Context, w *world) {
 	defer stopAttack()
 	var attackers sync.WaitGroup
 	met := new(row.Tally)
-	for i := range 2 * hostileCars {
+	for i := range hostileCars {
 		attackers.Go(func() {
-			h := &hostileCar{writer: w.writer(i%talkers, a.Rand(1000+i)), source: "hostile", key: hostile.Key}
+			h := &hostileCar{writer: w.writer(i, a.Rand(1000+i)), source: "hostile", key: hostile.Key}
 			for attacking.Err() == nil {
-				h.attack(attacking, w, met, i%2 == 0)
+				h.attack(attacking, w, met)
 			}
 		})
 	}
-	// The crowds come last, because few other clients get a connection then.
+	// The crowd comes last, because few other clients get a connection then.
 	attackers.Go(func() {
 		row.Pause(ctx, during/2)
-		attackers.Go(func() { w.hold(attacking, share(a, holders, 100)) })
 		w.crowd(ctx, share(a, crowdSize, 300))
 	})
 	attackers.Wait()
@@ -90,8 +85,6 @@ func telemetry(ctx context.Context, w *world) {
 	w.settle(ctx, filesAtRest)
 }
 
-// checkFolded checks that the newest sample of each honest car is folded, and that none of a
-// victim, for which no source may send, was accepted.
 func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
@@ -114,107 +107,39 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-var hostility = []string{connected, accepted, stored, denied, uploads, taken, refusedUploads}
+var hostility = []string{connected, accepted, stored, denied}
 
 const (
-	connected      = "hostile MQTT connections"
-	accepted       = "of them accepted, with a right key"
-	stored         = "good messages that hostile cars had acknowledged"
-	denied         = "subscriptions refused"
-	uploads        = "hostile uploads"
-	taken          = "good ones among them, accepted"
-	refusedUploads = "hostile uploads refused"
+	connected = "hostile MQTT connections"
+	accepted  = "of them accepted, with a right key"
+	stored    = "good messages that hostile cars had acknowledged"
+	denied    = "subscriptions refused"
 )
 
-func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally, byMQTT bool) {
-	var stream []byte
-	var check func(got []byte) string
-	network, listener := 30, nodeprocess.MQTT
-	if byMQTT {
-		met.Add(connected, 1)
-		s := h.connection(met)
-		stream, check = s.stream, s.check
-	} else {
-		met.Add(uploads, 1)
-		network, listener = 31, nodeprocess.Ingest
-		mayAccept := false
-		stream, mayAccept = h.upload()
-		check = func(got []byte) string { return checkUpload(got, mayAccept, met) }
-	}
-	x := talk(ctx, addressOf(network, h.IntN(1000)), w.Address(listener), stream, h.Rand)
+func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally) {
+	met.Add(connected, 1)
+	s := h.connection(met)
+	x := talk(ctx, addressOf(30, h.IntN(1000)), w.Address(nodeprocess.MQTT), s.stream, h.Rand)
 	if ctx.Err() != nil || x.alone { // during a crowd, some cannot connect
 		return
 	}
 	w.attempt.Offered(1)
 	wrong := fmt.Sprint(x.err)
 	if x.err == nil {
-		wrong = check(x.got)
+		wrong = s.check(x.got)
 	}
 	if wrong != "" {
-		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(stream))
+		w.attempt.Wrong("a hostile car: %s: %s to %s", wrong, shown(x.got), shown(s.stream))
 		return
 	}
 	w.attempt.Acknowledged(1)
 }
 
-// upload returns one HTTP request, in most cases with one part that is wrong.
-func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
-	own := ownCar(h.IntN(10))
-	part := map[string]string{"method": "POST", "target": "/v1/telemetry", "key": h.key, "type": "application/x-ndjson",
-		"body": reading(own) + "\n"}
-	spoiled := pick(h.writer, lists("upload ")...)
-	part[spoiled.name] = h.fill(pick(h.writer, spoiled.texts...))
-	switch {
-	case part["chunks"] != "":
-		part["length"], part["body"] = "Transfer-Encoding: chunked", part["chunks"]
-	case spoiled.name == "body" && h.chance(100):
-		part["body"] = pick(h.writer, strings.Repeat(reading(own)+"\n", 10_001), strings.Repeat(" ", 9<<20))
-	}
-	if part["length"] == "" {
-		part["length"] = fmt.Sprintf("Content-Length: %d", len(part["body"]))
-	}
-	stream = fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
-		"Connection: close\r\n%s\r\n", part["method"], part["target"], part["key"], part["type"], part["length"])
-	if more := part["more"] + part["fine"]; more != "" {
-		stream = append(stream, more+"\r\n"...)
-	}
-	stream = append(stream, "\r\n"+part["body"]...)
-	if h.chance(4) {
-		return h.mutate(stream), true
-	}
-	return stream, spoiled.name == "fine"
-}
-
-var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true,
-	415: true, 417: true, 431: true, 501: true, 505: true}
-
-// checkUpload returns what is wrong with the answers to an upload, or "".
-func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
-	for in := bufio.NewReader(bytes.NewReader(got)); ; {
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			return "" // the answer may be cut off if the upload was refused
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		switch {
-		case resp.StatusCode == 202 && mayAccept:
-			met.Add(taken, 1)
-		case refusals[resp.StatusCode]:
-			met.Add(refusedUploads, 1)
-		case resp.StatusCode == 100, resp.StatusCode == 503 && resp.Header.Get("Retry-After") != "":
-		default:
-			return fmt.Sprintf("an upload gets %d", resp.StatusCode)
-		}
-	}
-}
-
-// crowd opens many MQTT connections at once, which send nothing, a part of a packet, or a wrong
-// key. The listener must close all of them.
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
 	var all sync.WaitGroup
-	var stayed, refused, letIn, lastIn atomic.Int64 // lastIn in ns since the beginning
+	var stayed, refused, letIn, lastIn atomic.Int64 // lastIn in ns
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: "x", User: "hostile",
 		Key: "css_000000000000000000000000000000000000"}
 	wrongKey := login.Packet()
@@ -259,30 +184,10 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.None("of them were accepted with a wrong key", int(letIn.Load()))
 }
 
-// hold keeps up to n connections open at the listener for telemetry until ctx ends.
-func (w *world) hold(ctx context.Context, n int) {
-	must.Together(ctx, n, func(ctx context.Context, i int) {
-		for ctx.Err() == nil {
-			c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
-			if err != nil {
-				return
-			}
-			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-			if i%2 == 0 {
-				_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
-			}
-			_, _ = io.Copy(io.Discard, c) // until it is closed by the node
-			stop()
-			_ = c.Close()
-			row.Pause(ctx, time.Second) // a busy loop would use a whole processor
-		}
-	})
-}
-
-// First bytes of packets that a server may send. The answers in others need no check.
+// First bytes of packets of a server.
 const (
-	connack, puback, suback, pingresp = 0x20, 0x40, 0x90, 0xd0
-	others                            = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
+	connack, puback, suback = 0x20, 0x40, 0x90
+	others                  = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
 )
 
 func reading(vid string) string {
@@ -292,32 +197,27 @@ func reading(vid string) string {
 
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
-// The hostile source may send for ownCar. No source may send for victim, so it must stay unknown.
+// The hostile source may send for ownCar only, so victim must stay unknown.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
-// sent is one connection of a hostile car, and what the server may answer.
 type sent struct {
 	version byte
 	stream  []byte
-	known   bool            // the credentials are right
-	good    map[uint16]bool // by packet ID: the messages that may be acknowledged
+	known   bool
+	good    map[uint16]bool // packet IDs that may be acknowledged
 	any     bool            // bytes were changed, so any message may be good
 	met     *row.Tally
 }
 
-// hostileCar sends packets that no real car would send, with the key of a known source.
 type hostileCar struct {
 	*writer
 	source, key string
 }
 
-// text returns a random text of a list, in which fill replaces words such as OWN and KEY.
-func (h *hostileCar) text(name string) string { return h.fill(h.from(name)) }
-
-func (h *hostileCar) fill(text string) string {
+func (h *hostileCar) text(name string) string {
 	return strings.NewReplacer("OWN", ownCar(h.IntN(10)), "VICTIM", victim(uint16(h.IntN(10))), "KEY", h.key,
-		"TOKEN", h.tokens[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(text)
+		"TOKEN", h.tokens[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(h.from(name))
 }
 
 func (h *hostileCar) connection(met *row.Tally) *sent {
@@ -333,7 +233,7 @@ func (h *hostileCar) connection(met *row.Tally) *sent {
 		s.stream = append(s.stream, h.packet(s)...)
 	}
 	if s.any = h.chance(3); s.any {
-		at *= h.IntN(2) // in half of the cases, the login is mutated, too
+		at *= h.IntN(2)
 		s.stream = append(s.stream[:at:at], h.mutate(slices.Clone(s.stream[at:]))...)
 	}
 	return s
@@ -348,7 +248,6 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	case 2:
 		l.Flags = pick(h.writer, byte(0x00), 0x03, 0x3e, 0x1e, 0x20, 0x06, 0x36)
 	case 3:
-		// 0x1e: QoS 3
 		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e)
 	case 4:
 		l.ID = h.text("ids")
@@ -369,7 +268,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 	case 0, 1:
 		s.good[id] = true
 		return publish(topic(own), reading(own))
-	case 2: // for cars of other sources
+	case 2:
 		other := victim(id)
 		return pick(h.writer, publish(topic(other), reading(pick(h.writer, other, own))), publish(topic(own), reading(other)))
 	case 3:
@@ -384,23 +283,22 @@ func (h *hostileCar) packet(s *sent) []byte {
 		return mqtt.Subscribe(s.version, id, h.text("filters"), "#")
 	case 6:
 		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(h.writer, 0, 400))...)
-	case 7: // packets that no car sends, invalid lengths, and a second login
+	case 7:
 		second := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: h.source, Key: h.key}
 		return pick(h.writer, []byte(h.text("packets")), []byte(h.text("packets")), second.Packet())
 	case 8:
 		return publish(topic(own), h.text("payloads"))
-	case 9: // with a wrong length, malformed, and many
+	case 9: // properties with a wrong length, malformed, and many
 		return mqtt.Packet(0x32, mqtt.Text(topic(victim(id))), binary.BigEndian.AppendUint16(nil, id),
 			[]byte(h.text("properties")+reading(victim(id))))
 	default:
 		if !h.chance(8) {
 			return mqtt.Packet(0xc0)
 		}
-		return publish(topic(own), long(1<<20)) // larger than a packet may be
+		return publish(topic(own), long(1<<20))
 	}
 }
 
-// check returns what is wrong with the server's packets, or "".
 func (s *sent) check(got []byte) string {
 	for in, first := bytes.NewReader(got), true; ; first = false {
 		kind, err := in.ReadByte()
@@ -442,7 +340,7 @@ func (s *sent) checkPacket(kind byte, body []byte) string {
 	case kind == suback && len(body) >= 3:
 		codes := body[2:]
 		if s.version >= 5 && !s.any {
-			// The reason codes follow the properties: none, or a reason string.
+			// The reason codes follow the properties.
 			n, size := binary.Uvarint(codes)
 			if size <= 0 || uint64(len(codes)) <= n+uint64(size) {
 				return "a SUBACK has no codes"

@@ -1,5 +1,4 @@
-// Package kill ends the node with kill -9 at random moments. After each, the restarted node must
-// have everything that was acknowledged.
+// Package kill ends the node with kill -9 at random moments.
 package kill
 
 import (
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
@@ -28,13 +27,12 @@ type torture struct {
 	load     *load.Load
 	options  nodeprocess.Options
 	prepared bool
-	usual    time.Duration // the last duration from start to ready
+	usual    time.Duration // from start to ready
 	slowest  time.Duration
-	kills    [3]int // number of kills, by moment
+	kills    [3]int
 }
 
-// The moments of a kill: under load after a start, during a start, and under load from the
-// beginning of a start, while the node recovers.
+// recovering is under load that begins while the node recovers.
 const (
 	loaded = iota
 	starting
@@ -98,7 +96,6 @@ func (t *torture) live(ctx context.Context, moment int) {
 	}
 }
 
-// loadAndKill kills the node at a random moment within the given time.
 func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within time.Duration) {
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })

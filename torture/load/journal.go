@@ -17,45 +17,42 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 )
 
 type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
-	// one holds the vehicles with only one sample, whose loss no later sample can hide, in the
-	// order of their acknowledgements; many holds all others except barrierCar.
+	// one holds vehicles with only one sample, whose loss no later sample can hide; many the others
+	// but barrierCar.
 	one, many []string
 	records   []*record
 	forgotten []string
 }
 
-// finding is what is wrong with an answer; text is "" if nothing is.
 type finding struct {
 	text string
 	lost bool
 }
 
-// car is what is known about a vehicle. Times are in whole seconds, as in Last-Modified.
+// Times of the newest samples, in Unix seconds; 0: none.
 type car struct {
-	offered      int64 // time of the newest sample that was sent
-	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
-	seen         int64 // time of the newest sample that an answer included
-	// unsure: forgetting was requested, and its result is unknown. lost: a loss was reported,
-	// so the vehicle is not checked again.
+	offered      int64
+	acknowledged int64
+	seen         int64
+	// unsure: the result of forgetting is unknown. lost: reported, so not checked again.
 	unsure, forgotten, lost bool
 }
 
-// record is what was acknowledged about a token or a source.
 type record struct {
 	group
 	id     string // of a token; the name of a source
 	secret string
-	only   string    // the only vehicle that a token may query; "": all
-	unsure bool      // an operation on it was not acknowledged; its result is unknown
-	made   time.Time // of a token: when its issue was acknowledged
+	only   string // the only vehicle of a token
+	unsure bool
+	made   time.Time
 }
 
 func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
@@ -98,8 +95,7 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// check compares an answer with was, what the journal knew before the query. settled means that
-// everything acknowledged must be visible.
+// was is from before the query. settled: everything acknowledged must be visible.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -144,7 +140,6 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
-// pick returns the newest vehicles with a single sample, and random vehicles of all kinds.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -168,10 +163,10 @@ func (j *journal) watched(n int) []string {
 	return slices.Clone(j.many[:min(n, len(j.many))])
 }
 
-// group is tokens or sources, and whether they are revoked or removed.
+// gone: revoked or removed.
 type group struct{ source, gone bool }
 
-// newest returns the n newest records of each group whose state is sure, the newest first.
+// newest returns n records of each group.
 func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -186,14 +181,14 @@ func (j *journal) newest(n int) (found []record) {
 }
 
 const (
-	readyLimit  = 2 * time.Minute  // of a start
+	readyLimit  = 2 * time.Minute
 	holdLimit   = 5 * time.Minute  // of a check of all vehicles
 	settleLimit = time.Minute      // for a sample to become visible
-	storedLimit = 10 * time.Second // for the node to store a state that an answer already includes
-	adminLimit  = 30 * time.Second // of an operation until its acknowledgement
+	storedLimit = 10 * time.Second // to store a state that an answer already includes
+	adminLimit  = 30 * time.Second
 )
 
-// Refused returns err, and reports a finding, unless the start failed because the node was killed.
+// Refused reports a finding, unless the node was killed.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
 		l.a.Wrong("it does not start after kill -9: %s", e.Last)
@@ -202,7 +197,6 @@ func (l *Load) Refused(err error) error {
 	return nil
 }
 
-// Start starts a node and waits until it is ready. A failure is a finding.
 func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, o)
 	if err != nil {
@@ -218,8 +212,7 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the answers include everything that was acknowledged before the call, and then
-// calls look. The row ends with an error of either.
+// Hold waits until the answers include everything acknowledged, and then calls look.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
 	settled := err == nil
@@ -230,7 +223,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	case err == nil || ctx.Err() != nil:
 	case n.HasEnded():
 		l.a.Wrong("it ended by itself: %s", n.LastLine())
-	case settled: // look failed, which says nothing about the node
+	case settled:
 	case errors.Is(err, errNotSeen):
 		l.a.Lost("%v", err)
 	default:
@@ -239,7 +232,6 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	must.Do(err)
 }
 
-// End reports what was done, and stops the node.
 func (l *Load) End(n *nodeprocess.Node) {
 	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
 	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
@@ -249,16 +241,13 @@ func (l *Load) End(n *nodeprocess.Node) {
 	}
 }
 
-// NoteOffered records, for a row with its own senders, a sample that is about to be sent. at is in
-// whole seconds (Unix), because Last-Modified has no finer resolution.
+// NoteOffered is for rows with their own senders. at is in Unix seconds.
 func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
 
 func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
 
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
-// HoldVehicles waits for everything acknowledged before the call. Then the state of each vehicle
-// must be at least as new as its newest acknowledged sample.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
@@ -279,8 +268,6 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 	})
 }
 
-// watch queries a part of the vehicles that report repeatedly. No event time may decrease, and no
-// known vehicle become unknown, even across a restart.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)
@@ -298,8 +285,7 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	}
 }
 
-// ask checks the answer about a vehicle against was, what the journal knew before. If settled, it
-// must include everything acknowledged. ask reports whether the node answered.
+// ask reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {
@@ -314,13 +300,12 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 	return true
 }
 
-// barrierCar is the load's own: when an answer includes its sample, all earlier ones are folded.
+// When an answer includes the sample of barrierCar, all earlier ones are folded.
 const barrierCar = "manybarrier"
 
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// settle waits until an answer includes a new sample of barrierCar, twice: groups of samples are
-// folded one after the other, but the states of one group become visible in any order.
+// settle does so twice, because the states of one fold become visible in any order.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -329,7 +314,7 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
 			if n.HasEnded() {
 				refused = errors.New("the node has ended")
-				return nil // waiting is pointless
+				return nil
 			}
 			if tries++; sent == 0 || tries%10 == 0 {
 				l.barrier++
@@ -358,19 +343,17 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is the most that a call returns. Tokens issued before the oldest are not looked for.
+// Tokens issued before the oldest event are not looked for.
 const maxEvents = 1000
 
-// These numbers are compared after each restart, and watchedCars are queried all the time.
 const (
 	watchedCars = 200
 	newestCars  = 1500
 	anyCars     = 500
 	someRecords = 10
-	someSecrets = 40 // of each kind
+	someSecrets = 40
 )
 
-// CheckSome compares the node with a part of the journal, mostly its newest entries.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
 	l.checkOperations(ctx, n)
@@ -382,7 +365,6 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 	l.checkLists(ctx, n)
 }
 
-// checkCars repeats a query without an answer until the node or ctx ends.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	const askers = 4
 	must.Together(ctx, askers, func(ctx context.Context, asker int) {
@@ -413,10 +395,9 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	}
 }
 
-// checkRecord uses the secret of a token or a source.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
-		// An empty object is not a sample: a valid key receives 400, and any other 401.
+		// An empty object is no sample: a valid key receives 400.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
 		if status, text := must.Get2(node.Post(ctx, r.secret, "{}")); status != want {
 			l.a.Lost("a source (removed: %t) is answered with %d: %s", r.gone, status, text)
@@ -436,8 +417,7 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 	}
 }
 
-// checkState checks a stored state: no reading may be older than the newest acknowledged sample,
-// and each speed must be that of the sample with the same time.
+// Each speed must be that of the sample of its time.
 func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
 	// An answer may be visible before it is stored.
 	var r ops.VehicleRecord
@@ -462,7 +442,6 @@ func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was
 	}
 }
 
-// checkLists compares all tokens and sources with the node's lists, and all tokens with the audit.
 func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	c := must.Get(n.AdminClient())
 	listed := make(map[record]bool)
@@ -477,13 +456,13 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	for _, e := range events {
 		audited[e.Object] = true
 	}
-	if len(events) == maxEvents { // events older than these are not returned
+	if len(events) == maxEvents {
 		since = slices.MinFunc(events, func(a, b access.Event) int { return a.Time.Compare(b.Time) }).Time
 	}
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	for _, r := range l.journal.records {
-		// The event of an operation is at most adminLimit older than the acknowledgement.
+		// The event is at most adminLimit older than the acknowledgement.
 		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
 			l.a.Lost("a token that was issued is not in the audit")
 		}

@@ -2,11 +2,10 @@ package load
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
@@ -17,19 +16,19 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// The patches of the rows' controls have the same patterns.
+// As in the patches.
 const (
 	lostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	lostCar    = "lost: * was acknowledged with a sample of * and is unknown"
 	wentBack   = "wrong: * went back in time: its state was of * and is of *"
 )
 
-// The samples of the seconds 100 and 101 were acknowledged, and that of 102 was only sent.
+// The samples of 100 and 101 s were acknowledged, and that of 102 s was only sent.
 func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
 		settled bool
-		finding string // "": none
+		finding string
 	}{
 		"the newest":             {[]nodeprocess.Answer{answer(101)}, true, ""},
 		"one that was only sent": {[]nodeprocess.Answer{answer(102)}, true, ""},
@@ -62,28 +61,5 @@ func TestCheck_Answers(t *testing.T) {
 		if o := a.Outcome(); (o.CaughtBy != "") != (c.finding != "") || o.Found() != (c.finding != "") {
 			t.Errorf("%s: got %+v, want finding %q", name, o, c.finding)
 		}
-	}
-}
-
-func TestCheck_ForgottenVehicle(t *testing.T) {
-	j := newJournal()
-	j.offer([]sample{{"one1", 100}})
-	j.acknowledge([]sample{{"one1", 100}})
-	c := j.cars["one1"]
-	c.unsure = true
-	for _, a := range []nodeprocess.Answer{answer(100), unknown} {
-		if f := j.check("one1", j.before("one1"), a, true); f.text != "" {
-			t.Errorf("forgetting is unconfirmed: got %q, want no finding", f.text)
-		}
-	}
-	c.unsure, c.forgotten = false, true
-	if f := j.check("one1", j.before("one1"), unknown, true); f.text != "" {
-		t.Errorf("forgotten and unknown: got %q, want no finding", f.text)
-	}
-	if f := j.check("one1", j.before("one1"), answer(100), true); !strings.Contains(f.text, "is back") {
-		t.Errorf("%q", f.text)
-	}
-	if f := j.check("one2", car{}, answer(100), true); f.text == "" {
-		t.Error("the answer about a vehicle that never reported is no finding")
 	}
 }

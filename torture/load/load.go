@@ -1,6 +1,5 @@
 // Package load simulates the cars, developers and operators of a node that is about to be broken,
-// and keeps a journal, outside the node, of what it acknowledges: all of that must be present, and
-// no event time may decrease.
+// and keeps a journal of what it acknowledges.
 package load
 
 import (
@@ -24,19 +23,19 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/row"
 )
 
-// Flags are those of a node under load, whose event times begin 23 hours ago and must not be stale.
+// Event times begin 23 hours ago.
 var Flags = []string{"--max-age", "48h"}
 
 const (
-	posters     = 4   // goroutines that send by HTTP, each with its own fleet
-	connections = 2   // by MQTT
-	publishers  = 4   // goroutines on each MQTT connection, each with its own fleet
-	fleetSize   = 150 // vehicles that report repeatedly
+	posters     = 4
+	connections = 2 // of MQTT
+	publishers  = 4 // on each MQTT connection
+	fleetSize   = 150
 	watchers    = 2
 )
 
@@ -45,9 +44,9 @@ type Load struct {
 	a       *row.Attempt
 	journal *journal
 	fleets  []*fleet
-	rnd     *rand.Rand // for checks
+	rnd     *rand.Rand
 	choices *rand.Rand
-	barrier int64 // time of barrierCar's newest sample, in s after base
+	barrier int64 // in s after base
 	base    int64
 
 	key, token string
@@ -77,7 +76,6 @@ func (l *Load) report(f finding) {
 	}
 }
 
-// Run puts load on the node until ctx or the node ends.
 func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,12 +101,11 @@ func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	running.Wait()
 }
 
-// fleet is the vehicles of one sender. The event times of a vehicle's samples increase.
 type fleet struct {
 	rnd    *rand.Rand
 	number int
 	base   int64
-	at     []int64 // by vehicle: number of samples sent
+	at     []int64 // by vehicle: samples sent
 	fresh  int
 }
 
@@ -134,7 +131,6 @@ func (f *fleet) batch() []sample {
 	return samples
 }
 
-// message returns samples of one vehicle.
 func (f *fleet) message() []sample {
 	if f.rnd.IntN(2) == 0 {
 		return []sample{f.once()}
@@ -154,11 +150,11 @@ type sample struct {
 
 func (s sample) speedKmh() int64 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(s.vid)) // never fails
+	_, _ = h.Write([]byte(s.vid))
 	return 60 + (int64(h.Sum32())+s.at)%30
 }
 
-// The speed is a function of the vehicle and the time, so a check sees if it is of another sample.
+// The speed follows from the vehicle and the time, so a check can tell samples apart.
 func lines(samples []sample) string {
 	var b strings.Builder
 	for _, s := range samples {
@@ -168,7 +164,6 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-// MustHaveHappened reports what was acknowledged. A kind that never was is a finding.
 func (l *Load) MustHaveHappened() {
 	l.journal.mu.Lock()
 	n := make(map[group]int)
@@ -184,7 +179,6 @@ func (l *Load) MustHaveHappened() {
 	l.a.Figure("of them removed", float64(n[group{source: true, gone: true}]), "")
 }
 
-// rest pauses after a refusal. It reports whether ctx has not ended.
 func rest(ctx context.Context) bool {
 	row.Pause(ctx, 20*time.Millisecond)
 	return ctx.Err() == nil
@@ -204,13 +198,12 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-// postOne reports whether samples were acknowledged. No answer, 503 and 429 are allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
 	status, text, err := n.Post(ctx, l.key, lines(samples))
 	if err != nil {
-		return false, nil // the result is unknown
+		return false, nil
 	}
 	switch status {
 	case http.StatusAccepted:
@@ -231,7 +224,6 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
 }
 
-// publish sends by MQTT, over one connection at a time for several fleets.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
 		client, err := Dial(ctx, n, "fleet", l.key, fmt.Sprintf("gateway%d", number))
@@ -258,7 +250,6 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 	}
 }
 
-// publishOne reports whether samples were acknowledged, so that the connection is usable.
 func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
@@ -267,7 +258,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 		l.a.Wrong("an MQTT message is answered with 0x%02x", byte(r))
 	}
 	if err != nil {
-		return false // the result is unknown
+		return false
 	}
 	l.journal.acknowledge(samples)
 	l.a.Acknowledged(len(samples))
@@ -277,7 +268,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	c, err := n.AdminClient()
-	for ; err != nil; c, err = n.AdminClient() { // it succeeds once the data directory exists
+	for ; err != nil; c, err = n.AdminClient() { // until the data directory exists
 		if !rest(ctx) {
 			return
 		}
@@ -299,7 +290,6 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	}
 }
 
-// operation chooses the next operation, and returns a function that carries it out.
 func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
@@ -311,11 +301,11 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 			live[r.source] = append(live[r.source], r)
 		}
 	}
-	switch { // operations that were never done come first
+	switch {
 	case all[true] == 0:
 		k = 12
 	case all[false] > 0 && all[false] == len(live[false]):
-		k = k % 2 * 19 // revoke one, or issue another, since the revocation may fail
+		k = k % 2 * 19 // or issue another, since the revocation may fail
 	}
 	switch from := live[k >= 5]; {
 	case k < 8 && len(from) > 0:
@@ -364,7 +354,6 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done notes an operation in the journal, if it succeeded.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err
@@ -377,16 +366,15 @@ func (l *Load) done(err error, note func()) error {
 
 type Client struct {
 	client *paho.Client
-	// Ended is canceled when the connection ends, with a [Refusal] as cause if there was one.
+	// Its cause is a [Refusal] if there was one.
 	Ended context.Context
 }
 
-// Refusal is the reason code of a refusal.
+// Refusal is a reason code.
 type Refusal byte
 
 func (r Refusal) Error() string { return fmt.Sprintf("the node refuses, with reason 0x%02x", byte(r)) }
 
-// Dial connects to a node with the key of a source, and id as the client's id.
 func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
 	if err != nil {
@@ -414,7 +402,6 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 	return c, nil
 }
 
-// Send publishes samples of a vehicle and waits for the acknowledgement.
 func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
 	if cause := context.Cause(c.Ended); err != nil && cause != nil {
@@ -426,17 +413,16 @@ func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	return err
 }
 
-func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before
+func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) }
 
-// Sender sends over a connection to one node at a time, which is opened when needed.
+// Sender connects when needed, to one node at a time.
 type Sender struct {
 	Source, Key, ID string
 
-	node   *nodeprocess.Node // the node to which client is connected
-	client *Client           // nil: not connected
+	node   *nodeprocess.Node
+	client *Client
 }
 
-// Send is like [Client.Send]. If it fails, it closes the connection.
 func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, samples []byte) (err error) {
 	if s.node != node {
 		s.Close()

@@ -1,6 +1,4 @@
-// Package matrix is the row on the authorisation of queries: a token must not obtain an answer
-// about anything that it does not cover, and the time of an answer must not show whether a vehicle
-// exists.
+// Package matrix is the row on who is answered what, and on how long the answers take.
 package matrix
 
 import (
@@ -23,19 +21,18 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
 const (
-	inCI     = 100_000 // triples (of a token, an operation and a vehicle) in `make torture`
-	perCheck = 4_000   // triples, about, in one random sequence of the test
-	cars     = 128     // vehicles of each sort
+	inCI     = 100_000
+	perCheck = 4_000
+	cars     = 128 // of each sort
 )
 
-// Row: the authorisation matrix.
 var Row = row.Row{
 	Name: "matrix", Counts: "triples", CI: inCI, Long: 3_000_000,
 	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
@@ -47,17 +44,15 @@ func run(ctx context.Context, a *row.Attempt) {
 	timing(ctx, a)
 }
 
-// wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
-// machine runs TestMatrix of internal/query, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) {
-	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
-	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))
+	test, counts := filepath.Join(a.Dir, "matrix.test"), filepath.Join(a.Dir, "counts.json")
+	must.Do(nodeprocess.Build(ctx, "..", "./cmd/carstate", test))
 	cmd := exec.CommandContext(ctx, test, "-test.run=^TestMatrix$", "-test.timeout=0", "-rapid.nofailfile",
 		"-rapid.shrinktime=5s",
 		"-rapid.checks="+strconv.Itoa(max(1, a.Count/perCheck)), "-rapid.seed="+strconv.FormatUint(a.Seed, 10),
-		"-matrix.binary="+a.Binary, "-matrix.counts="+counts)
+		"-binary="+a.Binary, "-matrix.counts="+counts)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the node that it started
 	cmd.Env = append(os.Environ(), "TMPDIR="+a.Dir)
@@ -84,14 +79,14 @@ func machine(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 }
 
-// A batch is sent together, because the round trips of single queries would hide differences.
+// The round trips of single queries would hide differences.
 const (
 	rounds = 6000
 	batch  = 16
-	// aim is the maximum difference between the median answer times, in percent.
+	// The allowed difference of the median answer times, in percent.
 	aim = 3.0
-	// detectable is the difference of the medians, in percent, that catches a defect. Noise
-	// increases the bound of the confidence interval, but not this.
+	// A difference, in percent, that catches a defect. Noise increases the bound of the confidence
+	// interval, but not this.
 	detectable = 10.0
 )
 
@@ -103,13 +98,11 @@ const (
 	sorts
 )
 
-// timing compares the times of answers about vehicles that the token does not cover with those
-// about a granted one that does not exist.
 func timing(ctx context.Context, a *row.Attempt) {
 	node := must.Get(a.Start(ctx))
 	defer node.Kill()
 	key, admin := must.Get(node.AddSource(ctx, "gateway")), must.Get(node.AdminClient())
-	var vids [sorts][]vehicle.ID // all of one length
+	var vids [sorts][]vehicle.ID // of one length
 	var lines strings.Builder
 	for i := range cars {
 		for sort := range sorts {
@@ -128,7 +121,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 	var out []byte
 	buf := make([]byte, 64<<10)
 	rng := a.Rand(2000)
-	var times [sorts][]float64 // microseconds per query, one value per round
+	var times [sorts][]float64 // µs per query, by round
 	for round := range rounds {
 		if ctx.Err() != nil {
 			return
@@ -137,11 +130,10 @@ func timing(ctx context.Context, a *row.Attempt) {
 		for _, sort := range rng.Perm(sorts) {
 			out = out[:0]
 			for range batch {
-				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken,
-					vids[sort][rng.IntN(cars)])
+				out = append(out, row.Question(path, t.AccessToken, string(vids[sort][rng.IntN(cars)]))...)
 			}
 			took := exchange(c, out, buf)
-			if round >= rounds/10 { // the first rounds warm up
+			if round >= rounds/10 {
 				times[sort] = append(times[sort], took)
 			}
 		}
@@ -164,7 +156,6 @@ func timing(ctx context.Context, a *row.Attempt) {
 	must.Do(node.Stop())
 }
 
-// exchange sends a batch of queries and returns the time per answer in microseconds.
 func exchange(c net.Conn, questions, buf []byte) float64 {
 	must.Do(c.SetDeadline(time.Now().Add(time.Minute)))
 	began := time.Now()
@@ -178,9 +169,8 @@ func exchange(c net.Conn, questions, buf []byte) float64 {
 	return float64(time.Since(began).Nanoseconds()) / 1000 / batch
 }
 
-// paired compares two series that were measured alternately: the median of the differences
-// a[i]-b[i], and its greatest distance from zero with 99 % confidence. That follows from their
-// order, so no distribution is assumed.
+// paired returns the median of a[i]-b[i], and its greatest distance from zero with 99 % confidence,
+// which follows from their order.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {
@@ -188,7 +178,7 @@ func paired(a, b []float64) (difference, bound float64) {
 	}
 	slices.Sort(d)
 	n := float64(len(d))
-	reach := 2.576 * math.Sqrt(n) / 2 // of the ranks around the median
+	reach := 2.576 * math.Sqrt(n) / 2
 	low, high := int(n/2-reach), int(math.Ceil(n/2+reach))
 	return d[len(d)/2], max(math.Abs(d[max(low, 0)]), math.Abs(d[min(high, len(d)-1)]))
 }

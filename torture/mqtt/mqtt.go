@@ -1,5 +1,4 @@
-// Package mqtt encodes packets byte by byte: a client library would refuse most of those that the
-// torture sends.
+// Package mqtt encodes packets that a client library would refuse.
 package mqtt
 
 import (
@@ -26,10 +25,10 @@ func NoProperties(version byte) []byte {
 type Login struct {
 	Protocol        string
 	Version         byte
-	Flags           byte // besides those of the user name and the key
+	Flags           byte // besides those of user name and key
 	KeepAlive       uint16
 	ID              string
-	WillTopic, Will string // no will if Will is ""
+	WillTopic, Will string
 	User, Key       string
 }
 
@@ -42,7 +41,7 @@ func (l *Login) Packet() []byte {
 	return Packet(0x10, append(parts, Text(l.User), Text(l.Key))...)
 }
 
-// Bits of flags: 1 is retain, 2 is QoS 1, 4 is QoS 2.
+// Flags: 1 is retain, 2 is QoS 1, 4 is QoS 2.
 func Publish(version, flags byte, id uint16, topic, payload string) []byte {
 	head := Text(topic)
 	if flags&6 != 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/natsprocess"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 const servers = 3
@@ -35,7 +35,6 @@ type natsCluster struct {
 	js      jetstream.JetStream
 }
 
-// start starts the servers, each with a copy of all data. Every write is synced.
 func (c *natsCluster) start(ctx context.Context, dir string) {
 	binary := must.Get(natsprocess.Build(ctx, "..", dir))
 	var routes []string
@@ -76,7 +75,6 @@ func (c *natsCluster) urls() string {
 
 var streams = []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
 
-// look returns the cluster's state of a stream, or an error if it has no leader that answers.
 func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -100,8 +98,7 @@ func (c *natsCluster) led(ctx context.Context) error {
 	return nil
 }
 
-// whole returns an error while a server is missing or lags behind: a further disturbance would
-// disable two.
+// While a server lags behind, a further disturbance would disable two.
 func (c *natsCluster) whole(ctx context.Context) error {
 	for _, name := range streams {
 		info, err := c.look(ctx, name)
@@ -117,7 +114,6 @@ func (c *natsCluster) whole(ctx context.Context) error {
 	return nil
 }
 
-// leader waits until a stream has a leader.
 func (c *natsCluster) leader(ctx context.Context, name string) (server int) {
 	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)
@@ -138,15 +134,14 @@ func (c *natsCluster) close() {
 	}
 }
 
-// network is a virtual switch with a cable to each NATS server, in a namespace of its own, and one
-// to this machine. Packets on a disconnected cable are lost without an error.
+// network is a virtual switch with a cable to each NATS server, in a namespace of its own. Packets
+// on a disconnected cable are lost without an error.
 type network struct {
-	tag    string // prefix of every name
+	tag    string
 	subnet string // "198.18.7."
 	made   []string
 }
 
-// needs returns an error if this machine cannot create such a network.
 func needs() error {
 	if os.Geteuid() != 0 {
 		return errors.New("run it as root: it makes network namespaces, to cut servers off")
@@ -163,12 +158,11 @@ func needs() error {
 	return nil
 }
 
-// The range is reserved for benchmarks and not routed (RFC 2544).
+// Reserved for benchmarks and not routed (RFC 2544).
 func newNetwork() *network {
 	return &network{tag: fmt.Sprintf("cst%d", os.Getpid()), subnet: fmt.Sprintf("198.18.%d.", os.Getpid()%256)}
 }
 
-// open creates the network. The caller must close it, even after an error.
 func (n *network) open(ctx context.Context, servers int) {
 	sweep()
 	hub := n.tag + "hub"
@@ -176,7 +170,7 @@ func (n *network) open(ctx context.Context, servers int) {
 	commands := []string{
 		"-n " + hub + " link add switch type bridge",
 		"-n " + hub + " link set switch up",
-		// This link is removed together with the namespace of its other end.
+		// This link vanishes with its other end's namespace.
 		"link add " + n.tag + " type veth peer name host netns " + hub,
 		"-n " + hub + " link set host master switch up",
 		"addr add " + n.subnet + "1/24 dev " + n.tag,
@@ -201,14 +195,14 @@ func (n *network) namespace(ctx context.Context, name string) {
 	n.made = append(n.made, name)
 }
 
-// sweep removes the network namespaces of earlier runs that were killed.
+// Of earlier runs that were killed.
 func sweep() {
 	left, _ := filepath.Glob("/run/netns/cst*")
 	for _, file := range left {
 		var pid int
 		_, err := fmt.Sscanf(filepath.Base(file), "cst%d", &pid)
 		if _, gone := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil && errors.Is(gone, fs.ErrNotExist) {
-			_ = ip(context.Background(), "netns del "+filepath.Base(file)) // what remains does no harm
+			_ = ip(context.Background(), "netns del "+filepath.Base(file))
 		}
 	}
 }
@@ -216,10 +210,8 @@ func sweep() {
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
 func (n *network) address(server int) string { return fmt.Sprintf("%s%d", n.subnet, 10+server) }
 
-// cable sets a server's cable "down" or "up".
 func (n *network) cable(server int, to string) error { return n.port(fmt.Sprintf("s%d", server), to) }
 
-// nodes sets the cable between all servers and the nodes of carstate.
 func (n *network) nodes(to string) error { return n.port("host", to) }
 
 func (n *network) port(name, to string) error {

@@ -15,15 +15,14 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/admin/wire"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/row"
 	"example.org/carstate/torture/writers"
 )
 
-// following follows the answers as a node does. One that is older than the last is a finding.
 type following struct {
 	a *row.Attempt
 
@@ -84,23 +83,22 @@ func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	return nil
 }
 
-// current is above a second, in which the heartbeat of the feed arrives.
+// A copy of this age is current: the heartbeat of the feed arrives every second.
 const current = 2500 * time.Millisecond
 
 type watching struct {
-	frozen [carstates]atomic.Bool // frozen nodes are not asked
+	frozen [carstates]atomic.Bool // not asked
 
 	mu     sync.Mutex // guards the fields below
 	oldest time.Duration
 	seen   [carstates]look
 }
 
-// look is what was seen of one node since [watching.begin].
 type look struct {
-	at      time.Time // zero: nothing yet
+	at      time.Time
 	age     time.Duration
-	refused time.Time // the last time at which the node was not ready to store
-	old     time.Time // the last time at which its copy was not current
+	refused time.Time // when it was last not ready to store
+	old     time.Time // when its copy was last not current
 }
 
 func (w *watching) begin() {
@@ -121,7 +119,7 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	notReady := n.Ready(ctx)
 	m, err := n.Metrics(ctx)
 	if err != nil || w.frozen[i].Load() {
-		return // errors are reported by asking, which queries the same nodes
+		return // system.ask reports errors
 	}
 	var age time.Duration
 	for name, v := range m {
@@ -160,8 +158,7 @@ func (w *watching) greatestAge() time.Duration {
 	return w.oldest
 }
 
-// feedsBehind returns for how long a node's copy remained too old after the node could store again.
-// ok is false if every node always could.
+// feedsBehind returns for how long a copy remained too old after its node could store again.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,8 +170,6 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	return max(longest, 0), ok
 }
 
-// compare checks at the end that each node answers with the newest acknowledged reading of each
-// car, that each reading is stored, and that each stored state is the fold of its stored readings.
 func (s *system) compare(ctx context.Context) {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -221,7 +216,6 @@ func (s *system) compare(ctx context.Context) {
 	}
 }
 
-// missing returns the readings of the journal that are not stored. Both are ordered by time.
 func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
 	for _, at := range journal {
 		for len(stored) > 0 && stored[0].Time < at {
@@ -239,18 +233,17 @@ const askersOfNode = 2
 type asking struct {
 	asked atomic.Int64
 
-	// A frozen node answers pending queries only when it resumes, so these are not measured.
+	// A frozen node answers when it resumes, which is not measured.
 	frozen [carstates]atomic.Bool
 
-	mu      sync.Mutex      // guards took and longest
-	took    []time.Duration // durations of a sample of the queries
-	longest time.Duration   // longest duration of all queries to nodes that are not frozen
+	mu      sync.Mutex
+	took    []time.Duration // of a sample of the queries
+	longest time.Duration
 }
 
-// ask queries a node. A wrong answer, or one older than an earlier one of this node, is a finding.
 func (s *system) ask(ctx context.Context, node, g int) {
 	q, rnd := &s.asking, s.a.Rand(2000+node*askersOfNode+g)
-	modified := make(map[string]time.Time) // times of the latest answers, by operation and vehicle
+	modified := make(map[string]time.Time)
 	for ; ctx.Err() == nil; row.Pause(ctx, 4*time.Millisecond) {
 		w, n := rnd.IntN(layout.Writers()), rnd.IntN(layout.Cars)
 		if (w+n/2)%askersOfNode != g {
@@ -263,7 +256,7 @@ func (s *system) ask(ctx context.Context, node, g int) {
 		began, frozen := time.Now(), q.frozen[node].Load()
 		ans, err := s.nodes[node].Ask(ctx, path, s.token, id)
 		if err != nil && q.frozen[node].Load() {
-			// The connection was too old when the node was resumed.
+			// The connection had become too old.
 			ans, err = s.nodes[node].Ask(ctx, path, s.token, id)
 		}
 		if ctx.Err() != nil {
@@ -300,7 +293,6 @@ const (
 	revokers    = 4
 )
 
-// revoke returns for each token for how long some node still accepted it.
 func (s *system) revoke(ctx context.Context) []time.Duration {
 	took := make([]time.Duration, revocations)
 	must.Together(ctx, revokers, func(ctx context.Context, r int) {
@@ -312,7 +304,6 @@ func (s *system) revoke(ctx context.Context) []time.Duration {
 	return took
 }
 
-// revokeOne issues a token at one node, revokes it at the next, and waits until all refuse it.
 func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 	revoker := must.Get(s.nodes[(at+1)%len(s.nodes)].AdminClient())
 	var t wire.IssuedToken
@@ -345,17 +336,16 @@ func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 
 type speed struct {
 	perSecond float64
-	cpu       time.Duration // per query
+	cpu       time.Duration
 	p99       time.Duration
 }
 
 const (
 	speedWindows = 3
-	speedFor     = 2 * time.Second // per window
+	speedFor     = 2 * time.Second
 	speedClients = 8
 )
 
-// measureSpeed returns the best of several values, since other load can only make them worse.
 func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) speed {
 	best := s.measureWindow(ctx, n)
 	for range speedWindows - 1 {

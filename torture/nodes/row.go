@@ -1,5 +1,4 @@
-// Package nodes is the row that disables NATS servers and nodes of carstate, while cars report and
-// developers query.
+// Package nodes is the row that disables NATS servers and nodes of carstate.
 package nodes
 
 import (
@@ -20,8 +19,8 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
@@ -94,7 +93,7 @@ func run(ctx context.Context, a *row.Attempt) {
 		"×", 1.2)
 }
 
-// measured holds the longest durations by name.
+// The longest durations.
 type measured map[string]time.Duration
 
 func (s *system) take(name string, d time.Duration) {
@@ -102,7 +101,7 @@ func (s *system) take(name string, d time.Duration) {
 	s.measured[name] = max(s.measured[name], d)
 }
 
-// promised are the limits in seconds.
+// In seconds.
 var promised = []struct {
 	name  string
 	limit float64
@@ -118,7 +117,6 @@ var promised = []struct {
 	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-// report compares the durations with their limits. One that was not measured is missed.
 func (m measured) report(a *row.Attempt) {
 	others := maps.Clone(m)
 	for _, p := range promised {
@@ -137,11 +135,11 @@ func (m measured) report(a *row.Attempt) {
 func seconds(d time.Duration) float64 { return d.Round(10 * time.Millisecond).Seconds() }
 
 const (
-	carstates  = 3         // nodes of carstate, each with all roles
-	sourceName = "gateway" // of the cars
-	// So few partitions that each has cars: if one has no owner, the row notices.
+	carstates  = 3 // each with all roles
+	sourceName = "gateway"
+	// So few that each has cars, and the row notices if one has no owner.
 	partitions  = 8
-	startWithin = 2 * time.Minute // for each step of the start, even on a busy machine
+	startWithin = 2 * time.Minute
 )
 
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
@@ -151,9 +149,9 @@ type system struct {
 	net     *network
 	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node // the last node that was started with only the role derive; nil: none yet
-	folders int               // how many such nodes were started
-	engine  *cluster.Engine   // of this process, to read what is stored
+	folder  *nodeprocess.Node // with only the role derive; nil: none yet
+	folders int
+	engine  *cluster.Engine
 	measured
 
 	token    string
@@ -163,10 +161,10 @@ type system struct {
 	watch    *watching
 	stopLoad context.CancelFunc
 	stopRest context.CancelFunc
-	running  sync.WaitGroup // goroutines of the queries, and of follow and watch
+	running  sync.WaitGroup
 }
 
-// startNode starts a node, again if it exits because the servers have not elected a leader yet.
+// A node exits if the servers have no leader yet.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
 	o := nodeprocess.Options{Binary: s.a.Binary, Dir: filepath.Join(s.a.Dir, name)}
 	must.Do(os.Mkdir(o.Dir, 0o700))
@@ -179,7 +177,6 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 	return n
 }
 
-// startTraffic starts the cars and, once every node knows them, the queries and observers.
 func (s *system) startTraffic(ctx context.Context) {
 	key := must.Get(s.nodes[0].AddSource(ctx, sourceName))
 	must.Do(nodeprocess.Until(ctx, startWithin, s.cluster.whole))
@@ -214,8 +211,8 @@ func (s *system) startTraffic(ctx context.Context) {
 func (s *system) stopTraffic() {
 	s.stopLoad()
 	s.stopRest()
-	_ = s.net.nodes("up") // so that operations that wait for the servers end
-	s.engine.Cut()        // otherwise goroutines that wait for an answer of NATS would delay the end
+	_ = s.net.nodes("up") // so that what waits for the servers ends
+	s.engine.Cut()
 	if s.load != nil {
 		s.load.Wait()
 	}
@@ -241,16 +238,13 @@ var kinds = []kind{
 }
 
 const (
-	// outageWithin is for writes to resume while a server is disabled. The promised limits are
-	// shorter.
+	// For writes to resume without a server. The promised limits are shorter.
 	outageWithin = 30 * time.Second
-	// settleWithin is for a complete recovery.
 	settleWithin = 90 * time.Second
 )
 
-// disturb carries out all disturbances. Each kind occurs once before any occurs again; killed is
-// the first, because limits are promised for it. Every other one hits the leader of a stream until
-// writes and verdicts resume, and the others any server for seconds.
+// Each kind occurs once before any occurs again, killed first. Every other one hits the leader of a
+// stream until writes and verdicts resume.
 func (s *system) disturb(ctx context.Context) {
 	rnd := s.a.Rand(1)
 	var order []kind
@@ -268,7 +262,7 @@ func (s *system) disturb(ctx context.Context) {
 		}
 		server, led, lasting := rnd.IntN(servers), "", i%2 == 0
 		if lasting {
-			led = streams[rnd.IntN(3)] // the streams that are written to all the time
+			led = streams[rnd.IntN(3)] // which are written to all the time
 			server = s.cluster.leader(ctx, led)
 			led = ", the leader of " + led + ","
 		}
@@ -279,7 +273,6 @@ func (s *system) disturb(ctx context.Context) {
 	}
 }
 
-// strike disables one server and brings it back: if lasting, after the service works without it.
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int) {
 	s.load.Begin(time.Now())
 	s.watch.begin()
@@ -300,9 +293,7 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 	}
 }
 
-// outlast waits until the service works without the struck server. The time until every car has a
-// new verdict counts from the end of the writers' longest wait: samples may be acknowledged until
-// the nodes notice that they cannot store states.
+// Samples may be acknowledged until the nodes notice that they cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, of string) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -319,8 +310,6 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, of 
 	s.take(of+"then until every car has a new verdict, longest", time.Since(over))
 }
 
-// settle waits until samples are acknowledged and folded, all nodes ready and their copies current,
-// and no server missing.
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
@@ -332,7 +321,6 @@ func (s *system) settle(ctx context.Context, when string) {
 	})
 }
 
-// freeze stops a node that folds until others have taken its partitions.
 func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	i := s.owner(ctx, rnd)
 	s.a.Logf("node %d, which folds, is stopped", i)
@@ -348,15 +336,13 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	s.asking.frozen[i].Store(false)
 }
 
-// taken signals a node that folds, and returns the time until every car has a new verdict.
 func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
 	must.Do(n.Signal(signal))
-	at := time.Now() // only now, since the node may have folded samples until the signal
+	at := time.Now() // it may have folded until the signal
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(at)) })
 	return time.Since(at)
 }
 
-// owner returns the index of a random node that has partitions.
 func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	for _, node = range rnd.Perm(len(s.nodes)) {
 		if must.Get(s.nodes[node].Metrics(ctx))["carstate_fold_partitions"] > 0 {
@@ -367,7 +353,6 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	return 0
 }
 
-// promise reports a finding if holds does not return nil within the limit.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
 	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil ||
 		ctx.Err() != nil {
@@ -388,14 +373,13 @@ func (s *system) folderDies(ctx context.Context) {
 	s.settle(ctx, "after a node that folds was killed")
 }
 
-// together kills a node that only folds and the server that leads telemetry or states: without a
-// leader of the states no lease can be renewed, so the others cannot tell that the node is gone. If
-// the telemetry keeps its leader, samples may be acknowledged all the time.
+// Without a leader of the states no lease can be renewed, so the others cannot tell that the node
+// is gone.
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
 	defer s.folder.Kill()
-	led := streams[rnd.IntN(2)] // TELEMETRY or STATES
+	led := streams[rnd.IntN(2)]
 	server := s.cluster.leader(ctx, led)
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)
 	s.load.Begin(time.Now())
@@ -416,13 +400,12 @@ func (s *system) together(ctx context.Context) {
 	s.settle(ctx, "after a server and a node that folds were killed")
 }
 
-// startFolder starts a node that only folds. Its name decides which partitions it gets; if none,
-// another name is tried.
+// The name of a node decides which partitions it gets, if any.
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++
 		s.folder = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive")
-		// Once the node folds, the previous owners have released the partitions.
+		// Then the previous owners have released the partitions.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 &&
 				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)

@@ -1,5 +1,4 @@
-// Package onekey is the row in which the key of one source is stolen and used to occupy as much of
-// the service as possible.
+// Package onekey is the row in which one source's key is stolen and used to occupy the service.
 package onekey
 
 import (
@@ -20,8 +19,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/mqtt"
@@ -35,27 +33,22 @@ var Row = row.Row{
 }
 
 const (
-	windows = 8 // seconds measured before and during each flood
-	// The best round counts, because other load can only lengthen the delays.
+	windows = 8
+	// The best counts, because other load can only lengthen the delays.
 	rounds = 3
 )
 
-// target is the node, and the key that is stolen from the source thief.
 type target struct {
 	*nodeprocess.Node
 	key string
 }
 
-const (
-	thief         = "thief"
-	telemetryPath = "/v1/telemetry"
-)
+const thief = "thief"
 
 func run(ctx context.Context, a *row.Attempt) {
-	// This process ends with the row.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	// On a machine with few descriptors, the node would choose lower limits.
+	// With few descriptors, the node would choose lower limits.
 	t := &target{Node: must.Get(a.Start(ctx, "--ingest-connections", "4096", "--mqtt-connections", "2000",
 		"--query-connections", "100"))}
 	defer t.Kill()
@@ -63,7 +56,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Request{Name: thief,
 		Vehicles: access.VehicleSet("Stolen"), Rate: access.NoRate})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
-	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
+	p.measure(ctx, 2, "nothing")
 	for _, f := range []*flood{
 		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
 		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
@@ -73,13 +66,11 @@ func run(ctx context.Context, a *row.Attempt) {
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
-	t.tellLies(ctx, a)
 	a.Offered(p.sent)
 	a.Acknowledged(p.sent - p.failed)
 	a.None("samples of the other source that failed", p.failed)
 }
 
-// compare compares the delays of the other source before a flood with those during it.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -103,7 +94,6 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		if ratios == nil || slices.Max(times) < slices.Max(ratios) {
 			ratios, during, atOnce = times, now, held
 		}
-		// Wait until the node has released the memory that the flood held.
 		must.Get(t.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
 			return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
 		}))
@@ -122,29 +112,27 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// flood is concurrent requests with the stolen key. Only their beginning is sent, and one that the
-// service ends is replaced.
+// In a flood requests only begin. One that the service ends is replaced.
 type flood struct {
 	name   string
 	count  int
-	within time.Duration // time until all of them have begun
+	within time.Duration
 	stall  stall
-	busy   bool         // the requests take the processor, so a delay of busyMillis is no finding
-	held   atomic.Int64 // number of those in progress
+	busy   bool         // the flood takes the processor
+	held   atomic.Int64 // in progress
 }
 
 const busyMillis = 250
 
-// stall sends the beginning of request i, calls begun, and waits until the request or ctx ends.
+// stall calls begun, and waits until the request or ctx ends.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin equals the time for which the service waits for a request that stalls.
+	// For how long the service waits for a request that stalls.
 	comeWithin   = 5 * time.Second
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. stop returns the median number of requests in progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -154,7 +142,6 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
 			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
 				here := false
-				// The service may refuse or end the request.
 				_ = f.stall(ctx, t, i, func() {
 					here = true
 					f.held.Add(1)
@@ -174,7 +161,6 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	}
 }
 
-// await waits until three quarters of a flood are in progress.
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
 		if n := f.held.Load(); int(n) < f.count*3/4 {
@@ -184,33 +170,42 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-const (
-	bodyBegins = "{"
-	bodyLength = 8_000_000
-)
-
 func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
-	begin := head(t.key, "application/x-ndjson", bodyLength) + bodyBegins
-	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
+	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(row.Upload(t.key, row.NDJSON, 8_000_000)+"{"), begun)
 }
 
-// sendFast sends bodies of 8,000 samples as fast as the service answers.
 func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	begun()
 	newest := time.Now().Add(-100*24*time.Hour).UnixMilli() + int64(i)*1000
-	return repeat(ctx, t, "", func() []byte {
+	for {
 		var body []byte
 		for range 8000 {
 			newest += 4000
 			body = fmt.Appendf(body, `{"vid":"Stolen","time":%d,"signals":{"Vehicle.Speed":%d}}`+"\n", newest, newest/4000%100)
 		}
-		return body
-	})
+		if _, _, err := t.Post(ctx, t.key, string(body)); err != nil {
+			return err
+		}
+	}
 }
 
 func sendCheap(ctx context.Context, t *target, _ int, begun func()) error {
 	begun()
-	return repeat(ctx, t, "gzip", func() []byte { return blanks })
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL(nodeprocess.Ingest)+"/v1/telemetry",
+			bytes.NewReader(blanks))
+		if err != nil {
+			return err
+		}
+		req.Header = http.Header{"Authorization": {"Bearer " + t.key}, "Content-Type": {row.NDJSON},
+			"Content-Encoding": {"gzip"}}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
 }
 
 var blanks = func() []byte {
@@ -221,32 +216,6 @@ var blanks = func() []byte {
 	return b.Bytes()
 }()
 
-func repeat(ctx context.Context, t *target, encoding string, next func() []byte) error {
-	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.Address(nodeprocess.Ingest)+telemetryPath,
-			bytes.NewReader(next()))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+t.key)
-		req.Header.Set("Content-Type", "application/x-ndjson")
-		req.Header.Set("Content-Encoding", encoding)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-	}
-	return nil
-}
-
-func head(key, kind string, length int) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
-		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
-}
-
-// overMQTT sends the header of a large message.
 func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
 		Key: t.key}
@@ -278,13 +247,12 @@ const (
 
 var protocols = []string{"HTTP", "MQTT", "HTTP to the answer"}
 
-// probe sends as the source whose key is not stolen.
 type probe struct {
 	a       *row.Attempt
 	senders [][]row.Send // by protocol; each with its own connection
 	closers []func()
 
-	mu           sync.Mutex // guards sent and failed
+	mu           sync.Mutex
 	sent, failed int
 }
 
@@ -299,7 +267,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
 		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
 			body := sample("")
-			status, text, err := h.Ask(ctx, head(key, "application/json", len(body))+body)
+			status, text, err := h.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
 			if err == nil && status != http.StatusAccepted {
 				err = fmt.Errorf("HTTP %d %.200s", status, text)
 			}
@@ -314,16 +282,15 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		post, query := &row.Conn{To: h.To, Limit: patient},
 			&row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
-			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano()) // unknown until its first sample is folded
+			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano())
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())
-			status, text, err := post.Ask(ctx, head(key, "application/json", len(body))+body)
+			status, text, err := post.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
 			for deadline := time.Now().Add(patient); err == nil; row.Pause(ctx, 2*time.Millisecond) {
 				if status != http.StatusAccepted && status != http.StatusOK || time.Now().After(deadline) {
 					return fmt.Errorf("HTTP %d %.200s", status, text)
 				}
-				status, text, err = query.Ask(ctx, "GET /api/ic/if_dt_tflow_car_driving_state?access_token="+token+"&vid="+vid+
-					" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-				if strings.Contains(string(text), `"status":1`) {
+				status, text, err = query.Ask(ctx, row.Question(nodeprocess.DrivingPath, token, vid))
+				if strings.Contains(text, `"status":1`) {
 					return nil
 				}
 			}
@@ -334,7 +301,6 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 	return p
 }
 
-// measure returns the median of the 99th percentiles of each second, by protocol.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
 	must.Together(ctx, len(p.senders), func(ctx context.Context, i int) {
@@ -354,77 +320,4 @@ func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []
 		closeOne()
 	}
 	return p99
-}
-
-// lie is what the cars of one source claim about a street where traffic flows at flowKmh.
-type lie struct {
-	name     string
-	kmh      float64
-	ago      time.Duration // of the newest quarter hour
-	quarters int
-}
-
-const (
-	flowKmh, streetMetres = 45, 1500
-	invented              = 30 // cars of the lying source
-)
-
-var lies = []lie{
-	{"290 km/h two days ago", 290, 48 * time.Hour, 6},
-	{"130 km/h since yesterday", 130, 16 * time.Hour, 12},
-	{"290 km/h now", 290, 5 * time.Minute, 1},
-	{"4 km/h now", 4, 5 * time.Minute, 1},
-}
-
-// tellLies tells each lie about a street of its own, and counts the gateway's cars that are then
-// not called normal.
-func (t *target) tellLies(ctx context.Context, a *row.Attempt) {
-	c := must.Get(t.AdminClient())
-	gateway, token := must.Get(t.AddSource(ctx, "gateway")), must.Get(t.IssueToken(ctx, "Ada")).AccessToken
-	drive := func(street int, key, name string, cars int, kmh float64, last time.Time, gap time.Duration) {
-		var lines strings.Builder
-		steps := int(min(streetMetres/(kmh/3.6*5), 24))
-		for i := range steps + 1 {
-			for k := range cars {
-				at := last.Add(time.Duration(k-cars)*gap - time.Duration(steps-i)*5*time.Second)
-				fmt.Fprintf(&lines, `{"vid":"%s%dx%d","time":%d,"signals":{"Vehicle.Speed":%g,`+
-					`"Vehicle.CurrentLocation.Latitude":%.7f,"Vehicle.CurrentLocation.Longitude":11.34,`+
-					`"Vehicle.CurrentLocation.Heading":0}}`+"\n", name, street, k, at.UnixMilli(), kmh,
-					44.5+float64(street)/10+min(float64(i)*kmh/3.6*5, streetMetres)/111_195)
-			}
-		}
-		row.Feed(ctx, t.Node, key, lines.String())
-	}
-	for i, l := range lies {
-		var vids []vehicle.ID
-		for k := range invented {
-			vids = append(vids, vehicle.ID(fmt.Sprintf("Liar%dx%d", i, k)))
-		}
-		key := must.Get(c.AddSource(ctx, access.Request{Name: fmt.Sprint("liar", i), Vehicles: access.VehicleSet(vids...)})).Key
-		now := time.Now()
-		for q := range 6 {
-			drive(i, gateway, fmt.Sprintf("Free%dx", q), 6, flowKmh, now.Add(time.Duration(q-8)*15*time.Minute), 20*time.Second)
-		}
-		for q := range l.quarters {
-			drive(i, key, "Liar", invented, l.kmh, now.Add(-l.ago+time.Duration(q-l.quarters+1)*15*time.Minute), 2*time.Second)
-		}
-		const cars = 12
-		drive(i, gateway, "Car", cars, flowKmh, now, 20*time.Second)
-		wrong := 0
-		for k := range cars {
-			vid := fmt.Sprintf("Car%dx%d", i, k)
-			end := now.Add(time.Duration(k-cars) * 20 * time.Second).Truncate(time.Second)
-			must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-				answer, err := t.Ask(ctx, nodeprocess.DrivingPath, token, vid)
-				switch {
-				case err == nil && answer.Modified.Before(end):
-					return fmt.Errorf("%s is folded until %s", vid, answer.Modified)
-				case err == nil && answer.Driving == "3":
-					wrong++
-				}
-				return err
-			}))
-		}
-		a.None("cars of another source in a false jam: "+l.name, wrong)
-	}
 }

@@ -1,5 +1,4 @@
-// Package overload is the row that sends far more queries and samples than a node can handle. It
-// must keep answering at the rate that it can.
+// Package overload is the row that sends far more than a node can handle.
 package overload
 
 import (
@@ -12,7 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
@@ -25,7 +24,7 @@ var Row = row.Row{
 	Run:      run,
 }
 
-// Quotas of the node under test, in thousandths of a core.
+// Thousandths of a core.
 const (
 	queryQuota  = 80
 	ingestQuota = 400
@@ -33,10 +32,9 @@ const (
 
 func run(ctx context.Context, a *row.Attempt) {
 	p := row.Split(os.Getpid())
-	// The process ends with the row.
 	row.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
-	// Telemetry suffers more without load shedding, so the control of that defect ends earlier.
+	// Telemetry suffers more without load shedding, so its control ends earlier.
 	for _, n := range []*node{
 		{what: "killed", thousandths: ingestQuota, prepare: killed.prepare, do: killed.cut},
 		{what: "ingest", thousandths: ingestQuota, prepare: whole.prepare, do: func(ctx context.Context, n *node) {
@@ -55,7 +53,7 @@ func run(ctx context.Context, a *row.Attempt) {
 
 type node struct {
 	what        string
-	thousandths int // of a core, as the quota
+	thousandths int
 	prepare     func(context.Context, *nodeprocess.Node) *users
 	do          func(context.Context, *node)
 
@@ -72,7 +70,7 @@ func (n *node) run(ctx context.Context) {
 	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
 	defer func() { must.Do(os.Remove(n.quota.dir)) }()
 	n.process = must.Get(nodeprocess.StartReady(ctx, n.options, time.Minute))
-	defer func() { n.process.Kill() }() // by then it may be another one
+	defer func() { n.process.Kill() }() // by then it may be another process
 	n.users = n.prepare(ctx, n.process)
 	n.confine()
 	n.do(ctx, n)
@@ -83,27 +81,26 @@ func (n *node) confine() {
 	row.Confine(n.process.PID(), n.processor)
 }
 
-// From the p99 tooBusy of a light load on, the machine is too busy to measure anything.
+// Otherwise the machine is too busy to measure anything.
 const (
 	calmRate = 100
 	tooBusy  = 250 * time.Millisecond
 )
 
 const (
-	settleTime   = 2500 * time.Millisecond // of a closed loop, before its results count
+	settleTime   = 2500 * time.Millisecond // before its results count
 	closedTime   = 2 * time.Second
 	calmTime     = 3 * time.Second
-	warmTime     = 1500 * time.Millisecond // of an open loop, before its results count
-	overloadTime = 2500 * time.Millisecond // warmTime in an overload, in which thousands of users connect at first
-	growTime     = 5 * time.Second         // of a loop without results, which lets the node's memory grow
-	watched      = 4 * time.Second         // observation after an overload
+	warmTime     = 1500 * time.Millisecond
+	overloadTime = 2500 * time.Millisecond // thousands connect at first
+	growTime     = 5 * time.Second
+	watched      = 4 * time.Second
 )
 
-// rounds of all rates in turn, because other load changes within seconds. The median counts.
+// Other load changes within seconds. The median counts.
 const rounds = 3
 
-// rates are relative to the measured capacity. Those with least 0 do not overload the node, and
-// their best answer rate is the peak; least is the minimum answer rate in percent of it.
+// Relative to the measured capacity. least is in percent of the peak, the best rate without it.
 var rates = []struct{ factor, least float64 }{{0.7, 0}, {0.85, 0}, {1, 0}, {1.2, 0}, {2, 90}, {10, 80}}
 
 const (
@@ -119,7 +116,7 @@ func (n *node) measure(ctx context.Context) {
 		must.Fail("%s: of a light load, %d of %d requests were answered, with a p99 of %s: the machine is too busy to "+
 			"measure anything, %w", n.what, calm.good, calm.due, calm.p(0.99), calm.wrong)
 	}
-	// The memory of a node that has just started grows for a while.
+	// A new node's memory grows for a while.
 	n.users.openLoop(ctx, 2*n.closed(ctx, closedUsers[0]), 0, growTime)
 	about := 0.0
 	for _, users := range closedUsers {
@@ -140,7 +137,6 @@ func (n *node) measure(ctx context.Context) {
 
 var closedUsers = []int{1000, 128}
 
-// closed returns the good answers per second to users who wait for each.
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
@@ -150,7 +146,7 @@ func (n *node) closed(ctx context.Context, users int) float64 {
 type measured struct {
 	result
 	during time.Duration
-	cpu    time.Duration // CPU time of the node
+	cpu    time.Duration
 }
 
 func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
@@ -161,7 +157,6 @@ func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Sec
 
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// offer sends requests at a rate, and returns the results and the node's CPU after the time warm.
 func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
 	var spent [2]time.Duration
 	var errs [2]error
@@ -178,10 +173,9 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 	return m
 }
 
-// point holds the measurements at one of the rates.
 type point struct {
 	rounds    []measured
-	recovered time.Duration // time until the recovery after the last round
+	recovered time.Duration
 }
 
 func (p *point) median(of func(measured) float64) float64 {
@@ -192,7 +186,6 @@ func (p *point) median(of func(measured) float64) float64 {
 	return row.Percentile(all, 0.5)
 }
 
-// curve measures all rates, and the recovery from an overload. Longer than normal is slow.
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
@@ -271,9 +264,7 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovered returns the time until the end of the last bad request: one that failed, or that was
-// slow if others were, too: at least two, and a hundredth of those of the second that begins with
-// it.
+// A bad request failed, or was slow if others were, too.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {
@@ -296,21 +287,20 @@ func recovered(all []outcome, began time.Time, normal time.Duration) (after time
 
 type quota struct {
 	dir   string
-	cores float64 // part of one core
+	cores float64
 }
 
-// The kernel notices up to 4 ms late that the time is used up, and deducts the excess from the next
-// period (in µs), which must be much longer.
+// In µs. The kernel notices up to 4 ms late that the time is used up, and deducts the excess from
+// the next period, which must be much longer.
 const period = 100_000
 
-// newQuota creates a control group that may use the given thousandths of a core.
 func newQuota(name string, thousandths int) (*quota, error) {
 	allowed, every := strconv.Itoa(period*thousandths/1000), strconv.Itoa(period)
 	root, limits := "/sys/fs/cgroup", map[string]string{"cpu.max": allowed + " " + every}
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil { // version 1 of control groups
 		root, limits = root+"/cpu", map[string]string{"cpu.cfs_period_us": every, "cpu.cfs_quota_us": allowed}
 	}
-	// In version 2, children have a controller only if the parent enables it.
+	// In version 2, the parent must enable a controller.
 	_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 	q := &quota{filepath.Join(root, name), float64(thousandths) / 1000}
 	err := os.Mkdir(q.dir, 0o755)

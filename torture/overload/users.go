@@ -12,65 +12,62 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
 )
 
-// If all of maxUsers wait, further requests are sent by newcomers.
+// If all of maxUsers wait, newcomers send further requests.
 const (
 	patience = time.Second
 	maxUsers = 2000
 )
 
 type users struct {
-	addr    string // an IPv4 address and a port
+	addr    string
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
 	all     sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
-	idle      []*user    // free and connected; the most recently used is last
+	idle      []*user    // connected; the most recently used is last
 	absent    []*user    // free and not connected
 	users     []*user
-	newcomers chan<- time.Time // due times of requests for newcomers; nil: there are none
+	newcomers chan<- time.Time
 	sent      int
 	now       result
 
-	schedule schedule // of an open loop
+	schedule schedule
 
-	from, until time.Time // requests that are due between these times are counted
-	// counting is called when the counted time begins and ends.
+	from, until time.Time // requests due between these times are counted
+	// Called at the beginning and at the end of the counted time.
 	counting func()
 
-	// acknowledged is called with the number of each request with a good answer. May be nil.
 	acknowledged func(i int)
 }
 
 type result struct {
 	due       int
-	unsent    int // no sender was free in time
-	dropped   int // requests of newcomers that the kernel did not let connect
-	connected int // sent over a new connection
-	good      int // answered within patience
-	refused   int // 503 with Retry-After
-	behind    int // telemetry: 429 with Retry-After, because folding is behind
-	failed    int // not connected, not answered, or too late
+	unsent    int
+	dropped   int // the kernel did not let it connect
+	connected int
+	good      int
+	refused   int // with Retry-After
+	behind    int // 429, because folding is behind
+	failed    int // no answer, or too late
 	wrong     error
 	all       []outcome
-	users     int // at the end of an open loop
+	users     int
 }
 
 func (r *result) sent() int { return r.due - r.unsent }
 
-// p returns the quantile q of the time of good answers, from when each was due.
 func (r *result) p(q float64) time.Duration {
 	var took []time.Duration
 	for _, o := range r.all {
@@ -91,13 +88,11 @@ type user struct {
 	group *users
 	due   chan time.Time
 	conn  net.Conn
-	fresh bool // conn is new and has not been used
+	fresh bool
 	in    *bufio.Reader
 	out   []byte
 }
 
-// openLoop sends requests at a constant rate, regardless of the answers, and returns the outcomes
-// of those due after the time before.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))
@@ -130,16 +125,15 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	close(due)
 	dialing.Wait()
 	c.counting()
-	for _, u := range c.users { // none is added any more
+	for _, u := range c.users {
 		close(u.due)
 	}
-	c.all.Wait() // requests in progress may still be answered
+	c.all.Wait()
 	c.now.users = len(c.users)
 	c.users, c.idle, c.absent = nil, nil, nil
 	return c.now
 }
 
-// closedLoop lets users send one request after the other.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +165,7 @@ func (c *users) begin(from, until time.Time) {
 	}
 }
 
-// counts reports whether a request is counted. c.mu is held.
+// c.mu is held.
 func (c *users) counts(due time.Time) bool { return !due.Before(c.from) && due.Before(c.until) }
 
 type schedule struct {
@@ -180,7 +174,7 @@ type schedule struct {
 	sent  int
 }
 
-// arrive gives what is due now to free users. c.mu is held.
+// c.mu is held.
 func (c *users) arrive(now time.Time) {
 	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
 		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
@@ -191,7 +185,7 @@ func (c *users) arrive(now time.Time) {
 	}
 }
 
-// give passes on one due request. c.mu is held.
+// c.mu is held.
 func (c *users) give(due time.Time) {
 	if c.counts(due) {
 		c.now.due++
@@ -216,7 +210,7 @@ func (c *users) give(due time.Time) {
 	}
 }
 
-// assign starts a new user with a first request. c.mu is held.
+// c.mu is held.
 func (c *users) assign(u *user, due time.Time) {
 	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
@@ -230,7 +224,7 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release first passes on what has become due, which would otherwise be sent in bursts.
+// What has become due would otherwise be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +251,6 @@ func (u *user) disconnect() {
 	}
 }
 
-// serve counts the outcome of a request. A user who waits too long disconnects.
 func (u *user) serve(due time.Time) {
 	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
@@ -291,8 +284,8 @@ func (u *user) serve(due time.Time) {
 	}
 }
 
-// ask waits until patience after due. The status is 200 if the answer is correct, 503 or 429 if it
-// is a refusal with Retry-After, and else that of the answer with a minus sign.
+// The status is 200 if the answer is correct, 503 or 429 if it is a refusal with Retry-After, and
+// else negative.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -310,7 +303,7 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	u.group.sent++
 	u.group.mu.Unlock()
 	u.out = u.group.request(u.out[:0], n)
-	_, wrote := u.conn.Write(u.out) // ignored if a refusal was received before
+	_, wrote := u.conn.Write(u.out)
 	resp, err := http.ReadResponse(u.in, nil)
 	if err != nil {
 		return 0, false, errors.Join(err, wrote)
@@ -331,20 +324,17 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers try once to connect. The kernel would try again only after a second, when the
-// newcomer's patience has ended.
+// Newcomers try once to connect. The kernel would try again after a second, when patience has ended.
 
 const maxConnected = 3 * maxUsers
 
-// If more newcomers than behind wait, the machine cannot send at the required rate, and their
-// requests count as unsent.
+// If more wait, this machine cannot send at the rate.
 const (
 	dialers = 2
 	behind  = 1024
 )
 
-// newcomerDone makes a newcomer with a connection a user. Without one, the kernel has dropped the
-// request, or (err) this machine has not sent it.
+// Without a connection, the kernel has dropped the request, or (err) this machine has not sent it.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,7 +354,6 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// tryOnce returns nil if the connection is not established at once.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -378,7 +367,7 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	} else if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = nil // refused
 	}
-	const established = 1 // TCP_ESTABLISHED, the first byte of TCP_INFO
+	const established = 1 // the first byte of TCP_INFO
 	if err != nil || state&0xff != established {
 		return nil, errors.Join(err, syscall.Close(fd))
 	}
@@ -387,11 +376,10 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// fleet determines the samples of a request by its number. After drives samples, one a second of
-// its own time, a car is replaced, so that later samples cannot hide a lost one for long.
+// After drives samples a car is replaced, so that later samples cannot hide a lost one.
 type fleet struct {
-	load  *load.Load // keeps the journal and compares a node with it
-	begin int64      // when each car's time begins, Unix s
+	load  *load.Load
+	begin int64 // of each car's time, Unix s
 	taken atomic.Int64
 }
 
@@ -428,12 +416,11 @@ func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
 	return telemetry(ctx, n, f)
 }
 
-// Not every kill happens while something is acknowledged and not stored yet.
+// Ten, because not every kill happens between an acknowledgement and the storage.
 const kills = 10
 
 const amid = time.Second
 
-// cut kills a node under as much telemetry as it can handle, several times.
 func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {
@@ -476,10 +463,7 @@ func queries(ctx context.Context, n *nodeprocess.Node) *users {
 	return &users{
 		addr: n.Address(nodeprocess.Query),
 		request: func(b []byte, i int) []byte {
-			b = append(b, "GET "+nodeprocess.DrivingPath+"?access_token="...)
-			b = append(b, token.AccessToken...)
-			b = strconv.AppendInt(append(b, "&vid=Car"...), int64(i%cars), 10)
-			return append(b, " HTTP/1.1\r\nHost: localhost\r\n\r\n"...)
+			return append(b, row.Question(nodeprocess.DrivingPath, token.AccessToken, "Car"+strconv.Itoa(i%cars))...)
 		},
 		good: func(status int, body []byte) bool {
 			return status == http.StatusOK && bytes.HasSuffix(body, []byte(`"status":1,"vehicle_runing_state":"1"}}`))
@@ -491,14 +475,11 @@ const batch = 5
 
 func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) *users {
 	key := must.Get(n.AddSource(ctx, "gateway"))
-	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson",
-		"Authorization: Bearer " + key, "Content-Length: "}, "\r\n")
 	return &users{
 		addr: n.Address(nodeprocess.Ingest),
 		request: func(b []byte, i int) []byte {
 			body := f.body(i)
-			b = strconv.AppendInt(append(b, head...), int64(len(body)), 10)
-			return append(append(b, "\r\n\r\n"...), body...)
+			return append(append(b, row.Upload(key, row.NDJSON, len(body))...), body...)
 		},
 		good: func(status int, body []byte) bool {
 			return status == http.StatusAccepted && bytes.HasPrefix(body, []byte(`{"accepted":`+strconv.Itoa(batch)+`,`))

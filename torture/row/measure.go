@@ -23,14 +23,13 @@ type Send func(context.Context) error
 
 const window = time.Second
 
-// Measure sends rate requests a second in total, for a number of windows, and returns the 99th
-// percentile of the delays in each. A delay counts from when the request was due, so a stall delays
-// all that are due during it. A failed request has its delay until the failure. done receives each
-// error, one at a time.
+// Measure sends rate requests a second, for a number of windows, and returns the 99th percentile of
+// the delays in each. A delay counts from when the request was due, so a stall delays all that are
+// due during it.
 func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
 	began := time.Now()
 	end := began.Add(time.Duration(windows) * window)
-	var mu sync.Mutex // guards took, and the calls of done
+	var mu sync.Mutex
 	took := make([][]time.Duration, windows)
 	must.Together(ctx, len(clients), func(ctx context.Context, i int) {
 		due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
@@ -55,19 +54,17 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 	return p99
 }
 
-// Conn is the HTTP/1.1 connection of a client, opened when there is a request to send.
+// Conn connects when there is a request, and closes after an error.
 type Conn struct {
-	To    string        // the address of the listener
-	Limit time.Duration // for each request and its answer
+	To    string
+	Limit time.Duration
 
-	conn net.Conn // nil: not connected
+	conn net.Conn
 	in   *bufio.Reader
 }
 
-// Ask returns the answer to a request, which must come within Limit. After an error, or an answer
-// that ends the connection, it is closed.
 func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
-	closes := true // until an answer was received
+	closes := true
 	defer func() {
 		if closes {
 			c.Close()
@@ -102,12 +99,24 @@ func (c *Conn) Close() {
 	}
 }
 
+// Question returns the bytes of a query.
+func Question(path, token, vid string) string {
+	return "GET " + path + "?access_token=" + token + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+}
+
+// Upload returns the bytes of a request to ingest, without its body.
+func Upload(key, contentType string, length int) string {
+	return fmt.Sprintf("POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: %s\r\nContent-Length: %d\r\n\r\n", key, contentType, length)
+}
+
+const NDJSON = "application/x-ndjson"
+
 type Processors = unix.CPUSet
 
-// Parts divides the processors that a process may use into one processor and the others.
 type Parts struct {
 	All, One, Others Processors
-	Number           int // of the processor in One; -1 if there is only one and all sets are equal
+	Number           int // -1 if there is only one and all sets are equal
 }
 
 func Split(pid int) (p Parts) {
@@ -127,13 +136,11 @@ func Split(pid int) (p Parts) {
 	return p
 }
 
-// Confine restricts all threads of a process, unless it has ended. The Go runtime adapts within a
-// second.
 func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if errors.Is(err, fs.ErrNotExist) {
-			return // it has ended; the row detects that
+			return
 		}
 		must.Do(err)
 		moved := false
@@ -141,9 +148,9 @@ func Confine(pid int, to *Processors) {
 			id := must.Get(strconv.Atoi(t.Name()))
 			var now Processors
 			if err := unix.SchedGetaffinity(id, &now); err != nil || now == *to {
-				continue // ended, or confined already
+				continue
 			}
-			moved = true // threads that it started since then inherited the old set
+			moved = true // threads started since then inherited the old set
 			if err := unix.SchedSetaffinity(id, to); err != nil && !errors.Is(err, unix.ESRCH) {
 				must.Fail("cannot confine a process to some processors: %w", err)
 			}

@@ -1,5 +1,5 @@
-// Package row defines the rows of the torture. A row is one test, which breaks the service in one
-// way and checks the promises that must hold in spite of that. Its controls prove that it works.
+// Package row defines the rows of the torture. Each breaks the service in one way and checks the
+// promises that must hold nevertheless.
 package row
 
 import (
@@ -17,24 +17,23 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 )
 
 type Row struct {
-	Name     string // on the command line: "kill"
+	Name     string
 	Counts   string // the unit of [Attempt.Count]: "kills"
 	CI       int    // the Count in `make torture`
 	Long     int    // the Count with -long
-	FlagOnly bool   // it takes hours, so it runs only if it is named
+	FlagOnly bool
 	Controls []defects.Control
-	// Tests is the directory of the package whose tests are built and run in place of carstate,
-	// or "". Such a row, run alone, has the size of -long.
+	// Tests is the package whose tests are run in place of carstate. Alone, such a row has the size
+	// of -long.
 	Tests string
-	// Needs returns one line that says what this machine lacks for the row. May be nil.
+	// Needs says what this machine lacks for the row. May be nil.
 	Needs func() error
-	// Run may end with an error (package must): the row could not be completed, which does not
-	// mean that the service failed.
+	// An error means that the row could not be completed, not that the service failed.
 	Run func(ctx context.Context, a *Attempt)
 }
 
@@ -45,18 +44,16 @@ func (r *Row) Control(d string) *defects.Control {
 	return nil
 }
 
-// Attempt is one run of a row. It is safe for concurrent use.
+// Attempt is one run of a row, safe for concurrent use.
 type Attempt struct {
-	Seed   uint64 // the seed of everything random
+	Seed   uint64
 	Count  int
 	Binary string // the carstate under test, or the tests of [Row.Tests]
-	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
-	// Control is the control that the row must catch, or nil. The attempt ends with the first
-	// finding that proves its defect.
+	Dir    string
+	// With a Control, the attempt ends with the first finding that proves its defect.
 	Control *defects.Control
 	Logf    func(format string, args ...any)
 
-	// Stop cancels the attempt's context. It is called when the control is caught.
 	Stop context.CancelFunc
 
 	mu sync.Mutex
@@ -67,17 +64,13 @@ type Outcome struct {
 	Offered      int64    `json:"offered"`
 	Acknowledged int64    `json:"acknowledged"`
 	Lost         int64    `json:"lost"`  // acknowledged and missing
-	Wrong        int64    `json:"wrong"` // wrong answers, refusals and behaviour
+	Wrong        int64    `json:"wrong"` // answers, refusals and behaviour
 	Figures      []Figure `json:"figures,omitempty"`
-	// Findings are the first few findings, one line each.
-	Findings []string `json:"findings,omitempty"`
-	// CaughtBy is the finding that caught the control, or "".
-	CaughtBy string `json:"caught_by,omitempty"`
-	// Undone is the reason why the row could not be completed, or "".
-	Undone string `json:"undone,omitempty"`
+	Findings     []string `json:"findings,omitempty"`
+	CaughtBy     string   `json:"caught_by,omitempty"`
+	Undone       string   `json:"undone,omitempty"`
 }
 
-// NotDone records the error that kept the row from being completed. Earlier findings remain.
 func (o *Outcome) NotDone(err error) {
 	o.Undone = "could not be done: "
 	if o.Found() {
@@ -92,7 +85,7 @@ type Figure struct {
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Aim   string  `json:"aim,omitempty"` // as shown to people: "≤ 5 s"
-	Met   *bool   `json:"met,omitempty"` // nil without an aim
+	Met   *bool   `json:"met,omitempty"`
 }
 
 func (f Figure) Missed() bool { return f.Met != nil && !*f.Met }
@@ -109,12 +102,10 @@ func (a *Attempt) Offered(n int) { a.change(func(o *Outcome) { o.Offered += int6
 
 func (a *Attempt) Acknowledged(n int) { a.change(func(o *Outcome) { o.Acknowledged += int64(n) }) }
 
-// Lost reports that something was acknowledged and is missing.
 func (a *Attempt) Lost(format string, args ...any) {
 	a.found(func(o *Outcome) { o.Lost++ }, "lost: "+fmt.Sprintf(format, args...))
 }
 
-// Wrong reports that the service did something that it must not do.
 func (a *Attempt) Wrong(format string, args ...any) {
 	a.found(func(o *Outcome) { o.Wrong++ }, "wrong: "+fmt.Sprintf(format, args...))
 }
@@ -123,7 +114,7 @@ func (a *Attempt) Figure(name string, value float64, unit string) {
 	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
 }
 
-// Aimed adds a number that has an aim, such as "≤ 5 s". A missed aim is a finding.
+// A missed aim is a finding.
 func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
 	take := func(o *Outcome) { o.Figures = append(o.Figures, Figure{name, value, unit, aim, &met}) }
 	if met {
@@ -141,7 +132,6 @@ func (a *Attempt) AtLeast(name string, value float64, unit string, least float64
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
 
-// Some adds a count n. It is a finding if n is 0, because the row then proves nothing about it.
 func (a *Attempt) Some(name string, n int) {
 	a.Figure(name, float64(n), "")
 	if n == 0 {
@@ -149,13 +139,11 @@ func (a *Attempt) Some(name string, n int) {
 	}
 }
 
-// None adds a count that must be 0.
 func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", n == 0) }
 
-// Rand returns random numbers that follow from the seed. Each use of them has its own number.
+// Each use has its own number.
 func (a *Attempt) Rand(use int) *rand.Rand { return rand.New(rand.NewPCG(a.Seed, uint64(use))) }
 
-// Start starts the node of the attempt and waits until it is ready.
 func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node, error) {
 	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: flags}, time.Minute)
@@ -189,10 +177,9 @@ func (a *Attempt) change(f func(*Outcome)) {
 func (a *Attempt) Outcome() Outcome {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.o // elements of its lists never change
+	return a.o
 }
 
-// Pause waits for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -200,7 +187,6 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Every calls do in a goroutine, with pauses of d, until ctx ends or stop is called.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -215,7 +201,7 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Median calls read twenty times a second until stop is called. Calls that fail are left out.
+// Calls that fail are left out.
 func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	var all []int
 	end := Every(ctx, 50*time.Millisecond, func() {
@@ -229,7 +215,7 @@ func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	}
 }
 
-// Percentile sorts all and returns the quantile q of these values.
+// Percentile sorts all.
 func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	if len(all) == 0 {
 		return at
@@ -238,7 +224,6 @@ func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Watch reads a node's descriptors and resident memory until peaks is called.
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64
@@ -255,14 +240,13 @@ func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, m
 	}
 }
 
-// Feed sends good telemetry, as NDJSON, to a node.
 func Feed(ctx context.Context, n *nodeprocess.Node, key, lines string) {
 	if status, text := must.Get2(n.Post(ctx, key, lines)); status != http.StatusAccepted {
 		must.Fail("telemetry was not accepted: %d %s", status, text)
 	}
 }
 
-// Lines returns the lines of a file, with escapes such as \r replaced as in Go's string literals.
+// Escapes such as \r are replaced.
 func Lines(files embed.FS, name string) (all []string) {
 	text := must.Get(files.ReadFile(name))
 	for line := range strings.Lines(string(text)) {
@@ -272,7 +256,6 @@ func Lines(files embed.FS, name string) (all []string) {
 	return all
 }
 
-// Tally counts events by their names. It is safe for concurrent use.
 type Tally struct {
 	mu sync.Mutex
 	n  map[string]int

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
@@ -39,7 +39,7 @@ func (r *round) feed(ctx context.Context) {
 				must.Fail("good telemetry was not accepted: %.100s", answer)
 			}
 		}
-		for _, body := range bodies { // with the key of a source that may send
+		for _, body := range bodies { // of a source that may send
 			upload(r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), r.fill(card, body))
 		}
 	}
@@ -50,7 +50,6 @@ func (r *round) fill(card card, text string) string {
 		fmt.Sprint(time.Now().UnixMilli())).Replace(text)
 }
 
-// connect is the login of an MQTT client, and then its message or its subscription.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
 func connects() (all []connect) {
@@ -93,20 +92,18 @@ func (c connect) packets(version byte, fill func(string) string) string {
 	if c.filter != "" {
 		all = append(all, mqtt.Subscribe(version, 2, fill(c.filter))...)
 	}
-	return string(append(all, 0xc0, 0)) // a ping; its answer shows that no further answer will follow
+	return string(append(all, 0xc0, 0)) // no further answer follows its answer
 }
 
 const patience = 30 * time.Second
 
-// send searches the answer to text for secrets. The answer ends when the connection closes, or when
-// enough returns true for it.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
 	defer c.Close()
 	r.a.Offered(1)
 	must.Do(c.SetDeadline(time.Now().Add(patience)))
-	_, _ = io.WriteString(c, text) // the listener may have refused it before its end
+	_, _ = io.WriteString(c, text)
 	if !strings.Contains(text, "Connection: close") && enough == nil {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
@@ -124,11 +121,10 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 		r.a.Acknowledged(1)
 	}
 	r.look(place, got, r.secrets)
-	return got // an aborted connection is as good as a closed one here
+	return got
 }
 
 func (r *round) ask(ctx context.Context) {
-	// The samples of feed must be folded.
 	must.Do(r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}))
 	caller := 0
 	for _, card := range r.cards {
@@ -155,7 +151,7 @@ func (r *round) operate(ctx context.Context) {
 			path, body, _ := strings.Cut(rest, " ")
 			for _, key := range []string{"Bearer " + r.admin.Key, "Bearer " + card.text, "Basic " + card.text, ""} {
 				if key == "Bearer "+r.admin.Key && strings.Contains(calls[i], `"name":"TOKEN"`) && r.rng.IntN(4) > 0 {
-					continue // now and then is enough for calls that create something
+					continue
 				}
 				head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n", method, path)
 				if key != "" {
@@ -180,9 +176,8 @@ var (
 	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
-// browse tries wrong keys at the console, logs in with right ones, and submits forms.
 func (r *round) browse(ctx context.Context) {
-	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
+	for _, card := range r.cards[:given] { // the console adds new secrets
 		for _, form := range logins {
 			b := browser{round: r}
 			b.do(ctx, "POST /login?key="+card.text, r.fill(card, form))
@@ -206,15 +201,13 @@ func (r *round) browse(ctx context.Context) {
 	}
 }
 
-// browser keeps the cookie of a session, and the path with which its pages begin.
 type browser struct {
 	*round
 	cookie string
 	root   string
 }
 
-// do sends a request, such as "GET /tokens", to the console. With status 201, the page has a new
-// secret.
+// With status 201, the page has a new secret.
 func (b *browser) do(ctx context.Context, what, form string) string {
 	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")
@@ -248,7 +241,7 @@ func (b *browser) pages(ctx context.Context) {
 		if mark := markPattern.FindStringSubmatch(page); mark != nil {
 			form.Set("mark", mark[1])
 		}
-		for range 2 { // the second time is refused
+		for range 2 {
 			b.do(ctx, "POST "+path, form.Encode())
 		}
 		page = b.do(ctx, "GET "+path, "")
@@ -267,8 +260,7 @@ var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
 const typedOthers = 10
 
-// typeCommands runs every command line with each secret of typedWhole and a random further one, and
-// typedOthers of them with each of the others.
+// Each secret of typedWhole and a random further one are in every command line.
 func (r *round) typeCommands(ctx context.Context) {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
@@ -293,13 +285,13 @@ func (r *round) typeCommands(ctx context.Context) {
 		}
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	const atOnce = 8 // most of the commands wait
+	const atOnce = 8
 	must.Together(ctx, atOnce, func(ctx context.Context, worker int) {
 		for i := worker; i < len(all); i += atOnce {
 			r.typed(ctx, all[i].dir, all[i].as, all[i].line)
 		}
 	})
-	for _, file := range backups { // they may contain only hashes
+	for _, file := range backups {
 		text := must.Get(os.ReadFile(file))
 		if len(text) < 1000 {
 			must.Fail("the backup is nearly empty")
@@ -322,8 +314,7 @@ func writeFiles(dir, secret string) {
 	}
 }
 
-// typed runs one command line in dir, for 4 seconds at most. as is the template of the line. A
-// command that fails is no error.
+// as is the template of the line.
 func (r *round) typed(ctx context.Context, dir, as, line string) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
@@ -355,7 +346,6 @@ func (r *round) typed(ctx context.Context, dir, as, line string) {
 	}
 }
 
-// forget forgets vehicles, and searches the receipts.
 func (r *round) forget(ctx context.Context) {
 	for _, vid := range []string{"NEVERSEEN1", r.vid} {
 		receipt := must.Get(r.admin.Forget(ctx, vehicle.ID(vid)))

@@ -1,5 +1,5 @@
 // Package secrets is the row that sends keys and tokens to every place where a user might enter
-// one, and checks that none appears where it must not.
+// one, and looks for them where they must not be.
 package secrets
 
 import (
@@ -22,7 +22,7 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
@@ -34,13 +34,12 @@ var files embed.FS
 // TOKEN and {token} are replaced by a secret, VID and {vid} by the vehicle, and GOOD by the key of
 // a source that may send.
 var (
-	queries = row.Lines(files, "queries.txt") // to the query listener; /D and /T are the two operations
-	calls   = row.Lines(files, "calls.txt")   // to the admin listener: method, path, body
-	bodies  = append(row.Lines(files, "bodies.txt"), "")
-	heads   = row.Lines(files, "heads.txt")  // headers of requests to ingest
-	logins  = row.Lines(files, "logins.txt") // forms that log in to the console
-	pages   = row.Lines(files, "pages.txt")  // of the console: method, path, form
-	// commands are command lines of carstate. NAME=VALUE is an environment variable.
+	queries  = row.Lines(files, "queries.txt") // /D and /T are the two operations
+	calls    = row.Lines(files, "calls.txt")   // of the admin API: method, path, body
+	bodies   = append(row.Lines(files, "bodies.txt"), "")
+	heads    = row.Lines(files, "heads.txt") // of requests to ingest
+	logins   = row.Lines(files, "logins.txt")
+	pages    = row.Lines(files, "pages.txt") // of the console: method, path, form
 	commands = row.Lines(files, "commands.txt")
 )
 
@@ -60,7 +59,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	}
 	a.Figure("searched", float64(all.bytes)/1e6, "MB")
 	a.Figure("answers, files and other texts that were searched", float64(all.texts), "")
-	a.Figure("sorts of places", float64(len(all.places)+1), "") // one more for the data directory
+	a.Figure("sorts of places", float64(len(all.places)+1), "")
 }
 
 func (r *round) run(ctx context.Context) {
@@ -90,14 +89,14 @@ type round struct {
 	node  *nodeprocess.Node
 	admin *client.Client
 
-	secrets *canaries // keys and tokens
+	secrets *canaries
 	names   *canaries // vids, and hashes that anybody could calculate
-	cards   []card    // all secrets, to be sent to places where they do not belong
+	cards   []card
 	vid     string
 
 	mu sync.Mutex // guards the fields below
 	*searched
-	done []string // what succeeded: commands, and the paths of console forms
+	done []string
 }
 
 type searched struct {
@@ -118,7 +117,6 @@ func (r *round) newSecret(what, text string) string {
 	return text
 }
 
-// look searches what the service wrote at a place for the canaries in sets.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +140,6 @@ func (r *round) start(ctx context.Context) {
 	r.admin = must.Get(r.node.AdminClient())
 }
 
-// issue creates a secret of every kind, also ones that have ended or are wrong.
 func (r *round) issue(ctx context.Context) {
 	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
 	r.names.add("a vid", r.vid, 0)
@@ -156,7 +153,7 @@ func (r *round) issue(ctx context.Context) {
 	source("a source's key", "gateway", all)
 	source("a car's key", "onecar", one)
 	source("a removed source's key", "gone", all)
-	// The console rotates the first key in the list, and commands need the gateway's.
+	// The console rotates the first, and commands need the gateway's.
 	source("a source's key that the console replaces", "aged", all)
 	r.newSecret("a rotated source's key", must.Get(r.admin.RotateSource(ctx, "onecar", time.Hour)).Key)
 	done(r.admin.RemoveSource(ctx, "gone"))
@@ -222,7 +219,6 @@ func (r *round) settle(ctx context.Context) {
 		}
 		r.look(name, text, both...)
 	}
-	// Files of the data directory may contain vids. Only admin.key holds a secret.
 	data := filepath.Join(r.dir, "data")
 	n := must.Get(r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
 		r.a.Wrong("%s (%s) is in the data directory, in %s", f.what, f.as, file)
@@ -238,14 +234,13 @@ func (r *round) settle(ctx context.Context) {
 }
 
 func (r *round) succeeded(what string) {
-	// Environment variables are not part of a command's name.
 	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// Each of these must succeed once: a command that always fails may not reach the code to test.
+// A command that always fails may not reach the code to test.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
 	"query throttle-system", "replay", "simulate", "backup",
@@ -261,19 +256,17 @@ func (r *round) did(what string) bool {
 // A text that contains this many consecutive characters of a canary contains the canary.
 const window = 12
 
-// canaries are texts that must not appear: as they are, in base64, in hexadecimal, and
-// percent-encoded.
 type canaries struct {
 	windows map[[window]byte]form
-	begins  [1 << 16]bool // the first two bytes of each window, for a quick check
+	begins  [1 << 16]bool
 }
 
-// form says which canary was found, such as "the admin key", and how, such as "in base64".
+// form is for example "the admin key", "in base64".
 type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
 
-// add adds a text. Its first skip characters mark the kind of a secret, and are not secret.
+// skip is the length of the prefix, which is not secret.
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
@@ -292,7 +285,7 @@ func (c *canaries) addHash(what, text string) {
 	c.base64(what, "as its SHA-256", string(sum[:]))
 }
 
-// base64 adds the three forms of a text, for its offset in the data modulo three.
+// The forms differ by the offset in the data, modulo three.
 func (c *canaries) base64(what, as, text string) {
 	for shift := range 3 {
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -328,7 +321,6 @@ func (c *canaries) find(text []byte) (found []form) {
 	return found
 }
 
-// searchTree searches all files and their names, except leftOut, and returns their size in bytes.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

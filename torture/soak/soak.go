@@ -1,5 +1,4 @@
-// Package soak is the row that applies a steady load of all kinds for a long time, during which the
-// node must not grow.
+// Package soak is the row with a steady load of all kinds, during which the node must not grow.
 package soak
 
 import (
@@ -20,7 +19,7 @@ import (
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
@@ -36,7 +35,7 @@ var Row = row.Row{
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) {
-	// The journal's own samples are a day old, and after a day's run two.
+	// The journal's samples are a day old at first.
 	n := must.Get(a.Start(ctx, "--retention", "1m", "--max-age", "87600h"))
 	defer n.Kill()
 	t := newTraffic(ctx, a, n)
@@ -57,11 +56,11 @@ func run(ctx context.Context, a *row.Attempt) {
 }
 
 type series struct {
-	at []float64 // hours since the beginning
+	at []float64 // hours
 	of map[string][]float64
 }
 
-// floor is the growth over the second half that chance can cause; most 0 is no limit.
+// floor is the growth over the second half that chance can cause.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -73,7 +72,7 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is the growth per hour, over the median, that is allowed besides the floor.
+// Allowed growth per hour, of the median, besides the floor.
 const anHour = 0.01
 
 func watch(ctx context.Context, n *nodeprocess.Node) *series {
@@ -124,7 +123,6 @@ func (s *series) report(a *row.Attempt) {
 	}
 }
 
-// In each tickTime, tickSamples samples and tickQueries queries are sent.
 const (
 	cars            = 2000
 	tickTime        = 100 * time.Millisecond
@@ -143,7 +141,7 @@ type traffic struct {
 	token string
 
 	held   *load.Load
-	looked int // number of checks of a car's newest sample
+	looked int
 }
 
 func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic) {
@@ -152,7 +150,6 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	t.key = must.Get(n.AddSource(ctx, "gateway"))
 	t.held.Prepare(ctx, n)
 	t.token = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
-	// Every vehicle reports before any is queried.
 	for i := range cars / tickSamples {
 		t.post(ctx, i)
 	}
@@ -164,7 +161,6 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	return t
 }
 
-// run makes the traffic until ctx ends or an operation fails, and returns that error.
 func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -188,7 +184,6 @@ func (t *traffic) run(ctx context.Context) error {
 	each(operationsEvery, t.console)
 	each(operationsEvery, t.hold)
 	for i := range mqttCars {
-		// A vehicle connects once at a time: a newer connection replaces the older one.
 		r := t.a.Rand(i)
 		each(time.Millisecond, func(ctx context.Context, _ int) { t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)) })
 	}
@@ -229,7 +224,7 @@ func (t *traffic) post(ctx context.Context, i int) {
 
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask sends the last of its queries over a new connection.
+// The last query uses a new connection.
 func (t *traffic) ask(ctx context.Context, i int) {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
@@ -249,7 +244,7 @@ func get(ctx context.Context, c *http.Client, url string) {
 	done(c.Do(req))
 }
 
-// done demands a complete answer with status 200. Its error does not contain the URL's query.
+// The error does not contain the URL's query.
 func done(resp *http.Response, err error) {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -265,7 +260,6 @@ func done(resp *http.Response, err error) {
 	}
 }
 
-// operations issues a token, rotates it, uses it and revokes it, and lists what an operator lists.
 func (t *traffic) operations(ctx context.Context, i int) {
 	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}))
@@ -278,7 +272,7 @@ func (t *traffic) operations(ctx context.Context, i int) {
 	must.Get(t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}}))
 }
 
-// expect waits for a status, because an operator's change takes effect only after a moment.
+// An operator's change takes effect after a moment.
 func (t *traffic) expect(ctx context.Context, token string, status int) {
 	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
@@ -289,7 +283,6 @@ func (t *traffic) expect(ctx context.Context, token string, status int) {
 	}))
 }
 
-// console logs in to the console and requests its pages, each of which must be answered with 200.
 func (t *traffic) console(ctx context.Context, i int) {
 	jar := must.Get(cookiejar.New(nil))
 	transport := &http.Transport{}
@@ -302,13 +295,12 @@ func (t *traffic) console(ctx context.Context, i int) {
 	req.Header.Set("Origin", base)
 	resp, err := c.Do(req)
 	done(resp, err)
-	base += resp.Request.URL.Path // of the session
+	base += resp.Request.URL.Path
 	for _, path := range []string{"", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
 		get(ctx, c, base+path)
 	}
 }
 
-// drive connects a car by MQTT and lets it report once a second for carStays.
 func (t *traffic) drive(ctx context.Context, vid string) {
 	client := must.Get(load.Dial(ctx, t.n, "gateway", t.key, vid))
 	defer client.Close()
@@ -321,10 +313,9 @@ func (t *traffic) drive(ctx context.Context, vid string) {
 	}
 }
 
-// Each check compares one of the parts of the cars, so its cost does not grow during the run.
+// Each check compares a part of the cars, so its cost does not grow.
 const parts = 10
 
-// hold checks that the answers include the newest acknowledged samples of a part of the cars.
 func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
 	t.look(ctx, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])
@@ -335,8 +326,7 @@ func (t *traffic) look(ctx context.Context, vids []string) {
 	t.held.HoldVehicles(ctx, t.n, vids)
 }
 
-// slope returns the Theil–Sen estimate: the median of the slopes between pairs of points, which a few
-// outliers do not change. x ascends. Of many points, only some of the pairs are used.
+// slope is the Theil–Sen estimate: the median of the slopes between pairs of points. x ascends.
 func slope(x, y []float64) float64 {
 	const enough = 1500
 	step := len(x)/enough + 1

@@ -1,4 +1,5 @@
-// Package strangers is the row with very many unknown callers. The service must keep nothing of them.
+// Package strangers is the row with very many unknown callers, of whom the service must keep
+// nothing.
 package strangers
 
 import (
@@ -17,13 +18,12 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
 )
 
-// Row: very many callers that the service does not know.
 var Row = row.Row{
 	Name: "strangers", Counts: "unknown tokens and vids over HTTP", CI: 1_000_000, Long: 10_000_000,
 	Controls: defects.Controls("strangers", "series-by-vehicle"),
@@ -31,13 +31,12 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	// The row's count is of two kinds: an unknown token, and an unknown vehicle.
+	// Unknown tokens and unknown vehicles count.
 	const counted = 2
 	strangers := a.Count * kinds / counted
 	n := must.Get(a.Start(ctx, "--trusted-proxies", "127.0.0.0/8"))
 	defer n.Kill()
 	k := fill(ctx, n)
-	// Measure after the first few strangers of each kind, and after all.
 	few := min(max(strangers/20, 4000), strangers/2)
 	k.visits(ctx, a, 0, few)
 	memory, series := k.size(ctx)
@@ -48,31 +47,27 @@ func run(ctx context.Context, a *row.Attempt) {
 	if series != seriesAfter {
 		a.Wrong("there were %d series of metrics, then %d", series, seriesAfter)
 	}
-	a.AtMost("memory used after them", float64(memoryAfter-memory)/(1<<20), "MiB", 16) // of all strangers together
+	a.AtMost("memory used after them", float64(memoryAfter-memory)/(1<<20), "MiB", 16)
 	a.Figure("series of metrics before and after", float64(seriesAfter), "")
 	k.checkAfterwards(ctx, a)
 }
 
-// size returns the node's resident memory in bytes and its number of metric series.
 func (k *known) size(ctx context.Context) (memory int64, series int) {
 	m := must.Get(k.node.Metrics(ctx))
 	return must.Get(k.node.Resident()), len(m)
 }
 
-// endpoint is what strangers send to a listener that speaks HTTP: ask returns the request of
-// stranger i, and check what is wrong with the answer.
 type endpoint struct {
 	ask   func(i int, r *rand.Rand) string
 	check func(i int, a *http.Response, body []byte) error
 }
 
-// Vehicles with an answer. Like unknown vehicles, the other one begins with X.
 const (
 	ownCar   = "Car1"
 	otherCar = "X1"
 )
 
-// The kinds of strangers. Stranger i is of kind i modulo kinds.
+// Stranger i is of kind i modulo kinds.
 const (
 	unknownToken = iota
 	malformedToken
@@ -82,7 +77,6 @@ const (
 	kinds
 )
 
-// askQuery asks the query listener behind a proxy that it trusts.
 func (k *known) askQuery(i int, r *rand.Rand) string {
 	path, param, token, vid := nodeprocess.DrivingPath, "access_token", "", ownCar
 	if i%2 == 1 {
@@ -121,7 +115,6 @@ func checkQuery(i int, a *http.Response, body []byte) error {
 	return refused(a, want, challenge)
 }
 
-// refused returns an error unless an answer has the given status and WWW-Authenticate.
 func refused(a *http.Response, want int, challenge string) error {
 	if got := a.Header.Get("Www-Authenticate"); a.StatusCode != want || got != challenge {
 		return fmt.Errorf("a stranger got %d, challenged with %q, not %d", a.StatusCode, got, want)
@@ -135,8 +128,7 @@ func (k *known) askIngest(i int, r *rand.Rand) string {
 		key, _ = access.NewSecret(access.SourceKind)
 	}
 	body := fmt.Sprintf(`{"vid":"X%s","time":%d,"signals":{"Vehicle.Speed":50}}`, text(20, r), time.Now().UnixMilli())
-	return fmt.Sprintf("POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
-		"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
+	return row.Upload(key, "application/json", len(body)) + body
 }
 
 func checkIngest(i int, a *http.Response, _ []byte) error {
@@ -155,7 +147,6 @@ func checkAdmin(_ int, a *http.Response, _ []byte) error {
 	return refused(a, 401, `Bearer realm="carstate-admin", error="invalid_token"`)
 }
 
-// text returns n random characters.
 func text(n int, r *rand.Rand) string {
 	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	b := make([]byte, n)
@@ -165,7 +156,6 @@ func text(n int, r *rand.Rand) string {
 	return string(b)
 }
 
-// address returns an address for each stranger, alternately of IPv4 and IPv6.
 func address(i int) string {
 	spread := uint32(i) * 2654435761 // multiplication by an odd number is injective
 	if i%2 == 0 {
@@ -174,7 +164,6 @@ func address(i int) string {
 	return fmt.Sprintf("2001:db8:%x:%x::1", spread>>16, spread&0xffff)
 }
 
-// visit is a range of strangers (unknown callers, who have numbers) who call one listener.
 type visit struct {
 	*row.Attempt
 	what, addr string
@@ -182,12 +171,10 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends the strangers from ≤ i < to to the query listener, and a part of them to the others.
-// One without an answer ends the row.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
-		endpoint       endpoint // zero: the listener speaks MQTT
+		endpoint       endpoint
 		part           int
 	}{
 		{"query", nodeprocess.Query, endpoint{k.askQuery, checkQuery}, 1},
@@ -213,13 +200,11 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	}
 }
 
-// crowdSize is the number of strangers that share one HTTP connection; by MQTT, each has its own.
 const (
 	callers   = 4
 	crowdSize = 10_000
 )
 
-// each calls do for every step-th stranger, in several goroutines, until a call fails.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
 	must.Together(ctx, callers, func(ctx context.Context, c int) {
 		for i := v.from + c*step; i < v.to && ctx.Err() == nil; i += callers * step {
@@ -228,7 +213,6 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	})
 }
 
-// dial connects from a loopback address of stranger i.
 func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	d := net.Dialer{Timeout: 10 * time.Second,
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}
@@ -237,7 +221,6 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-// crowd sends the requests of n strangers over one connection without waiting for answers.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	conn := v.dial(ctx, first)
 	defer conn.Close()
@@ -247,7 +230,7 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 		r := v.Rand(first)
 		out := bufio.NewWriterSize(conn, 16<<10)
 		for i := range n {
-			_, _ = out.WriteString(d.ask(first+i, r)) // Flush returns an error
+			_, _ = out.WriteString(d.ask(first+i, r))
 		}
 		sent <- out.Flush()
 	}()
@@ -261,7 +244,6 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	must.Do(<-sent)
 }
 
-// listen checks the answers to n strangers, and reports the first wrong one.
 func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	reported := false
 	for i := range n {
@@ -275,7 +257,6 @@ func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	}
 }
 
-// car connects by MQTT as an unknown car, which the listener must refuse.
 func (v *visit) car(ctx context.Context, i int) {
 	conn := v.dial(ctx, i)
 	defer conn.Close()
@@ -295,12 +276,11 @@ func (v *visit) car(ctx context.Context, i int) {
 	v.answered.Add(1)
 }
 
-// known is what the node knows. Strangers use other tokens, vehicles and keys.
 type known struct {
 	node    *nodeprocess.Node
-	right   string // a valid token
-	granted string // a token that is valid only for ownCar
-	key     string // of a source that may send for ownCar only
+	right   string
+	granted string // valid only for ownCar
+	key     string // may send for ownCar only
 }
 
 func fill(ctx context.Context, n *nodeprocess.Node) *known {
@@ -316,7 +296,6 @@ func fill(ctx context.Context, n *nodeprocess.Node) *known {
 	return k
 }
 
-// answers waits until each of the two vehicles has an answer, for a minute at most each.
 func (k *known) answers(ctx context.Context) error {
 	for _, vid := range []string{ownCar, otherCar} {
 		if err := k.node.AwaitAnswer(ctx, time.Minute, k.right, vid, time.Time{}); err != nil {
@@ -326,7 +305,6 @@ func (k *known) answers(ctx context.Context) error {
 	return nil
 }
 
-// checkAfterwards checks that the node still accepts the valid token and the admin key.
 func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) {
 	if err := k.answers(ctx); err != nil {
 		a.Wrong("after the strangers, with a valid token: %v", err)

@@ -1,5 +1,5 @@
-// Package writers simulates cars that report at a constant rate, each reading until a node
-// acknowledges it, with a journal of the acknowledged ones.
+// Package writers simulates cars that report at a constant rate, each reading until it is
+// acknowledged.
 package writers
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
@@ -22,11 +22,11 @@ import (
 
 const (
 	every = 100 * time.Millisecond
-	// tryWithin is the time for one node, before the next is tried.
+	// for one node; then the next is tried
 	tryWithin = 5 * time.Second
 )
 
-// Layout is the number of writers by protocol, and of cars of each writer.
+// Numbers of writers, and of cars of each.
 type Layout struct{ HTTP, MQTT, Cars int }
 
 func Car(writer, n int) vehicle.ID { return vehicle.ID(fmt.Sprintf("W%dCAR%d", writer, n)) }
@@ -42,10 +42,8 @@ func (l Layout) All() (all []vehicle.ID) {
 
 func (l Layout) Writers() int { return l.HTTP + l.MQTT }
 
-// Faulty reports whether a car reports a trouble code of its throttle, with every sample.
 func Faulty(writer, n int) bool { return (writer+n)%2 == 1 }
 
-// Fleet reports all the time, to any node that accepts. It is safe for concurrent use.
 type Fleet struct {
 	Layout
 	a           *row.Attempt
@@ -55,15 +53,14 @@ type Fleet struct {
 
 	mu      sync.Mutex // guards the fields below
 	acked   map[vehicle.ID][]vehicle.UnixMilli
-	refused int         // tries that were answered with 503, or the MQTT reason Server busy
-	failed  int         // tries without an answer
-	since   []time.Time // by writer: time of its last acknowledgement
+	refused int // 503, or MQTT's Server busy
+	failed  int
+	since   []time.Time // by writer: its last acknowledgement
 	sent    []time.Time // by writer: when the newest acknowledged batch was first sent
 	longest time.Duration
-	over    time.Time // end of the longest wait
+	over    time.Time
 }
 
-// Start starts the writers of a source. They report until ctx ends.
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
 	f := &Fleet{
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),
@@ -78,8 +75,7 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write sends the next batch only when a node has acknowledged the last one. Otherwise samples
-// could change their order, and the expected state would be unknown.
+// A batch is sent only when the last one is acknowledged, to keep the order of samples.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := f.a.Rand(1000 + w)
 	send := f.post
@@ -143,7 +139,6 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	}
 }
 
-// Reading returns the sample of car n of writer w for the time at, in Unix milliseconds.
 func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
 	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
@@ -153,7 +148,7 @@ func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 		err = errors.Join(err, x.SetCodes([]vehicle.TroubleCode{{'P', '2', '1', '3', '5'}}))
 	}
 	if err != nil {
-		panic(err) // a value out of range is a bug here
+		panic(err)
 	}
 	return x
 }
@@ -168,7 +163,6 @@ func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	return at
 }
 
-// Acknowledged returns the times of a car's readings, ascending. They must not be changed.
 func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +176,6 @@ func (f *Fleet) Figures() {
 	f.a.Figure("tries of a writer that got no answer", float64(f.failed), "")
 }
 
-// Begin restarts the measurement of [Fleet.Worst].
 func (f *Fleet) Begin(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,8 +198,7 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait for an acknowledgement since Begin, and when it ended; now if it
-// has not.
+// Worst returns the longest wait for an acknowledgement since Begin, and when it ended.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,7 +211,6 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// Any answer but 503, 429 and 202 for all is a finding.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte

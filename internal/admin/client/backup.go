@@ -12,24 +12,19 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Backup writes a backup of the service to w. If the service fails or the connection ends before
-// the end of the backup, Backup returns an error; w then has a part of the backup.
+// Backup writes a backup to w. After an error, w has a part of it.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.download(ctx, w, "/v1/backup", wire.BackupType,
 		"the backup is incomplete: see the service's log")
 }
 
-// BackupKey returns the key with which the service authenticates its backups. The Client must have
-// the admin key.
+// BackupKey returns the key that authenticates backups. It requires the admin key.
 func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore makes an empty service restore a backup, or, with options.Compare, any service compare it
-// with what it has, and returns the service's report. While the service restores, Restore calls progress with
-// two numbers: how many records are done, and how many there are in all. If ctx ends or the
-// connection is lost, Restore returns an error, although the service may continue the restore. A
-// restore that stopped halfway may be repeated.
+// Restore makes an empty service restore a backup or, with options.Compare, any service compare it.
+// After an error the service may continue; a restore that stopped halfway may be repeated.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, options access.RestoreOptions, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -71,16 +66,14 @@ func (c *Client) Restore(
 	return report, errorf("%s disconnected without a report: the restore may be repeated", where)
 }
 
-// Bury makes the service forget vehicles again, for example after the restore of a backup that was
-// made before they were forgotten. receipts holds what [Client.Forget] returned for these vehicles.
-// The report says how many vehicles were not forgotten already.
+// Bury makes the service forget vehicles again, by their receipts, for example after the restore of
+// an older backup.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// download writes the response of a GET call to w. kind is the media type that the response must
-// have. If the response is cut off, download returns an error with the text brokeOff. An error of w
-// is returned as it is. If ctx ends, download returns the error of ctx.
+// download writes the response of a GET call to w. If it is cut off, the error has the text
+// brokeOff.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -10,16 +10,14 @@ import (
 	"syscall"
 	"testing"
 
+	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/admin/wire"
 )
 
-// fullDisk is a writer without free space.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// TestBackup_WhoFailed checks that the error of a backup says whether its target cannot be written
-// or the service's response was cut off.
 func TestBackup_WhoFailed(t *testing.T) {
 	cut := false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -31,7 +29,7 @@ func TestBackup_WhoFailed(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c := &Client{URL: server.URL, Key: "key"}
+	c := &client.Client{URL: server.URL, Key: "key"}
 	if err := c.Backup(t.Context(), fullDisk{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a full disk: got %v, want %v", err, syscall.ENOSPC)
 	}

@@ -18,23 +18,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Client calls the admin API. The text of each of its errors is one line that says what to do. An
-// error wraps [access.ErrNotFound] if the record that the call names does not exist, and
-// [access.ErrExists] if a new source or operator has the name of an existing one. If the service
-// refuses a call, cannot be reached or does not answer in time, or if the context ends first, the
-// error is an [*Error]; but once the response of a backup, a restore or an export has begun, it is
-// the error of the context. Without a response, the operation may have been carried out all the
-// same.
+// Client calls the admin API. Each error is one line that says what to do. It wraps
+// [access.ErrNotFound] if the record does not exist, and [access.ErrExists] if the name of a new
+// one is taken. It is an [*Error], but once the response of a backup, a restore or an export has
+// begun, that of the context. Without a response, the operation may have been carried out.
 type Client struct {
-	URL  string       // such as http://127.0.0.1:8082
-	Key  string       // the admin key (see [ops.LoadKey]) or an operator's key
-	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
+	URL  string
+	Key  string       // the admin key or an operator's
+	HTTP *http.Client // if nil, without proxy and redirects
 }
 
 var directly = HTTPClient(nil)
 
-// IssueToken issues a token. If the kind in the Request is that of a sandbox token, it issues a
-// sandbox token; otherwise an ordinary token. Only this response contains the token's secret.
+// IssueToken issues a token, whose secret only this response contains.
 func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
@@ -56,25 +52,23 @@ func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	return list.Tokens, err
 }
 
-// Token returns the token with this ID, even if it was revoked.
+// Token returns a token, also a revoked one.
 func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) {
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
 
-// RevokeToken revokes a token. Revoking it again changes nothing.
+// RevokeToken revokes a token. It may be repeated.
 func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
 }
 
-// GrantToken adds vehicles to a token's grant and removes others. It returns the token as it is
-// afterwards. The service refuses a call in which both lists are empty or have a vehicle in common.
+// GrantToken adds vehicles to a token and removes others. The lists must not overlap.
 func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant",
 		wire.GrantRequest{Add: add, Remove: remove})
 }
 
-// ChangeToken changes the token with this ID. A nil field of the Change leaves the value as it is.
-// The fields that only sources have are ignored.
+// ChangeToken changes what is not nil, and ignores the fields of sources.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -82,7 +76,7 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource is like ChangeToken, for a source, and changes the fields that only sources have, too.
+// ChangeSource changes what is not nil.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -107,15 +101,14 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret. The old secret stays valid for the time overlap, from 0
-// to [access.MaxOverlap], which is rounded down to whole seconds. Only this response contains the
-// new secret.
+// RotateToken gives a token a new secret. The old one stays valid for overlap, in whole seconds, up
+// to [access.MaxOverlap].
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
 		rotateBody(overlap))
 }
 
-// AddSource adds a source. Only this response contains its key.
+// AddSource adds a source, whose key only this response contains.
 func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
@@ -124,42 +117,41 @@ func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSou
 	})
 }
 
-// ForgetRoads discards what is known of the roads in a box: west,south,east,north in degrees.
+// ForgetRoads forgets the roads in a box: west,south,east,north in degrees.
 func (c *Client) ForgetRoads(ctx context.Context, box string) (wire.ForgottenRoads, error) {
 	return send[wire.ForgottenRoads](ctx, c, http.MethodPost, "/v1/roads/forget", wire.ForgetRoadsRequest{BBox: box})
 }
 
-// Sources returns the sources that were not removed, sorted by name.
+// Sources returns the sources that were not removed, by name.
 func (c *Client) Sources(ctx context.Context) ([]ops.SourceSummary, error) {
 	list, err := send[wire.SourceList](ctx, c, http.MethodGet, "/v1/sources", nil)
 	return list.Sources, err
 }
 
-// Source returns the source with this name, even if it was removed and its name was not used again.
+// Source returns a source, also a removed one whose name is not taken.
 func (c *Client) Source(ctx context.Context, name string) (ops.SourceRecord, error) {
 	return send[ops.SourceRecord](ctx, c, http.MethodGet, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// RemoveSource removes a source. Removing it again changes nothing.
+// RemoveSource removes a source. It may be repeated.
 func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// Vehicles returns the page of the list of vehicles that q asks for.
+// Vehicles returns a page of the list of vehicles.
 func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehiclePage, error) {
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
 
-// Export writes a complete list to w. list is its path, /v1/vehicles or /v1/audit, and format is a
-// key of [ops.ExportFormats], which Export sets in query. The other parameters in query are
-// filters. If the export breaks off, Export returns an error; w then has a part of the list.
+// Export writes a complete list to w: /v1/vehicles or /v1/audit, with the filters of query, in one
+// of [ops.ExportFormats]. After an error, w has a part of it.
 func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url.Values, format string) error {
 	query.Set("format", format)
 	return c.download(ctx, w, list+"?"+query.Encode(), ops.ExportFormats[format],
 		"the list is incomplete: the connection was closed before its end")
 }
 
-// Vehicle returns what is known of a vehicle, with the reasons of its verdicts.
+// Vehicle returns what is known of a vehicle.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (ops.VehicleRecord, error) {
 	return send[ops.VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
 }
@@ -169,67 +161,61 @@ func (c *Client) Status(ctx context.Context) (wire.Status, error) {
 	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Node returns the settings of the node that answers.
+// Node returns the settings of the node.
 func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode changes settings of the node that answers, and returns all its settings afterwards. A
-// field of s that is not set leaves the setting as it is. The changes are lost when the node stops.
+// ChangeNode changes what is set, until the node stops, and returns all settings.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }
 
 // Forget deletes everything about a vehicle, on all nodes, and refuses its telemetry from then on.
-// It returns the receipt, which reports what was deleted.
 func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget",
 		nil)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without earlier data. If
-// the vehicle is not forgotten, the error wraps [access.ErrNotFound].
+// Allow accepts telemetry of a forgotten vehicle again.
 func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }
 
-// Relearn discards what was learned of a vehicle's throttle, and its anomaly. If the vehicle has not
-// reported, the error wraps [access.ErrNotFound].
+// Relearn discards what was learned of a vehicle's throttle, and its anomaly.
 func (c *Client) Relearn(ctx context.Context, id vehicle.ID) (ops.Relearned, error) {
 	return send[ops.Relearned](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/relearn", nil)
 }
 
-// RotateSource is like RotateToken, for a source's key.
+// RotateSource is like RotateToken.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
 	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate",
 		rotateBody(overlap))
 }
 
-// AddOperator adds an operator, who can change nothing if readOnly is set. Only this response
-// contains the key.
+// AddOperator adds an operator, whose key only this response contains.
 func (c *Client) AddOperator(ctx context.Context, name string, readOnly bool) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators",
 		wire.OperatorRequest{Name: name, ReadOnly: readOnly})
 }
 
-// Operators returns the operators that were not removed, sorted by name.
+// Operators returns the operators that were not removed, by name.
 func (c *Client) Operators(ctx context.Context) ([]ops.OperatorSummary, error) {
 	list, err := send[wire.OperatorList](ctx, c, http.MethodGet, "/v1/operators", nil)
 	return list.Operators, err
 }
 
-// RotateOperator gives an operator a new key. The old key is invalid at once.
+// RotateOperator gives an operator a new key. The old one is invalid at once.
 func (c *Client) RotateOperator(ctx context.Context, name string) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators/"+url.PathEscape(name)+"/rotate", nil)
 }
 
-// RemoveOperator removes an operator. Removing one again changes nothing.
+// RemoveOperator removes an operator. It may be repeated.
 func (c *Client) RemoveOperator(ctx context.Context, name string) (ops.OperatorSummary, error) {
 	return send[ops.OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
 }
 
-// RotateAdminKey replaces the admin key, and returns the name of the file that holds the new key.
-// The key that the Client has is invalid afterwards; [ops.LoadKey] reads the new one.
+// RotateAdminKey replaces the admin key, also that of this Client; [ops.LoadKey] reads the new one.
 func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, error) {
 	return send[wire.RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
 }
@@ -238,15 +224,11 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 	return wire.RotateRequest{OverlapSeconds: new(int64(overlap / time.Second))}
 }
 
-// SearchAudit returns a page of the audit. query holds the URL parameters of GET /v1/audit, such as
-// filters.
+// SearchAudit returns a page of the audit. query has the parameters of GET /v1/audit.
 func (c *Client) SearchAudit(ctx context.Context, query url.Values) (ops.EventList, error) {
 	return send[ops.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
-// send makes an API call with body as its JSON body, and returns the decoded JSON response. If body
-// is nil, the request has no body. If the Client has no key, send makes no call and returns an
-// error.
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {
@@ -272,10 +254,8 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 	return out, nil
 }
 
-// do makes an API call and returns the response, whose body the caller must close. If the status of
-// the response is not a success (2xx), or if there is no response, it returns an error. header has
-// further header fields of the request. If patient is true, only ctx limits the time of the call;
-// the caller sets it if the request or the response may be very long.
+// do returns a successful response, whose body the caller must close. If patient, only ctx limits
+// the time.
 func (c *Client) do(
 	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
 ) (*http.Response, error) {

@@ -14,25 +14,21 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Error is the error of a call of the [Client]. It says in one line why the call failed.
+// Error is why a call failed.
 type Error struct {
-	Status int // HTTP status of the response; 0: there was none
+	Status int // of the response; 0: there was none
 	text   string
 	cause  error
 }
 
-// Error returns the reason as one line.
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns the underlying error, or nil if there is none.
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorf(format string, args ...any) *Error {
 	return &Error{text: fmt.Sprintf(format, args...)}
 }
 
-// unreachable returns the error for a call without a response. where is the URL of the service, and
-// err is the error of the HTTP client.
 func unreachable(where string, err error) *Error {
 	cause := err
 	if u, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL that net/http adds
@@ -56,7 +52,6 @@ func unreachable(where string, err error) *Error {
 	return e
 }
 
-// refused returns the error for a response whose status is not a success.
 func refused(where string, resp *http.Response) *Error {
 	var f wire.Failure
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
@@ -84,8 +79,7 @@ func refused(where string, resp *http.Response) *Error {
 	return e
 }
 
-// shown returns the URL in text as errors show it: without its password, and without anything that
-// looks like a secret. If text is not a valid URL, shown returns "the address given".
+// shown returns a URL without anything that looks like a secret.
 func shown(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

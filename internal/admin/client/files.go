@@ -8,31 +8,51 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
 )
 
-// ReadKey returns the operator's key or the admin key in a file. Any other content is an error.
+// ReadKey reads an operator's key or the admin key from a file.
 func ReadKey(file string) (string, error) {
 	f, err := openKey(file)
-	if err != nil {
-		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
+	if err == nil {
+		defer f.Close()
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 4<<10))
+	return readKey(f, err, "the key cannot be read: %w (--key-file)", "the file of --key-file holds no operator's key: "+
+		"expected the one line that `carstate operator add` prints", access.OperatorKind, access.AdminKind)
+}
+
+// ReadBackupKey reads the key of backups from a file, or from standard input if file is "-".
+func ReadBackupKey(file string) (key string, err error) {
+	in := os.Stdin
+	if file != "-" {
+		if in, err = openKey(file); err == nil {
+			defer in.Close()
+		}
+	}
+	return readKey(in, err, "the key of the backup cannot be read: %w (--backup-key-file)", "the file of "+
+		"--backup-key-file holds no backup key: expected the one line that `carstate operator backup-key` prints",
+		access.BackupKind)
+}
+
+func readKey(in io.Reader, err error, failed, none string, kinds ...access.Kind) (string, error) {
+	var text []byte
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(in, 4<<10))
+	}
 	if err != nil {
-		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
+		return "", fmt.Errorf(failed, err)
 	}
 	text = bytes.TrimSpace(text)
-	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
-		return "", errors.New("the file of --key-file holds no operator's key: expected the one line that " +
-			"`carstate operator add` prints")
+	if !slices.ContainsFunc(kinds, func(k access.Kind) bool { return access.Check(k, text) == nil }) {
+		return "", errors.New(none)
 	}
 	return string(text), nil
 }
 
-// openKey opens a file with a key, unless others may read or change the file.
+// openKey refuses a file that others may read or change.
 func openKey(file string) (*os.File, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -48,31 +68,7 @@ func openKey(file string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadBackupKey reads from a file, or from standard input if file is "-", the key that
-// authenticates the backups of a service. Any other content is an error.
-func ReadBackupKey(file string) (key string, err error) {
-	in := os.Stdin
-	if file != "-" {
-		if in, err = openKey(file); err != nil {
-			return "", fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
-		}
-		defer in.Close()
-	}
-	text, err := io.ReadAll(io.LimitReader(in, 2*int64(access.BackupKind.Length())))
-	if err != nil {
-		return "", fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
-	}
-	text = bytes.TrimSpace(text)
-	if access.Check(access.BackupKind, text) != nil {
-		return "", errors.New("the file of --backup-key-file holds no backup key: " +
-			"expected the one line that `carstate operator backup-key` prints")
-	}
-	return string(text), nil
-}
-
-// ReadReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
-// written. A file may hold several receipts, one JSON value after the other. A file that cannot be
-// read, a file without a receipt and a value that is not a receipt are errors.
+// ReadReceipts reads what `carstate forget --json` has written: one JSON value after the other.
 func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -85,8 +81,7 @@ func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
-				// A file without a receipt is an error, because FILE is empty if `carstate forget
-				// --json > FILE` has failed.
+				// FILE is empty if `carstate forget --json > FILE` has failed.
 				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
 			}
 			if err == io.EOF {

@@ -8,9 +8,8 @@ import (
 	"net/http"
 )
 
-// Probe requests /healthz of the node if live is true, and otherwise /readyz. It needs no key. It
-// returns the first line of the response. If the node does not answer, is not healthy (/healthz) or
-// is not ready (/readyz), it returns an error.
+// Probe returns the first line of /healthz if live is set, and otherwise of /readyz, or an error.
+// It needs no key.
 func (c *Client) Probe(ctx context.Context, live bool) (line string, err error) {
 	path, want := "/readyz", "ready"
 	if live {

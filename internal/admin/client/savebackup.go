@@ -10,12 +10,9 @@ import (
 	"path/filepath"
 )
 
-// SaveBackup writes a backup of the service to the file with the given name. It first writes a
-// temporary file and calls verify with that file. If verify returns nil, SaveBackup gives the file
-// the final name, and returns once the name is synced to the disk. If a step before that fails, it
-// removes the temporary file and returns an error. It replaces an existing file only if replace is
-// true; otherwise the error is [fs.ErrExist]. The bytes of the backup are also written to meter,
-// which shows the progress.
+// SaveBackup writes a backup to a temporary file, calls verify with it, and gives it its name,
+// which is then synced. Without replace, an existing file is [fs.ErrExist]. meter gets the same
+// bytes.
 func (c *Client) SaveBackup(
 	ctx context.Context, name string, replace bool, meter io.Writer, verify func(io.Reader) error,
 ) error {
@@ -43,7 +40,6 @@ func (c *Client) SaveBackup(
 	return publish(tmp.Name(), name, replace)
 }
 
-// publish is the last step of SaveBackup: it moves tmp to name and syncs the name to the disk.
 func publish(tmp, name string, replace bool) (err error) {
 	if replace {
 		err = os.Rename(tmp, name)
@@ -51,7 +47,7 @@ func publish(tmp, name string, replace bool) (err error) {
 		err = os.Link(tmp, name) // fails if the file exists
 	}
 	if err != nil && !replace && !errors.Is(err, fs.ErrExist) {
-		// The file system has no hard links, like that of most USB sticks.
+		// Most USB sticks have a file system without hard links.
 		var claim *os.File
 		if claim, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			claim.Close()

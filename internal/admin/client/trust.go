@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Trusting returns the TLS settings of a client that trusts the system's certificates and, unless
-// caFile is "", the certificate in that file. A file without a PEM certificate is an error.
+// Trusting trusts the system's certificates and, unless caFile is "", those in that file.
 func Trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {
@@ -29,13 +28,11 @@ func Trusting(caFile string) (*tls.Config, error) {
 	return c, nil
 }
 
-// clientTimeout is the timeout of every call except a backup, a restore and an export, which have
-// no timeout. It is long enough for a call with a list of a million vehicles.
+// clientTimeout suffices for a list of a million vehicles. Backups, restores and exports have none.
 const clientTimeout = 2 * time.Minute
 
-// HTTPClient returns an HTTP client with the given TLS settings and the timeout clientTimeout. It
-// ignores the environment's proxies and follows no redirect, so that a key or a token is sent only
-// to the service.
+// HTTPClient ignores the environment's proxies and follows no redirect, so that secrets are sent
+// only to the service.
 func HTTPClient(trust *tls.Config) *http.Client {
 	return &http.Client{
 		Timeout:       clientTimeout,

@@ -12,14 +12,13 @@ import (
 //go:embed files
 var files embed.FS
 
-// assets are the files that the pages load, with their media types.
 var assets = map[string]string{
 	"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8",
 	"roads.js": "text/javascript; charset=utf-8",
 	"icon.svg": "image/svg+xml",
 }
 
-// assetVersion is a hash of the assets. It is part of their URLs, so that a browser may cache them.
+// assetVersion is part of the URLs of assets, so that a browser may cache them.
 var assetVersion = func() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(assets)) {

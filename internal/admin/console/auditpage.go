@@ -14,25 +14,20 @@ import (
 
 type auditView struct {
 	ops.EventList
-	Form         url.Values // the requested filters
-	Since, Until time.Time  // the period in Form; zero: not requested, or not valid
+	Form         url.Values
+	Since, Until time.Time // of Form; zero: not requested, or not valid
 }
 
-// eventsListed is the number of events on a page of the audit.
 const eventsListed = 50
 
-// auditFields are the fields of the filter form that become part of the URL. vid is not
-// one of them, because proxies and browsers store URLs. In its place, vehicle has the
-// beginning of the vehicle's hash.
+// auditFields become part of the URL. vid is not one of them, because proxies and browsers store
+// URLs: vehicle has the beginning of its hash.
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 
-// Chosen reports whether a filter is set.
 func (v auditView) Chosen() bool { return v.Address("", "") != "/audit" }
 
-// Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
-// Address returns the path of the first page with one filter replaced or, if value is "", left out.
 func (v auditView) Address(name string, value any) string {
 	asked := url.Values{}
 	for _, field := range auditFields {
@@ -71,8 +66,6 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	c.showForm(w, s, err, "audit", page{Title: "Audit", Section: "audit", Data: v})
 }
 
-// findEvents redirects to the page with the events that a form selects. In its URL, the field
-// vehicle replaces vid (see auditFields). If the vid is invalid, findEvents shows an error page.
 func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
 	form := url.Values{}
 	for _, name := range auditFields {

@@ -8,32 +8,28 @@ import (
 	"example.org/carstate/internal/plot"
 )
 
-// fleetChart shows the number of vehicles in each driving state over time, as stacked areas.
 type fleetChart struct {
 	Hours  int
 	Areas  []area // from the bottom up
 	Levels []level
 	Axis   axis
 	Read   readouts
-	Rows   []FleetCounts // the same data as a table, newest first
-	Short  bool          // the data begin later than the requested period
+	Rows   []FleetCounts // newest first
+	Short  bool          // it begins later than requested
 	Empty  bool
-	Choice []int // selectable numbers of hours
+	Choice []int // hours
 }
 
-// area is the part of a chart for one driving state.
 type area struct {
 	Class, Name, Path string
-	Occurs            bool // at least one car was in this state
+	Occurs            bool
 }
 
-// newFleetChart returns a chart of the points, and of now as one more. Between points that are
-// three minutes or more apart, the areas are interrupted. The page shows hours as the selected
-// choice; the chart begins with the first point, so it may be shorter.
+// newFleetChart interrupts the areas between points that are three minutes or more apart.
 func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, now)
-	// Before the first point that has counts, this process had not counted the fleet.
+	// Points without counts are from before this process had counted the fleet.
 	for len(points) > 1 && points[0].Vehicles == 0 {
 		points = points[1:]
 	}
@@ -50,7 +46,7 @@ func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart 
 		return c.Axis.x(p.At), fmt.Sprintf("%s UTC: %s normal, %s slow, %s in a jam", p.At.UTC().Format("15:04"),
 			inwords.Count(p.Normal), inwords.Count(p.Slow), inwords.Count(p.Jam))
 	})
-	heights := make([]int, len(points)) // of the areas so far, at each point
+	heights := make([]int, len(points)) // of the areas so far
 	line := func() (line []plot.Point) {
 		for i, p := range points {
 			gap := i > 0 && p.At.Sub(points[i-1].At) >= 3*historyStep

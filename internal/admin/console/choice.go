@@ -12,21 +12,18 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// chooser is the form with which a list of credentials is filtered and sorted.
 type chooser struct {
-	Names         string   // description of the names in which Find is searched
+	Names         string   // what Find is searched in
 	States, Sorts []option // empty: no such field
 
-	// The choice of a request, and where it is made:
-	Find        string // text in the name, ignoring case
-	State, Sort string // values of the options in States and Sorts
-	What, Path  string // name of the listed records, such as "tokens", and path of the list
+	// The choice of a request:
+	Find        string
+	State, Sort string
+	What, Path  string // of the list, such as "tokens" and /s/ABC/tokens
 }
 
-// option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns a copy of the form with the filters and the order in the request's URL.
 func (c chooser) of(r *http.Request, s *session, list string) chooser {
 	q := r.URL.Query()
 	c.What, c.Path = list, s.at("/"+list)
@@ -34,17 +31,14 @@ func (c chooser) of(r *http.Request, s *session, list string) chooser {
 	return c
 }
 
-// listed is the maximum number of records on a page of a list.
 const listed = 25
 
-// paging is the navigation between the pages of a list.
 type paging struct {
-	From, To, Of   int    // numbers of the first and last record shown, and of all records
-	Previous, Next string // addresses of pages; empty: none
+	From, To, Of   int
+	Previous, Next string // empty: none
 }
 
-// page returns the navigation of a list with a number of records, for the page in the URL or the
-// nearest that exists.
+// page returns the page in the URL, or the nearest that exists.
 func (c chooser) page(r *http.Request, of int) paging {
 	last := max(1, (of+listed-1)/listed)
 	number, err := strconv.Atoi(r.URL.Query().Get("page"))
@@ -65,8 +59,7 @@ func (c chooser) page(r *http.Request, of int) paging {
 	return p
 }
 
-// apply returns the credentials that match the filters, in the chosen order. If no order is chosen,
-// they keep the order that they have in all. apply changes all.
+// apply changes all.
 func (c chooser) apply(all []*access.Grant, now time.Time) []*access.Grant {
 	all = slices.DeleteFunc(all, func(g *access.Grant) bool { return !c.selects(g, now) })
 	slices.SortStableFunc(all, func(a, b *access.Grant) int { return c.compare(a, b, now) })
@@ -97,7 +90,6 @@ func (c chooser) selects(g *access.Grant, now time.Time) bool {
 	return false
 }
 
-// compare compares two credentials in the chosen order, with a result like that of [cmp.Compare].
 func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 	switch c.Sort {
 	case "name":
@@ -119,11 +111,8 @@ func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 	return 0
 }
 
-// expiringSoon is how long before its expiry a credential is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
-// stateOf returns the state of a credential: "active", "expiring" (within expiringSoon), "expired",
-// or "revoked" for a token and "removed" for another, even if it has also expired.
 func stateOf(c *access.Credential, now time.Time) string {
 	switch {
 	case !c.Ended.IsZero():

@@ -13,8 +13,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// requestOf parses the form of a new credential. Without days, a source never expires.
-// Package ops checks the names.
 func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
 	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
 	switch kind {
@@ -51,9 +49,8 @@ func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request
 	return r, err
 }
 
-// changeOf parses the form that changes a token or a source. A field with the value that the page
-// showed is left out: it would undo what another operator has changed in the meantime. No change is
-// an error.
+// changeOf leaves out a field with the value that the page showed: it would undo what another
+// operator has changed in the meantime.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -79,7 +76,6 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// crowdOf returns what the form says of the source's cars; nil: nothing.
 func crowdOf(form url.Values) *bool {
 	if text := form.Get("crowd"); text != "" {
 		return new(text == "yes")
@@ -87,7 +83,6 @@ func crowdOf(form url.Values) *bool {
 	return nil
 }
 
-// expiryOf returns the expiry in the form: 1 to 3,650 days from now, or the zero time for "never".
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -99,8 +94,6 @@ func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
 }
 
-// overlapOf returns the time for which a replaced secret stays valid. The form gives it as a number
-// of hours, from 0 to [access.MaxOverlap]. Any other text is an error.
 func overlapOf(form url.Values) (time.Duration, error) {
 	hours, err := strconv.Atoi(form.Get("overlap"))
 	d := time.Duration(hours) * time.Hour
@@ -110,8 +103,6 @@ func overlapOf(form url.Values) (time.Duration, error) {
 	return d, nil
 }
 
-// parseVehicles parses the vids in a form field, which are separated by spaces, tabs, commas or
-// line breaks. No vid at all is an error, and so is an invalid vid.
 func parseVehicles(text string) (access.Vehicles, error) {
 	var ids []vehicle.ID
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \n\r\t", r) }) {
@@ -127,11 +118,10 @@ func parseVehicles(text string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), nil
 }
 
-// refill returns the contents of a submitted form, to be shown again, without values that contain a
-// secret.
+// refill returns a form to be shown again, without values that contain a secret.
 func refill(form url.Values) url.Values {
 	if form == nil {
-		return nil // a new form
+		return nil
 	}
 	again := make(url.Values, len(form))
 	for name, values := range form {
@@ -144,8 +134,7 @@ func refill(form url.Values) url.Values {
 	return again
 }
 
-// chosen reports whether a page shows a checkbox as ticked: in a new form, every box, and in a form
-// that was refused, each box that was ticked when it was submitted.
+// In a new form, every box is ticked.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }

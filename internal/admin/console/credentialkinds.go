@@ -9,20 +9,17 @@ import (
 // credentialKind has the texts of the pages for one kind of credential. NAME stands for its holder.
 type credentialKind struct {
 	access.Kind
-	title            string // of the list
+	title            string
 	chooser          chooser
-	created, rotated string   // titles of the pages that show a new secret
-	one              string   // title of the page of one credential; empty: there is no such page
-	askAll           question // asked before a list of vehicles is replaced by all vehicles
-	askEnd           question // asked before a credential is revoked or removed
-	ended            string   // notice after that
+	created, rotated string
+	one              string   // empty: there is no such page
+	askAll           question // before a list of vehicles is replaced by all
+	askEnd           question
+	ended            string
 }
 
-// list returns the name of the list, as in paths, such as "tokens".
 func (k credentialKind) list() string { return strings.ToLower(k.title) }
 
-// question has the texts of a page that asks for confirmation before an operation that cannot be
-// undone: the question, what the operation does, and the button that confirms it.
 type question struct{ Ask, Then, Do string }
 
 var (

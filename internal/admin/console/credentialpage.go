@@ -16,16 +16,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// credentialPages are the pages for the credentials of one kind.
 type credentialPages struct {
 	*Console
 	credentialKind
 }
 
-// credentialRow is one credential, as a list and its own page show it.
 type credentialRow struct {
 	State  string // see stateOf
-	Record any    // an ops.TokenRecord, an ops.SourceRecord or an ops.OperatorSummary
+	Record any    // ops.TokenRecord, ops.SourceRecord or ops.OperatorSummary
 }
 
 func (p credentialPages) row(g *access.Grant) credentialRow {
@@ -41,38 +39,33 @@ func (p credentialPages) row(g *access.Grant) credentialRow {
 	return row
 }
 
-// credentialsView is the page that lists the credentials of one kind.
 type credentialsView struct {
 	Rows    []credentialRow
 	Page    paging
 	Chooser chooser
-	Form    url.Values // contents of a refused form
-	All     int        // number of all credentials of the kind
+	Form    url.Values // of a refused form
+	All     int        // number of all
 	Soon    int        // number of those that expire soon
-	Began   time.Time  // start of the process; this node has observed the use of credentials since then
+	Began   time.Time  // since then, this node has observed the use of credentials
 }
 
-// credentialView is the page of one credential.
 type credentialView struct {
 	credentialRow
-	Form  url.Values // contents of a refused form
-	Began time.Time  // see credentialsView
+	Form  url.Values
+	Began time.Time
 }
 
-// listing answers with a page that contains a form. If the form was refused, err says why, and form
-// has its contents.
+// listing answers with a page that contains a form. If it was refused, err says why.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values)
 
-// first returns the handler that shows a page with an empty form: the form was not submitted yet.
 func first(show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) { show(w, r, s, nil, nil) }
 }
 
-// showAll is the [listing] with all credentials and the form that adds one.
 func (p credentialPages) showAll(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values) {
 	all, now := p.Ops.Credentials(p.Kind), p.Now()
 	if p.Kind == access.TokenKind {
-		slices.Reverse(all) // the newest first
+		slices.Reverse(all)
 	}
 	v := credentialsView{Chooser: p.chooser.of(r, s, p.list()), Form: refill(form), All: len(all), Began: p.Monitor.began}
 	v.Soon = len(chooser{State: "expiring"}.apply(slices.Clone(all), now))
@@ -84,8 +77,6 @@ func (p credentialPages) showAll(w http.ResponseWriter, r *http.Request, s *sess
 	p.showForm(w, s, err, p.list(), page{Title: p.title, Section: p.list(), Data: v})
 }
 
-// showOne is the [listing] with the credential whose name is in the path. If there is no such
-// credential, it answers with the list and the problem.
 func (p credentialPages) showOne(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values) {
 	g, missing := p.Ops.Credential(p.Kind, r.PathValue("name"))
 	if missing != nil {
@@ -96,7 +87,6 @@ func (p credentialPages) showOne(w http.ResponseWriter, r *http.Request, s *sess
 		Data: credentialView{p.row(g), refill(form), p.Monitor.began}})
 }
 
-// create handles the form that creates a credential. It then shows the new secret.
 func (p credentialPages) create(w http.ResponseWriter, r *http.Request, s *session) {
 	if !p.once(w, r, s) {
 		return
@@ -123,8 +113,6 @@ func (p credentialPages) create(w http.ResponseWriter, r *http.Request, s *sessi
 	p.showSecret(w, s, p.created, secretView{created, p.Policy().Noun, secret, "", query})
 }
 
-// rotate handles the form that gives a credential a new secret, after a confirmation if the old
-// secret ends at once. It then shows the new secret.
 func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *session) {
 	overlaps := p.Policy().Overlap
 	if (!overlaps || r.PostForm.Get("overlap") == "0") && !p.sure(w, r, s, endOldSecret) {
@@ -154,7 +142,6 @@ func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *sessi
 	p.showSecret(w, s, p.rotated, secretView{rotated, p.Policy().Noun, secret, old, ""})
 }
 
-// end handles the form that revokes or removes a credential, after a confirmation.
 func (p credentialPages) end(w http.ResponseWriter, r *http.Request, s *session) {
 	if !p.sure(w, r, s, p.askEnd) {
 		return
@@ -167,7 +154,6 @@ func (p credentialPages) end(w http.ResponseWriter, r *http.Request, s *session)
 	p.done(w, r, s, "/"+p.list(), inserted(p.ended, holderOf(ended)))
 }
 
-// change handles the form that changes a token or a source, except its vehicles.
 func (p credentialPages) change(w http.ResponseWriter, r *http.Request, s *session) {
 	to, err := p.changeOf(r.PostForm)
 	if err == nil {
@@ -180,8 +166,6 @@ func (p credentialPages) change(w http.ResponseWriter, r *http.Request, s *sessi
 	p.done(w, r, s, "/"+p.list()+"/"+r.PathValue("name"), "The "+p.Policy().Noun+" is changed.")
 }
 
-// grant handles the form that changes the vehicles of a token or a source: all, after a
-// confirmation, a list, or, for a token, vehicles to add and to remove.
 func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *session) {
 	form := r.PostForm
 	name, all := r.PathValue("name"), form.Get("all") != ""
@@ -218,8 +202,7 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 	p.done(w, r, s, "/"+p.list()+"/"+name, "The vehicles of the "+p.Policy().Noun+" are changed.")
 }
 
-// rotateAdminKey replaces the admin key, after a confirmation, for a caller who has logged in with
-// it. This ends the caller's session.
+// rotateAdminKey is for a caller who has logged in with the admin key. It ends the session.
 func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if s.who.Admin && !p.sure(w, r, s, replaceAdminKey) {
 		return
@@ -235,18 +218,16 @@ func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, 
 			Data:   struct{ Next string }{"/"}})
 }
 
-// confirmView is the page that asks a question before an operation is carried out. It contains the
-// submitted form as hidden fields, which are submitted again with the answer yes.
+// confirmView contains the submitted form as hidden fields.
 type confirmView struct {
 	question
-	Back   string // path of the page to return to if the answer is no
-	Path   string // where the form is sent
+	Back   string // if the answer is no
+	Path   string
 	Fields url.Values
 }
 
-// sure reports whether the operator has confirmed the form. If not, it answers with a page that
-// asks. It returns true for a credential that does not exist, because the operation will be
-// refused.
+// sure reports whether the operator has confirmed the form, or asks. It is true for a credential
+// that does not exist, because the operation will be refused.
 func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session, q question) bool {
 	name := r.PathValue("name") // empty: the admin key
 	holder, ok := p.Ops.Holder(p.Kind, name)
@@ -263,21 +244,19 @@ func inserted(text, holder string) string { return strings.ReplaceAll(text, "NAM
 
 func holderOf(c access.Credential) string { return cmp.Or(c.Developer, c.Name) }
 
-// secretView is the page that shows a new secret, only once.
 type secretView struct {
 	access.Credential
-	What   string // the kind, such as "token"
+	What   string // such as "token"
 	Secret string
-	Old    string // what happens to the replaced secret; empty: there was none
-	Query  string // an example request; empty: none
+	Old    string // what happens to the replaced secret
+	Query  string // an example request
 }
 
 func (p credentialPages) showSecret(w http.ResponseWriter, s *session, title string, v secretView) {
 	p.show(w, s, http.StatusCreated, "secret", page{Title: title, Section: p.list(), Data: v})
 }
 
-// once reports whether a form is submitted for the first time. If not, it answers the request with
-// an error page with the status 409.
+// once answers with 409 to a form that was submitted before.
 func (p credentialPages) once(w http.ResponseWriter, r *http.Request, s *session) bool {
 	if p.sessions.first(r.PostForm.Get("mark")) {
 		return true

@@ -11,39 +11,36 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits of the curves of vehicles. A scan reads the retained samples of one vehicle, to draw its
-// curve or its strip.
+// Limits of scans, which read the retained samples of one vehicle for its curve or its strip.
 const (
-	maxScans  = 2 // concurrent scans
-	maxStrips = 1 // concurrent scans for strips
+	maxScans  = 2
+	maxStrips = 1
 )
 
-// curve holds the recent speeds and verdicts of one vehicle, which its page shows as a chart. A
-// live page keeps its curve, and adds the newest readings at each update.
+// curve holds the recent speeds and verdicts of one vehicle. A live page keeps its curve, and adds
+// the newest readings.
 type curve struct {
 	points   []speedPoint
 	throttle throttleCurve
-	begun    time.Time // when reading began
+	begun    time.Time
 	scanned
 }
 
-// scanned is the result of reading a vehicle's retained samples.
 type scanned struct {
-	Since   time.Time // all samples that were stored since this time were read
-	All     bool      // no older samples are stored
-	Failed  bool      // reading failed
-	Damaged bool      // reading failed because of damaged files
-	Busy    bool      // nothing was read, because too many scans were running
+	Since   time.Time // all samples stored since then were read
+	All     bool      // none are older
+	Failed  bool
+	Damaged bool
+	Busy    bool // nothing was read, because of too many scans
 }
 
-// speedPoint is a speed and the driving state at that time.
 type speedPoint struct {
 	at      vehicle.UnixMilli
 	kmh     float32
-	driving string // see classOf
+	driving string
 }
 
-// classOf returns the CSS class of a driving verdict.
+// classOf returns a CSS class.
 func classOf(v vehicle.DrivingVerdict) string {
 	switch {
 	case v.Time == 0:
@@ -54,8 +51,8 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// note adds the newest speed in s, if it is newer than the last point, with its verdict, and
-// updates the curve of the throttle sensors. Beyond maxPoints, it drops the oldest quarter.
+// note adds the newest speed in s, if it is newer than the last point. Beyond maxPoints, it drops
+// the oldest quarter.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -71,20 +68,19 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// shows reports whether the curve shows the sensors of the anomaly in s, or none if there is none.
-// A curve for which nothing was read shows nothing. The curve may be nil.
+// shows reports whether the curve, which may be nil, was read and shows the sensors of the anomaly
+// in s, or none if there is none.
 func (k *curve) shows(s *vehicle.State) bool {
 	alarm, alarmed := s.ThrottleAlarm()
 	return k != nil && !k.Busy && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
 }
 
-// curveView is a curve as the page shows it.
 type curveView struct {
 	scanned
 	Line       string
 	Bands      []band
-	Spells     []band // the newest Bands, which the page lists as text, newest first
-	More       int    // number of bands that are not in Spells
+	Spells     []band // the newest Bands, newest first
+	More       int    // not in Spells
 	Levels     []level
 	Axis       axis
 	Read       readouts
@@ -92,11 +88,10 @@ type curveView struct {
 	Short      bool     // the readings begin later than an hour ago
 	Throttle   throttleView
 	Points     int
-	Nothing    bool // there was no time to read anything
+	Nothing    bool
 	Mean, Most float64
 }
 
-// band is a period in which the verdict did not change.
 type band struct {
 	Class, Name string
 	X, Width    float64
@@ -109,11 +104,9 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
-// maxSpells is the maximum number of bands that a page lists as text.
 const maxSpells = 12
 
-// view returns the last hour of the curve, up to its newest reading, as the page shows it. If this
-// hour has fewer than two points, the view has nothing to draw.
+// view returns the last hour, up to the newest reading.
 func (k *curve) view() curveView {
 	v := curveView{scanned: k.scanned, Throttle: k.throttle.view(), Nothing: !k.All && !k.Since.Before(k.begun)}
 	points := k.points

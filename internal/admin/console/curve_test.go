@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestCurve_ShowsFoldedSamples checks that a vehicle's page draws its retained samples, with the
-// verdicts of folding them again.
 func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {
@@ -20,23 +21,17 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 		if i > 120 {
 			kmh = float64(i % 3) // a jam
 		}
-		if err := x.Set(vehicle.Speed, kmh); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.Set(vehicle.Speed, kmh))
 		samples = append(samples, x)
 	}
-	f := newFixture(t, func(c *Config) {
-		c.Recent = func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
-			switch id {
-			case "carA":
-				return samples, noon.Add(-time.Hour), true, nil
-			case "broken":
-				return nil, time.Time{}, false, errors.New("no engine")
-			}
-			return nil, noon.Add(-time.Minute), false, nil
+	recent := func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
+		if id == "broken" {
+			return nil, time.Time{}, false, errors.New("no engine")
 		}
-	})
-	v := f.console.curve(t.Context(), "carA", &vehicle.State{}).view()
+		return samples, noon.Add(-time.Hour), true, nil
+	}
+	con := New(Config{Recent: recent, Registry: prometheus.NewRegistry()})
+	v := con.curve(t.Context(), "carA", &vehicle.State{}).view()
 	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 ||
 		v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
 		t.Fatalf("got %+v, want 600 points that begin normal and end in a jam", v)
@@ -57,40 +52,11 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
 		t.Errorf("the line is %.40s…", v.Line)
 	}
-	if v := f.console.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
+	if v := con.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
 		t.Errorf("got %+v, want a failed curve without points", v)
 	}
 }
 
-// TestHowFarTheCurveGot checks that a vehicle's page says which part of the last hour was read:
-// nothing in time, a part, or all; or that other pages are being read.
-func TestHowFarTheCurveGot(t *testing.T) {
-	since, all := noon, false
-	f := newFixture(t, func(c *Config) {
-		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
-			return nil, since, all, nil
-		}
-	})
-	f.report("carA", jammed(time.Minute))
-	f.logIn(f.key)
-	f.want(f.get("/vehicles/carA"), 200, "No retained telemetry could be read within 2 s")
-	since = noon.Add(-3 * time.Minute)
-	f.want(f.get("/vehicles/carA"), 200, "From the telemetry stored in the last 3 min;")
-	all = true
-	f.want(f.get("/vehicles/carA"), 200, "From all telemetry that is retained.")
-	for range maxScans { // other pages read
-		f.console.scans <- struct{}{}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if v := f.console.curve(ctx, "carA", &vehicle.State{}).view(); !v.Busy {
-		t.Errorf("got %+v, want a busy curve", v)
-	}
-	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
-}
-
-// TestCurveGapsAndBounds checks that a line is interrupted where readings are missing, that a long
-// drive is thinned without losing its extremes, and that memory is bounded.
 func TestCurveGapsAndBounds(t *testing.T) {
 	point := func(second int, kmh float32) speedPoint {
 		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
@@ -131,9 +97,6 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 }
 
-// FuzzForms checks that a text of vids is either parsed into a list with at least one vehicle, or
-// refused in one line. It also checks that localPath returns only paths on this server, without
-// characters that end a path or separate its parts, except slashes.
 func FuzzForms(f *testing.F) {
 	f.Add("A, B\nC", "/tokens")
 	f.Add("a-b\x00", "//evil")

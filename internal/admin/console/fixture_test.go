@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"cmp"
@@ -20,11 +20,12 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/ops/opstest"
-	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/test/opstest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -40,22 +41,22 @@ type fixture struct {
 	*ops.Operations
 	store   *opstest.Store
 	clock   *testkit.Clock
-	console *Console
-	monitor *Monitor
+	console *console.Console
+	monitor *console.Monitor
 	fleet   *fleet.Table
-	key     string // the admin key
+	key     string
 	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
-	roots   map[*http.Client]string // root of each browser's latest session
+	metrics *prometheus.Registry
+	roots   map[*http.Client]string // of each browser's latest session
 	known   atomic.Int64            // requests with a session
 
 	mu     sync.Mutex // guards states
 	states map[vehicle.ID]vehicle.State
-	seen   int // number of the store's events that did has returned
+	seen   int // events that did has returned
 }
 
-// did returns the actors and actions of the audit events since the last call of did.
 func (f *fixture) did() string {
 	var did []string
 	all := f.store.Events()
@@ -66,29 +67,26 @@ func (f *fixture) did() string {
 	return strings.Join(did, ", ")
 }
 
-func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
+func newFixture(t *testing.T, changes ...func(*console.Config)) *fixture {
 	t.Helper()
 	return newFixtureOn(t, func(*ops.Config) {}, changes...)
 }
 
-// loggedIn is like newFixture, and logs the browser in with the admin key.
-func loggedIn(t *testing.T, changes ...func(*Config)) *fixture {
+func loggedIn(t *testing.T, changes ...func(*console.Config)) *fixture {
 	t.Helper()
 	f := newFixture(t, changes...)
 	f.logIn(f.key)
 	return f
 }
 
-// newFixtureOn is like newFixture; change may modify the configuration of the operations.
-func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
+func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*console.Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
 	f := &fixture{
 		t: t, store: opstest.New(), clock: c, fleet: fleet.New(), states: make(map[vehicle.ID]vehicle.State),
-		log: new(testkit.Buffer), roots: make(map[*http.Client]string),
+		log: new(testkit.Buffer), metrics: prometheus.NewPedanticRegistry(), roots: make(map[*http.Client]string),
 	}
-	registry := prometheus.NewPedanticRegistry()
-	f.monitor = NewMonitor(f.fleet, registry, 5*time.Minute, c.Now)
+	f.monitor = console.NewMonitor(f.fleet, f.metrics, 5*time.Minute, c.Now)
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.fleet.KeepNames(1 << 20)
 	operations := f.store.Config()
@@ -108,19 +106,19 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Confi
 	operations.AdminKey = access.HashOf(f.key)
 	change(&operations)
 	f.Operations = ops.New(operations)
-	cfg := Config{
+	cfg := console.Config{
 		Ops: f.Operations, Monitor: f.monitor, Known: func(context.Context) { f.known.Add(1) },
 		Recent: func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
 			return nil, noon, true, nil
 		},
 		Ready: func() error { return nil }, Writable: func() error { return nil },
 		QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
-		Registry: registry, Log: log, Now: c.Now,
+		Registry: f.metrics, Log: log, Now: c.Now,
 	}
 	for _, change := range changes {
 		change(&cfg)
 	}
-	f.console = New(cfg)
+	f.console = console.New(cfg)
 	f.server = httptest.NewServer(f.console)
 	t.Cleanup(func() {
 		f.console.Close()
@@ -141,7 +139,6 @@ func (f *fixture) anotherBrowser() *http.Client {
 	return &client
 }
 
-// answer is a response.
 type answer struct {
 	status int
 	header http.Header
@@ -161,7 +158,6 @@ func (f *fixture) read(resp *http.Response, err error) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
-// at returns the URL of a page in the browser's session.
 func (f *fixture) at(path string) string {
 	if path == "/login" || strings.HasPrefix(path, "/assets/") {
 		return f.server.URL + path
@@ -178,7 +174,7 @@ func (f *fixture) get(path string) answer {
 	return f.read(f.browser.Get(f.at(path)))
 }
 
-// post submits a form. fields holds names and values in turn.
+// fields has names and values in turn.
 func (f *fixture) post(path string, fields ...string) answer {
 	f.t.Helper()
 	form := url.Values{}
@@ -188,7 +184,6 @@ func (f *fixture) post(path string, fields ...string) answer {
 	return f.read(f.browser.PostForm(f.at(path), form))
 }
 
-// logIn starts a session in the browser.
 func (f *fixture) logIn(key string) {
 	f.t.Helper()
 	a := f.post("/login", "key", key, "next", "/")
@@ -199,13 +194,11 @@ func (f *fixture) logIn(key string) {
 	f.roots[f.browser] = root
 }
 
-// leadsTo returns the page of a session to which a response redirects.
 func (a answer) leadsTo() string {
 	_, page, _ := strings.Cut(strings.TrimPrefix(a.header.Get("Location"), "/s/"), "/")
 	return "/" + page
 }
 
-// want fails the test unless the response has the status and contains all texts.
 func (f *fixture) want(a answer, status int, texts ...string) {
 	f.t.Helper()
 	if a.status != status {
@@ -218,7 +211,6 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
-// lacks fails the test if the response contains one of the texts. wrong says what is wrong then.
 func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	f.t.Helper()
 	for _, text := range texts {
@@ -228,8 +220,18 @@ func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	}
 }
 
-// report sets a vehicle's state in every place from which the console reads it. The zero state means
-// that the vehicle was forgotten.
+// readMetrics lets the monitor read the metrics once.
+func (f *fixture) readMetrics() {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	cancel()
+	f.monitor.Run(ctx)
+}
+
+func (f *fixture) livePages() float64 {
+	return testkit.Metric(f.t, f.metrics, "carstate_console_live_pages")
+}
+
+// The zero state means that the vehicle was forgotten.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.mu.Lock()
 	f.states[id] = s
@@ -243,8 +245,6 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.monitor.Put(id, &a)
 }
 
-// create creates a credential as the actor x. Without a kind, it is a token; without a developer's
-// name, a token is Ada's; without operations, a token has all.
 func (f *fixture) create(r access.Request) (access.Credential, string) {
 	f.t.Helper()
 	if r.Kind = cmp.Or(r.Kind, access.TokenKind); r.Kind == access.TokenKind || r.Kind == access.SandboxKind {
@@ -257,7 +257,7 @@ func (f *fixture) create(r access.Request) (access.Credential, string) {
 	return c, secret
 }
 
-// jammed returns the state of a car that, at noon, has been in a jam for the given time.
+// At noon.
 func jammed(since time.Duration) vehicle.State {
 	at := vehicle.At(noon)
 	s := vehicle.State{Time: at, Pace: vehicle.TrafficJam}

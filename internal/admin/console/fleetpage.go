@@ -13,10 +13,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// fewListed is the maximum number of vehicles in a list on the fleet page.
 const fewListed = 8
 
-// fleetView is the page of the fleet.
 type fleetView struct {
 	FleetCounts
 	Root      string // prefix of the session's paths
@@ -26,45 +24,40 @@ type fleetView struct {
 	Flow      flowView
 }
 
-// listView shows the vehicles whose jam began last, or those whose anomaly began last.
+// listView shows the vehicles whose jam, or whose anomaly, began first.
 type listView struct {
-	Root  string // prefix of the session's paths
+	Root  string
 	Name  string // "jam" or "anomaly"
 	Rows  []listRow
-	Total int // number of all such vehicles
+	Total int // of all such vehicles
 }
 
-// More returns the number of vehicles that are not in Rows.
 func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
 
-// listRow is one vehicle in a list.
 type listRow struct {
 	ID     vehicle.ID
 	Since  time.Time
 	Reason string
 }
 
-// flowView shows the node's throughput and health.
 type flowView struct {
 	throughput.Rates
 	throughput.Figures
 	Streams         []streamBar
-	Ready, Writable error // why the node is not ready, or not writable
+	Ready, Writable error
 }
 
-// bar is one bar of a chart.
 type bar struct {
 	Name    string
 	Count   int
 	Percent float64
 }
 
-// streamBar shows how full a stream of the store is.
 type streamBar struct {
 	Name         string
 	Bytes, Limit float64
 	Percent      float64
-	Full         bool // at least 80 %
+	Full         bool
 }
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -83,8 +76,7 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) 
 	})
 }
 
-// hours returns the hours that the chart covers: 1, 6 or 24, from the URL; without one of these, 6,
-// or 1 in the first hour of the process.
+// hours returns the hours in the URL if selectable, or 6, or 1 in the first hour of the process.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -104,8 +96,6 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	return v
 }
 
-// listView returns one of the two lists of the fleet page, "jam" or "anomaly": at most fewListed
-// vehicles, and the number of all.
 func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
 	m, l := c.Monitor, listView{Root: root, Name: name}
 	watched, counted := m.jams, s.Jam
@@ -113,7 +103,7 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 		watched, counted = m.anomalies, s.Anomaly
 	}
 	rows, total := m.longest(watched, fewListed, m.now(), m.maxAge)
-	if l.Total = total; total == maxWatched { // the list is full, so the number is taken from the fleet's counts
+	if l.Total = total; total == maxWatched { // the list is full, so the counts know better
 		l.Total = max(total, counted)
 	}
 	for _, row := range rows {
@@ -126,8 +116,7 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 	return l
 }
 
-// listRow returns the row of a vehicle on the list of jams or anomalies, with the reason. ok is
-// false if the vehicle was forgotten just now, because then no page may name it.
+// ok is false if the vehicle was forgotten just now, because then no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.id)
 	since, reason := s.Traffic.Changed, ""
@@ -141,9 +130,8 @@ func (c *Console) listRow(ctx context.Context, list string, x watched) (row list
 	default:
 		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
-	// If the time when the verdict began was not known when the vehicle was listed, it is taken from
-	// the vehicle's state. For an anomaly that a trouble code has caused, the state does not contain
-	// this time either. The page then shows the time of the reading.
+	// If the time was not known when the vehicle was listed, it is taken from the state. For an
+	// anomaly of a trouble code, the state lacks it, too; then it is that of the reading.
 	return listRow{x.id, cmp.Or(x.since, since, x.read).Time(), reason}, true
 }
 
@@ -152,9 +140,7 @@ func (c *Console) flow() flowView {
 	v := flowView{Rates: r, Figures: now, Ready: c.Ready(), Writable: c.Writable()}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
-		// With the storage engine of one machine, the metric gives the size 0 for a stream until a
-		// table of the stream is on the disk. The true size may be larger, so no bar is shown for
-		// the size 0.
+		// The engine of one machine gives the size 0 until a table of the stream is on the disk.
 		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
 			percent := 100 * s.Bytes / s.Limit
 			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})
@@ -163,7 +149,6 @@ func (c *Console) flow() flowView {
 	return v
 }
 
-// AgeBars returns the chart of the ages.
 func (s FleetCounts) AgeBars() (bars []bar) {
 	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days",
 		"older"}

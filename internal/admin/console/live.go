@@ -13,27 +13,23 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// Limits of live pages.
 const (
-	streamLife = 10 * time.Minute // after this time, the browser must reconnect
-	heartbeat  = 15 * time.Second // so that a proxy does not close the connection
+	streamLife = 10 * time.Minute // then the browser must reconnect
+	heartbeat  = 15 * time.Second // so that no proxy closes the connection
 )
 
-// parts holds rendered parts of a page, by name. The element that shows a part has the part's name
-// in its attribute data-live.
+// parts are rendered parts of a page, by the attribute data-live of the element that shows them.
 type parts map[string]string
 
-// errAnotherPage means that a live page cannot be updated, because its URL now leads to a different
-// page, for example after the vehicle was forgotten. The browser must reload the page.
+// errAnotherPage means that the URL now leads to a different page, for example after the vehicle
+// was forgotten.
 var errAnotherPage = errors.New("the page is another one now")
 
-// unknownYet is appended to the URL of the live updates of a page without data. They reload the
-// page once there is data.
+// unknownYet marks the live updates of a page without data: they reload it once there is data.
 const unknownYet = "?unknown"
 
-// serveLive keeps a page up to date: it sends the changed parts of those that render returns. It
-// ends with the connection, the session, the console, errAnotherPage, or after streamLife, when the
-// browser connects again. Other errors of render are logged.
+// serveLive sends the changed parts of those that render returns. It ends with the connection, the
+// session, the console, errAnotherPage, or after streamLife.
 func (c *Console) serveLive(
 	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
 ) {
@@ -52,7 +48,7 @@ func (c *Console) serveLive(
 	if r.Method == http.MethodHead || stream.Send("retry: 2000\n\n") != nil {
 		return
 	}
-	sent := c.Now() // when the latest event was sent
+	sent := c.Now()
 	tick := time.NewTicker(c.LiveEvery)
 	defer tick.Stop()
 	last := parts{}
@@ -75,7 +71,7 @@ func (c *Console) serveLive(
 				}
 				event = fmt.Sprintf("data: %s\n\n", text)
 			} else if c.Now().Sub(sent) >= heartbeat {
-				event = ": still here\n\n" // a comment, which shows that the connection works
+				event = ": still here\n\n" // a comment
 			}
 			if event != "" {
 				if stream.Send(event) != nil {
@@ -100,8 +96,6 @@ func (c *Console) serveLive(
 	}
 }
 
-// parts renders the parts in which of the page name, whose template shows data, as HTML. If a
-// template fails, parts returns no part.
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {
@@ -114,6 +108,5 @@ func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	return made, nil
 }
 
-// endOfPage is the event that makes the browser reload the page. If the session has ended, the
-// browser then gets the login; otherwise it gets the page that the URL now leads to.
+// endOfPage makes the browser reload the page, or get the login if the session has ended.
 const endOfPage = "event: end\ndata: {}\n\n"

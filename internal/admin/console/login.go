@@ -6,12 +6,10 @@ import (
 	"strings"
 )
 
-// showLogin answers with the login page in place of the requested one. problem says why a login
-// failed.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // not empty after a login with a wrong key
 	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {
-		next = localPath(page) // without the URL's query, which may contain a secret by mistake
+		next = localPath(page) // without the query, which may contain a secret by mistake
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
@@ -42,8 +40,7 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.at("/login"), http.StatusSeeOther)
 }
 
-// localPath returns next if it is a path on this server, and "/" otherwise, so that the login
-// cannot redirect to another server. A path may contain only letters, digits and slashes.
+// localPath keeps the login from redirecting to another server.
 func localPath(next string) string {
 	if !localPaths.MatchString(next) {
 		return "/"

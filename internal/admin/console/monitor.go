@@ -13,40 +13,38 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// Monitor collects the data of the fleet page, even if no page is open. Make one with [NewMonitor].
+// Monitor collects the data of the fleet page, even if no page is open.
 type Monitor struct {
 	fleet    *fleet.Table
 	gatherer prometheus.Gatherer
 	maxAge   time.Duration
 	now      func() time.Time
 
-	*watchlist // of vehicles in a jam and with an anomaly; it has its own lock
+	*watchlist // has its own lock
 	began      time.Time
 
 	mu      sync.Mutex // guards the fields below
 	latest  FleetCounts
-	past    []FleetCounts        // of the last day, one for each minute, oldest first
-	cost    time.Duration        // duration of the latest count
+	past    []FleetCounts        // of the last day, one a minute, oldest first
+	cost    time.Duration        // of the latest count
 	figures []throughput.Figures // of the last minute, oldest first
 }
 
-// Intervals of the monitor.
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of the fleet's counts on a page. In a large fleet, it is the
-	// duration of a count times countRest, if that is longer, so that counting uses at most a
-	// twentieth of one processor.
+	// countMaxAge is the maximum age of counts on a page, or the duration of a count times
+	// countRest, so that counting a large fleet uses at most a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
-	// The counts of one day are kept in memory, about 250 KB. Only the chart uses them, and they
-	// are lost when the process ends; Prometheus can keep such data for longer.
+	// A day of counts takes about 250 KB. They are lost with the process; Prometheus can keep such
+	// data.
 	historyStep   = time.Minute
 	historyPoints = 24 * 60
 )
 
 // NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
-// If now is nil, time.Now is used.
+// now may be nil.
 func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
 	if now == nil {
 		now = time.Now
@@ -67,7 +65,6 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// note keeps counts of the fleet for a day.
 func (m *Monitor) note(s FleetCounts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,15 +72,13 @@ func (m *Monitor) note(s FleetCounts) {
 	m.past = m.past[max(0, len(m.past)-historyPoints):]
 }
 
-// since returns the kept counts of the fleet at or after t, oldest first.
 func (m *Monitor) since(t time.Time) []FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(m.past), func(s FleetCounts) bool { return s.At.Before(t) })
 }
 
-// readMetrics reads the present values of the metrics and appends them to figures. It removes the
-// oldest values that the rates over the last minute no longer need.
+// readMetrics keeps only the values that the rates over the last minute need.
 func (m *Monitor) readMetrics() {
 	f := throughput.Read(m.gatherer, m.now())
 	m.mu.Lock()
@@ -94,8 +89,6 @@ func (m *Monitor) readMetrics() {
 	}
 }
 
-// flow returns the latest metrics and the rates over the last minute. Before the metrics are first
-// read, it returns throughput.None and no rates.
 func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,11 +99,11 @@ func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	return now, throughput.Between(&m.figures[0], &now)
 }
 
-// Counts returns the fleet's counts. It counts again if the latest count is too old.
+// Counts counts again if the latest count is too old.
 func (m *Monitor) Counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(countMaxAge, countRest*m.cost) {
+	if m.now().Sub(m.latest.At) < max(countMaxAge, countRest*m.cost) {
 		return m.latest
 	}
 	begin := time.Now()

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -11,45 +10,23 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestCountFleet checks that every kind of vehicle is counted in its class.
-func TestCountFleet(t *testing.T) {
-	table, now := fleet.New(), vehicle.At(noon)
-	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
-		for i := range n {
-			table.Put(vehicle.ID(fmt.Sprintf("car%d%d%d", driving.State, n, i)),
-				fleet.Answer{Driving: driving, Throttle: throttle})
-		}
-	}
-	good := func(age time.Duration) vehicle.ThrottleVerdict {
-		return vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now.Add(-age)}
-	}
-	put(2, vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, good(0))
-	put(3, vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: now.Add(-30 * time.Second)}, good(30*time.Second))
-	put(4, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-5 * time.Minute)},
-		vehicle.ThrottleVerdict{Time: now.Add(-5 * time.Minute)})
-	put(5, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-time.Hour)}, good(time.Hour))
-	put(6, vehicle.DrivingVerdict{NotDriving: true, Time: now.Add(-2 * time.Minute)}, good(30*24*time.Hour))
-	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
-	s := countFleet(table, noon, 5*time.Minute)
-	want := FleetCounts{
-		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, Anomaly: 4,
-		Healthy: 5, OldThrottle: 18,
-		Ages: [7]int{2, 3, 10, 5, 0, 0, 7},
-	}
-	if s != want {
-		t.Errorf("%+v, want\n%+v", s, want)
-	}
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func jammed(since time.Duration) (s vehicle.State) {
+	s.Time, s.Pace = vehicle.At(noon), vehicle.TrafficJam
+	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: s.Time}
+	s.Traffic.At, s.Traffic.Changed, s.Traffic.Share = s.Time, s.Time.Add(-since), 0.2
+	return s
 }
 
-// putState updates the lists with the verdicts of a state and the state itself.
 func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.Put(id, s.Driving(), s.Throttle(), &s) }
 
-// TestWatchlistIsBounded checks that a list has a maximum length. A full list must accept another
-// vehicle only after one has left it, and drop vehicles without new readings.
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()
 	put := func(i int, s vehicle.State) { putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s) }
@@ -78,20 +55,14 @@ func TestWatchlistIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnomalySince checks that the monitor keeps the time at which it first saw a trouble code,
-// because the state does not contain that time.
 func TestAnomalySince(t *testing.T) {
 	w := newWatchlist()
 	var s vehicle.State
 	for i := range 3 {
 		x := vehicle.Sample{Time: vehicle.At(noon.Add(time.Duration(i) * time.Minute))}
 		code, err := vehicle.ParseTroubleCode("P0121")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := x.SetCodes([]vehicle.TroubleCode{code}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, x.SetCodes([]vehicle.TroubleCode{code}))
 		s = vehicle.Observe(s, x)
 		putState(w, "carA", s)
 	}
@@ -102,11 +73,15 @@ func TestAnomalySince(t *testing.T) {
 	}
 }
 
-// TestMonitor_KeepsADay checks that the monitor keeps the counts of one day, oldest first.
 func TestMonitor_KeepsADay(t *testing.T) {
-	var m Monitor
-	if points := m.since(noon); len(points) != 0 {
-		t.Error(points)
+	table := fleet.New()
+	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)}})
+	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.Run(ctx)
+	if points := m.since(noon); len(points) != 1 || points[0].Normal != 1 {
+		t.Errorf("got points %+v, want one with one normal car", points)
 	}
 	for i := range historyPoints + 10 {
 		m.note(FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10})
@@ -121,40 +96,6 @@ func TestMonitor_KeepsADay(t *testing.T) {
 	}
 }
 
-// TestFleetPage_RefusedKeys checks that the page does not say that nothing was refused after a key
-// was.
-func TestFleetPage_RefusedKeys(t *testing.T) {
-	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_ingest_keys_refused_total", Help: "x"},
-		[]string{"reason"})
-	f := loggedIn(t, func(c *Config) { c.Registry.MustRegister(keys) })
-	const none = "No sample, no source's key and no query was refused"
-	f.want(f.get("/"), http.StatusOK, none)
-	keys.WithLabelValues("unknown").Add(3)
-	f.monitor.readMetrics()
-	a := f.get("/")
-	f.want(a, http.StatusOK, `<td>key</td><th scope="row"><code>unknown</code></th><td class="n">3</td>`)
-	f.lacks("the page says that nothing was refused", a, "was refused since")
-}
-
-// TestMonitorRuns checks that the monitor reads at once when it starts, and ends with its context.
-func TestMonitorRuns(t *testing.T) {
-	table := fleet.New()
-	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving,
-		Time: vehicle.At(noon)}})
-	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	m.Run(ctx)
-	if points := m.since(noon); len(points) != 1 || points[0].Normal != 1 {
-		t.Errorf("got points %+v, want one with one normal car", points)
-	}
-	if now, _ := m.flow(); !now.At.Equal(noon) {
-		t.Errorf("got figures %+v, want those at %v", now, noon)
-	}
-}
-
-// TestFleetChart checks that the areas of the chart are stacked, are interrupted where minutes are
-// missing, and fit the box.
 func TestFleetChart(t *testing.T) {
 	at := func(minute int, normal, slow, jam int) FleetCounts {
 		return FleetCounts{At: noon.Add(time.Duration(minute-60) * time.Minute), Vehicles: normal + slow + jam,
@@ -179,8 +120,7 @@ func TestFleetChart(t *testing.T) {
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")
 	}
-	// The chart of a new process begins at its first data, and the page says that the chart covers
-	// a shorter time.
+	// The chart of a new process begins at its first data.
 	young := append([]FleetCounts{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
@@ -192,36 +132,39 @@ func TestFleetChart(t *testing.T) {
 	}
 }
 
-// TestEngine_HidesWhatIsNotMeasured checks that the fleet page has no row for a metric that the
-// engine does not have, and none for a stream whose size is not known.
-func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
-	f := loggedIn(t)
-	of := func(name string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "x"}, []string{"stream"})
-		f.console.Registry.(*prometheus.Registry).MustRegister(g)
-		return g
+// Memory of what browsers send is bounded.
+func TestSessions_AreBounded(t *testing.T) {
+	var s sessions
+	for i := range 3 * maxFormsSent {
+		s.first(strings.Repeat("long", i))
 	}
-	size, limit := of("carstate_stream_bytes"), of("carstate_stream_limit_bytes")
-	for _, stream := range []string{"TELEMETRY", "STATES"} {
-		size.WithLabelValues(stream).Set(0)
-		limit.WithLabelValues(stream).Set(4 << 30)
+	if n := len(s.sent); n != maxFormsSent {
+		t.Errorf("got %d marks of forms, want %d", n, maxFormsSent)
 	}
-	size.WithLabelValues("STATES").Set(2048)
-	const backlog = "Oldest sample not folded yet"
-	check := func(when, shown string, hidden ...string) {
-		t.Helper()
-		f.monitor.readMetrics()
-		page := f.get("/")
-		f.want(page, http.StatusOK, "Accepts writes", shown)
-		for _, text := range hidden {
-			if strings.Contains(page.body, text) {
-				t.Errorf("%s: got %q in the page, want no such row", when, text)
-			}
+	for range maxStreams {
+		if !s.takeStream(new(session)) {
+			t.Fatal("a stream was refused below the limit")
 		}
 	}
-	check("without feeds", "2.0 KiB", "0 B", "TELEMETRY", "Age of this node", "not known yet", backlog)
-	of("carstate_feed_age_seconds").WithLabelValues("STATES").Set(.5)
-	of("carstate_backlog_seconds").WithLabelValues("TELEMETRY").Set(0)
-	check("with feeds", "500 ms")
-	f.want(f.get("/"), http.StatusOK, backlog, "<dd>0 s</dd>", "Age of this node")
+	if s.takeStream(new(session)) {
+		t.Error("there is no limit for the streams of all sessions")
+	}
+	s.all = make(map[access.Hash]*session)
+	for i := range 5 {
+		s.all[access.Hash{byte(i)}] = &session{id: access.Hash{byte(i)}, seen: noon.Add(time.Duration(i) * time.Second)}
+	}
+	s.makeRoom(2, func(*session) bool { return true })
+	if s.all[access.Hash{4}] == nil || len(s.all) != 1 {
+		t.Errorf("got %d sessions after making room, want the one used last", len(s.all))
+	}
+}
+
+func TestStrip_WaitsForOthers(t *testing.T) {
+	c := New(Config{Registry: prometheus.NewRegistry()})
+	c.strips <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if text, err := c.strip(ctx, "carA"); !strings.Contains(text, "not read, because others are being read") {
+		t.Errorf("got %s, %v, want that others are being read", text, err)
+	}
 }

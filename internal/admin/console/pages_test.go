@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestFooter_NamesVersionAndDocs checks that the pages of a session name the version and the
-// documentation, that the login does not, and that there is no link without a documentation.
 func TestFooter_NamesVersionAndDocs(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
+	f := newFixture(t, func(c *console.Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
 	f.lacks("got a footer at the login, want it only in a session", f.get("/login"), "<footer")
 	f.logIn(f.key)
 	f.want(f.get("/tokens"), http.StatusOK, "<footer", "v1.2.3", `href="http://127.0.0.1:8080/"`)
@@ -30,8 +30,6 @@ func TestFooter_NamesVersionAndDocs(t *testing.T) {
 	f.lacks("got a link to no documentation", f.get("/tokens"), "Documentation")
 }
 
-// TestNotFound_IsNoAlert checks that the answer to a path without a page has no alert, because
-// nothing was refused.
 func TestNotFound_IsNoAlert(t *testing.T) {
 	f := loggedIn(t)
 	for _, a := range []answer{f.get("/nothing"), f.post("/vehicles/a-b/allow"), f.post("/vehicles/a-b/forget")} {
@@ -40,8 +38,6 @@ func TestNotFound_IsNoAlert(t *testing.T) {
 	}
 }
 
-// TestTokenForm checks all fields of the form. After an error, the page must show the problem, and
-// the contents of the form as they were typed.
 func TestTokenForm(t *testing.T) {
 	f := loggedIn(t)
 	form := url.Values{"developer": {" Ada <b>Lovelace</b> "}, "operation": {"car_driving_state", "throttle_system"},
@@ -87,7 +83,7 @@ func TestTokenForm(t *testing.T) {
 	if n := f.store.Tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	// Checked boxes stay checked, because otherwise a second try could grant more than the first.
+	// Checked boxes stay checked: otherwise a second try could grant more than the first.
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days",
 		"7", "rate", "no", "mark", "narrow")
 	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`,
@@ -108,8 +104,6 @@ func TestTokenForm(t *testing.T) {
 		"the form is too long")
 }
 
-// TestTokenOperations checks the rotation and the revocation of an existing token and of an unknown
-// one, and an operation that fails.
 func TestTokenOperations(t *testing.T) {
 	f := loggedIn(t)
 	tok, _ := f.create(access.Request{Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
@@ -147,8 +141,6 @@ func TestTokenOperations(t *testing.T) {
 		"/rotate")
 }
 
-// TestTokenIsEdited checks that vehicles, rate and expiry can be changed on the token's page, and
-// that errors are explained. Replacing a list by all vehicles must need a confirmation.
 func TestTokenIsEdited(t *testing.T) {
 	f := loggedIn(t)
 	tok, secret := f.create(access.Request{Vehicles: access.VehicleSet("A", "B"),
@@ -162,14 +154,11 @@ func TestTokenIsEdited(t *testing.T) {
 	now := func() access.Credential {
 		t.Helper()
 		g, err := f.store.Tokens.Verify([]byte(secret), f.clock.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return g.Credential
 	}
 	names := func() string { v := now().Vehicles; return fmt.Sprint(v.All(), slices.Collect(v.Sorted())) }
 
-	// The grant of vehicles.
 	f.want(f.post(page+"/grant", "add", " C, D ", "remove", "A"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "The vehicles of the token are changed.", "B, C, D")
 	for says, fields := range map[string][]string{
@@ -193,7 +182,7 @@ func TestTokenIsEdited(t *testing.T) {
 		t.Errorf("it sees %s", got)
 	}
 
-	// The rate and the expiry. A field that is submitted unchanged is not changed.
+	// A field that is submitted unchanged is not changed.
 	f.want(f.post(page+"/change", "rate", "5/s", "rate-was", "5/s", "days", "30"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "The token is changed.", "in 30 d")
 	f.want(f.post(page+"/change", "rate", "", "rate-was", "5/s", "days", ""), http.StatusSeeOther)
@@ -224,8 +213,6 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.read(f.anotherBrowser().PostForm(f.at(page+"/change"), nil)), http.StatusUnauthorized)
 }
 
-// TestLongLists checks that long lists are divided into pages, and that any page number in a
-// request is answered.
 func TestLongLists(t *testing.T) {
 	f := loggedIn(t)
 	for i := range 60 {
@@ -244,8 +231,6 @@ func TestLongLists(t *testing.T) {
 	f.lacks("a page of 25 holds more", f.get("/tokens"), "Developer 34")
 }
 
-// TestJamList_LongestFirst checks that the fleet page shows the vehicles in a jam with the reason,
-// the longest first, and that the page of vehicles lists all of them, page by page.
 func TestJamList_LongestFirst(t *testing.T) {
 	f := loggedIn(t)
 	for i := range 30 {
@@ -276,23 +261,20 @@ func TestJamList_LongestFirst(t *testing.T) {
 	if seen != 2 {
 		t.Errorf("%d pages", seen)
 	}
-	f.report("car00", vehicle.State{}) // forgotten
+	f.report("car00", vehicle.State{})
 	f.fleet.Delete("car00")
 	f.lacks("a forgotten car is listed", f.get("/vehicles?driving=jam"), "car00")
 	f.mu.Lock()
-	delete(f.states, "car01") // forgotten, but still in the table
+	delete(f.states, "car01")
 	f.mu.Unlock()
 	f.lacks("a forgotten car is named", f.get("/vehicles?driving=jam"), "car01")
 	f.clock.Advance(6 * time.Minute)
-	// the readings of these vehicles are now stale
 	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.")
 	f.want(f.get("/vehicles?is=stale&throttle=&prefix=car1&sort=oldest"), http.StatusOK, `value="stale" selected`,
 		`value="oldest" selected`, `value="car1"`, "car19",
 		`/vehicles?format=ndjson&amp;prefix=car1&amp;reason=stale" download`)
 }
 
-// TestVehiclesPageRefuses checks that an invalid query is explained, and that all vehicles are
-// listed below the explanation.
 func TestVehiclesPageRefuses(t *testing.T) {
 	f := loggedIn(t)
 	f.want(f.get("/vehicles"), http.StatusOK, "No vehicle has reported yet.")
@@ -317,8 +299,6 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	f.lacks("without a session", a, "carA")
 }
 
-// TestListsAfterAStart checks that a vehicle is listed even if only its verdicts were loaded at the
-// start, without its state. The page must then read the start of its jam from the stored state.
 func TestListsAfterAStart(t *testing.T) {
 	f := loggedIn(t)
 	jam, now := jammed(7*time.Minute), vehicle.At(noon)
@@ -329,7 +309,7 @@ func TestListsAfterAStart(t *testing.T) {
 	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB",
 		"since 2026-11-20 12:00:00 UTC")
 	f.mu.Lock()
-	delete(f.states, "carB") // forgotten, but still in the lists
+	delete(f.states, "carB")
 	f.mu.Unlock()
 	f.lacks("a forgotten car is named or counted", f.get("/"), "carB", "more")
 	f.monitor.Forget("carA")
@@ -337,8 +317,6 @@ func TestListsAfterAStart(t *testing.T) {
 	f.lacks("listed after both were forgotten", f.get("/"), "/vehicles/car")
 }
 
-// TestVehicle_Pages checks the pages of a known vehicle, of an unknown vehicle, and of an invalid
-// vid.
 func TestVehicle_Pages(t *testing.T) {
 	f := loggedIn(t)
 	f.report("carA", jammed(time.Minute))
@@ -378,7 +356,6 @@ func TestVehicle_Pages(t *testing.T) {
 	}
 }
 
-// TestForgetIsUndone checks that the page of a forgotten vehicle accepts its telemetry again, once.
 func TestForgetIsUndone(t *testing.T) {
 	f := loggedIn(t)
 	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
@@ -401,14 +378,13 @@ func TestForgetIsUndone(t *testing.T) {
 	}
 }
 
-// TestEngineInTrouble checks that the page says that data cannot be read, without internal details.
 func TestEngineInTrouble(t *testing.T) {
 	inside := errors.New("dial tcp 10.0.0.7: refused")
 	f := newFixtureOn(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			return vehicle.State{}, false, inside
 		}
-	}, func(c *Config) {
+	}, func(c *console.Config) {
 		c.Ready = func() error { return errors.New("the engine stores nothing in STATES") }
 	})
 	f.store.Fail("AuditPage", inside)
@@ -421,15 +397,12 @@ func TestEngineInTrouble(t *testing.T) {
 	f.want(f.get("/"), http.StatusOK, "Not ready", "the engine stores nothing in STATES")
 }
 
-// TestAudit_Pages checks that each page of the audit links to the page with the next older events.
 func TestAudit_Pages(t *testing.T) {
 	f := newFixture(t)
 	for i := range 120 {
 		e := access.Event{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1",
 			Detail: fmt.Sprintf("number %d.", i+1), Outcome: "failed"}
-		if err := f.store.Audit(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.store.Audit(t.Context(), e))
 	}
 	f.logIn(f.key)
 	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b> <code>", "number 120.", "number 71.", "/audit?before=71",
@@ -439,8 +412,6 @@ func TestAudit_Pages(t *testing.T) {
 	f.lacks("the last page has an older one, or what is newer", f.get("/audit?before=21"), "number 21.", "/audit?before=")
 }
 
-// TestAuditIsSearched checks that events are found by actor, action, time, and vid. No page and no
-// URL may contain the vid.
 func TestAuditIsSearched(t *testing.T) {
 	f := newFixture(t)
 	if _, err := f.Forget(t.Context(), access.Actor{Name: "ada"}, "carA"); err != nil {
@@ -481,7 +452,6 @@ func TestAuditIsSearched(t *testing.T) {
 		}
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
-	// The page says how many events may concern the vehicle without listing it.
 	var many []vehicle.ID
 	for i := range 21 {
 		many = append(many, vehicle.ID(fmt.Sprintf("many%02d", i)))
@@ -493,7 +463,6 @@ func TestAuditIsSearched(t *testing.T) {
 			t.Errorf("%s: says that an event may concern it: got %t, want %t\n%s", vid, got, want, page.body)
 		}
 	}
-	// All matching events can be downloaded as a file.
 	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events",
 		`/audit?actor=ada&amp;format=csv" download>CSV`)
 	a := f.get("/audit?actor=ada&format=csv")
@@ -507,7 +476,6 @@ func TestAuditIsSearched(t *testing.T) {
 	a = f.read(f.anotherBrowser().Get(f.at("/audit?format=csv")))
 	f.want(a, http.StatusUnauthorized)
 	f.lacks("without a session", a, "ada")
-	// The form shows the time from which, and until which, events are shown.
 	for path, want := range map[string]string{
 		"/audit?since=2026-11-20":                  `name="since" type="datetime-local" value="2026-11-20T00:00"`,
 		"/audit?until=2026-11-20":                  `name="until" type="datetime-local" value="2026-11-21T00:00"`,
@@ -521,8 +489,6 @@ func TestAuditIsSearched(t *testing.T) {
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
 }
 
-// TestHeaders_RestrictThePage checks that the headers restrict what a page may do, and what other
-// sites may do with the page.
 func TestHeaders_RestrictThePage(t *testing.T) {
 	f := loggedIn(t)
 	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/roads.js",
@@ -543,8 +509,6 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 	f.want(f.post("/"), http.StatusNotFound)
 }
 
-// TestTokenChoice checks that tokens are found by name and ID, filtered and sorted. An empty result
-// must link to all tokens.
 func TestTokenChoice(t *testing.T) {
 	f := loggedIn(t)
 	f.create(access.Request{Developer: "Zoe Zimmermann", Expires: noon.Add(10 * 24 * time.Hour)})

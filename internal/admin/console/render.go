@@ -11,28 +11,27 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// page is the data of every page.
 type page struct {
 	Title   string
-	Section string // the page's section in the navigation
+	Section string // in the navigation
 	Live    string // path of the live updates; empty: none
-	Problem string // what went wrong
-	Notice  string // what was done
-	Map     bool   // the page contains a map
+	Problem string
+	Notice  string
+	Map     bool
 	Data    any
 
-	ReadOnly bool // the page has no forms that change something
+	ReadOnly bool
 
 	Root    string // prefix of the session's paths; empty: no session
-	Who     string // the operator's name; empty: no session
+	Who     string
 	Admin   bool   // logged in with the admin key
-	Version string // version of the assets
+	Version string // of the assets
 	Program string // version of the program
-	DocsURL string // the documentation of the queries
+	DocsURL string
 }
 
-// show answers with the page of this name. If p has no notice, the page shows the one that an
-// earlier request of the session has left (see leaveNotice). Without a session, s is nil.
+// Without a session, s is nil. If p has no notice, the page shows the one that leaveNotice has
+// left.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {
@@ -52,7 +51,6 @@ func (c *Console) show(w http.ResponseWriter, s *session, status int, name strin
 	w.Write(b.Bytes())
 }
 
-// showForm is like show, for a page with a form or a list that may have been refused with err.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
 	status := http.StatusOK
 	if err != nil {
@@ -61,31 +59,26 @@ func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name st
 	c.show(w, s, status, name, p)
 }
 
-// fail answers with a page that shows the text of err, with the status of statusOf.
 func (c *Console) fail(w http.ResponseWriter, s *session, title string, err error) {
 	c.showForm(w, s, err, "failed", page{Title: title})
 }
 
-// nothing answers a request for a page that does not exist.
 func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
 	c.show(w, s, http.StatusNotFound, "failed",
 		page{Title: "There is nothing here", Data: "The navigation above has all pages."})
 }
 
-// done redirects to a page after a successful operation. That page shows the notice.
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
 	c.sessions.leaveNotice(s, notice)
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 
-// address returns a path with those URL parameters that are not empty.
 func address(path string, parameters url.Values) string {
 	maps.DeleteFunc(parameters, func(_ string, values []string) bool { return values[0] == "" })
 	return strings.TrimSuffix(path+"?"+parameters.Encode(), "?")
 }
 
-// statusOf returns the HTTP status in an [ops.Refusal]. Any other error is that of a form that was
-// filled in wrongly; for it, statusOf returns 400.
+// Any error but an [ops.Refusal] is that of a form that was filled in wrongly.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -93,7 +86,7 @@ func statusOf(err error) int {
 	return http.StatusBadRequest
 }
 
-// Limits on the size of a form, in bytes.
+// In bytes.
 const (
 	smallForm = 16 << 10
 	largeForm = 1 << 20 // 10,000 vids of 100 characters

@@ -10,41 +10,34 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// worstListed is the number of stretches, and of jams, that the page of roads lists.
 const worstListed = 20
 
-// aroundMetres is half the side, in metres, of the square in which a vehicle's page shows roads.
-// The car is in the middle.
+// aroundMetres is half the side of the square around the car.
 const aroundMetres = 2000
 
-// roadsView is the page of roads.
 type roadsView struct {
-	Kept  bool // this node has a map of the roads
+	Kept  bool
 	Known int
-	// Normal, Slow, Jam and Unknown are the numbers of stretches by state.
+	// Numbers of stretches.
 	Normal, Slow, Jam, Unknown int
 	Worst                      []placed
-	Jams                       []roadmap.Jam // those with the longest delays
+	Jams                       []roadmap.Jam // the longest delays first
 	MoreJams                   int
 	Map                        mapView
 }
 
-// placed is a stretch with its place.
 type placed struct {
 	roadmap.Stretch
 	Place roadmap.Place
 }
 
-// Empty reports whether there is no stretch to show.
 func (v roadsView) Empty() bool { return v.Known == 0 }
 
-// mapView is a map that a script draws.
 type mapView struct {
 	Label string
-	// From is the path of the map's data.
+	// From is the path of its data.
 	From string
-	// JamPercent and SlowPercent are percentages of the free-flow speed. Traffic at up to
-	// JamPercent is a jam, and traffic at up to SlowPercent is slow.
+	// In percent of the free-flow speed: the most for a jam, and for slow traffic.
 	JamPercent, SlowPercent float64
 }
 
@@ -52,7 +45,7 @@ func newMapView(label, from string) mapView {
 	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
 }
 
-// towards returns the direction of travel in words. heading is in degrees.
+// heading is in degrees.
 func towards(heading float64) string {
 	return [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
 		"North-west"}[int(heading*road.Octants/360)]
@@ -95,7 +88,7 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) 
 	c.serveLive(w, r, s, func(context.Context) (parts, error) {
 		v := c.roadsView()
 		switch {
-		case v.Empty() != r.URL.Query().Has("unknown"): // the first stretches have become known
+		case v.Empty() != r.URL.Query().Has("unknown"):
 			return nil, errAnotherPage
 		case v.Empty():
 			return nil, nil
@@ -104,7 +97,6 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) 
 	})
 }
 
-// stretches answers with the stretches of road that the map of all roads shows, as GeoJSON.
 func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) {
 	if c.roads == nil {
 		c.noMap(w)
@@ -118,15 +110,11 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) 
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers a request for the data of a map that does not exist. The status is that of a request
-// without a session: the script that draws the map then reloads the page, so that the browser gets a
-// page without a map.
+// noMap answers with the status of a request without a session: the script then reloads the page.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "there is no map", http.StatusUnauthorized)
 }
 
-// vehicleStretches answers with the stretches around a car, and those that it drove last, as
-// GeoJSON.
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if c.roads == nil || err != nil {

@@ -44,7 +44,6 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// handler answers a request that has a session.
 type handler func(http.ResponseWriter, *http.Request, *session)
 
 func (c *Console) routes() *http.ServeMux {
@@ -55,7 +54,6 @@ func (c *Console) routes() *http.ServeMux {
 		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
 	}
 
-	// The following pages need a session.
 	page := func(pattern string, show handler) {
 		method, path, _ := strings.Cut(pattern, " ")
 		mux.HandleFunc(method+" "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +64,6 @@ func (c *Console) routes() *http.ServeMux {
 			c.showLogin(w, r, http.StatusUnauthorized, "")
 		})
 	}
-	// These requests submit a form of at most limit bytes. If it can be parsed, done handles it.
 	form := func(path string, limit int64, done handler) {
 		page("POST "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
 			if !parseForm(w, r, limit) {
@@ -78,7 +75,7 @@ func (c *Console) routes() *http.ServeMux {
 		})
 	}
 	page("GET ", c.fleetPage)
-	page("GET /login", func(w http.ResponseWriter, r *http.Request, s *session) { // the browser is already logged in
+	page("GET /login", func(w http.ResponseWriter, r *http.Request, s *session) { // already logged in
 		http.Redirect(w, r, s.root, http.StatusSeeOther)
 	})
 	page("GET /vehicles", c.vehiclesPage)
@@ -108,7 +105,7 @@ func (c *Console) routes() *http.ServeMux {
 	form("/logout", smallForm, c.logout)
 	page(" ", c.nothing)
 	page(" /", c.nothing)
-	// The scripts of pages make these requests, which do not keep a session alive.
+	// Requests of scripts do not keep a session alive.
 	script := func(path string, answer handler) {
 		mux.HandleFunc("GET "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
 			if s := c.sessions.of(r, false); s != nil {
@@ -124,8 +121,7 @@ func (c *Console) routes() *http.ServeMux {
 	script("/vehicles/{vid}/hour", c.hour)
 	script("/roads/stretches", c.stretches)
 	script("/vehicles/{vid}/stretches", c.vehicleStretches)
-	// All other paths do not begin with a session's root. They show the login. If this browser has
-	// a session, the login's script leads to it.
+	// All other paths show the login. If this browser has a session, its script leads there.
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
 	return mux
 }

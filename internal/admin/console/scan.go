@@ -9,14 +9,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits for reading the recent samples of vehicles.
 const (
-	scanTime   = 2 * time.Second // maximum time of one scan
-	maxSamples = 20_000          // samples of the vehicle after which a scan ends
+	scanTime   = 2 * time.Second
+	maxSamples = 20_000 // after which a scan ends
 )
 
-// curve calls scan, at most maxScans times at once. Wait and scan together take at most scanTime.
-// If the wait takes all of it, the curve is empty and Busy.
+// Wait and scan together take at most scanTime.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -29,15 +27,14 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	return c.scan(ctx, id, now)
 }
 
-// scan reads the retained samples of a vehicle until ctx ends, and folds them, because past
-// verdicts are not stored. The first verdicts may differ from those of that time, which were also
-// based on older samples. If the samples cannot be read, the curve is empty and Failed.
+// scan folds the retained samples, because past verdicts are not stored. The first may differ from
+// those of that time, which were based on older samples, too.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), Since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
 		made.Failed, made.Damaged = true, errors.Is(err, access.ErrDamaged)
-		if !made.Damaged { // the store itself has logged the damage
+		if !made.Damaged { // the store has logged it
 			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
 		}
 		return made

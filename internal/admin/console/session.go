@@ -13,49 +13,47 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// Limits of sessions.
 const (
 	sessionIdle  = time.Hour
 	sessionLife  = 12 * time.Hour
-	maxSessions  = 256  // sessions of all operators
-	maxOwn       = 16   // sessions of one operator
-	maxFormsSent = 1024 // submitted forms whose marks are kept
+	maxSessions  = 256  // of all operators
+	maxOwn       = 16   // of one operator
+	maxFormsSent = 1024 // whose marks are kept
 
 	maxStreams    = 64 // live pages of all sessions
-	maxOwnStreams = 8  // live pages of one session
+	maxOwnStreams = 8  // of one session
 )
 
-// session is one browser in which an operator is logged in.
 type session struct {
 	who   access.Actor
-	key   access.Hash // the key of the login; when it becomes invalid, the session ends
-	root  string      // prefix of the paths of all its pages
-	id    access.Hash // hash of root and the cookie's value
+	key   access.Hash // of the login; when it becomes invalid, the session ends
+	root  string      // prefix of its paths
+	id    access.Hash // of root and the cookie's value
 	begun time.Time
 
-	secure bool // the cookie is sent over TLS only
+	secure bool
 
-	seen    time.Time // guarded by sessions.mu
-	notice  string    // for the next page; guarded by sessions.mu
-	streams int       // live pages; guarded by sessions.mu
+	seen    time.Time // guarded by sessions.mu, as are the fields below
+	notice  string    // for the next page
+	streams int       // live pages
 }
 
-// sessions holds the sessions of this node. They are lost when the process ends.
+// sessions are those of this node. They are lost with the process.
 type sessions struct {
 	ops    *ops.Operations
 	known  func(request context.Context)
 	now    func() time.Time
-	secure bool // the listener uses TLS
+	secure bool
 
 	mu      sync.Mutex // guards the fields below, and seen, notice and streams of sessions
 	all     map[access.Hash]*session
-	sent    []access.Hash // hashes of the marks of submitted forms, of all sessions
+	sent    []access.Hash // marks of submitted forms, of all sessions
 	streams int           // live pages of all sessions
 }
 
-// The cookie and the paths of a session. For the reasons, see "Root of a session" in ../DESIGN.md.
-// With TLS, the cookie has the prefix __Host-, so that no other host and no remote plain HTTP response
-// can set it. With this prefix, the cookie's path must be /; without TLS, it is the session's root.
+// See "Root of a session" in ../DESIGN.md. With TLS, the prefix __Host- keeps other hosts and plain
+// HTTP responses from setting the cookie; its path must then be /, and is the session's root
+// otherwise.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -73,8 +71,7 @@ func (n *session) cookie(value string, maxAge int) *http.Cookie {
 	return c
 }
 
-// rootOf returns the beginning of a request's path that identifies the session, such as "/s/ABC".
-// It returns "" if the path belongs to no session.
+// rootOf returns the part of a path that identifies the session, such as "/s/ABC", or "".
 func rootOf(r *http.Request) string {
 	if name := r.PathValue("session"); name != "" {
 		return "/s/" + name
@@ -82,12 +79,10 @@ func rootOf(r *http.Request) string {
 	return ""
 }
 
-// at returns the path in this session of a page such as "/tokens".
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
-// begin starts a session and sets its cookie. If there are too many, those unused for longest end.
-// The cookie is Secure if this listener uses TLS or the Origin begins with https://, because TLS
-// may end at a proxy, and then only the browser knows of it.
+// begin ends the sessions unused for longest if there are too many. The cookie is Secure also if
+// the Origin begins with https://: TLS may end at a proxy, and only the browser knows of it.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
@@ -110,8 +105,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends sessions that match selects, those unused for longest first, until fewer than limit
-// are left. The caller holds mu.
+// makeRoom ends matching sessions, those unused for longest first, until fewer than limit are left.
+// The caller holds mu.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -130,13 +125,12 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	}
 }
 
-// of returns the session of a request, or nil. A request that a script made (made is false) does
-// not extend the session.
+// A request of a script (made is false) does not extend the session.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	root, now := rootOf(r), s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Pages on other ports of the host can set cookies of the same names. So each of them is tried.
+	// Pages on other ports of the host can set cookies of the same names, so each is tried.
 	for _, c := range r.Cookies() {
 		n := s.all[access.HashOf(root+c.Value)]
 		switch {
@@ -154,20 +148,17 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	return nil
 }
 
-// isValid reports whether a session is valid. The caller holds mu.
+// The caller holds mu.
 func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
-// alive reports whether a session exists and is still valid. A response that keeps a page up to
-// date checks this before each update.
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[n.id] == n && s.isValid(n, s.now())
 }
 
-// end ends a session and deletes its cookie.
 func (s *sessions) end(w http.ResponseWriter, n *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,11 +166,10 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first reports whether a form is submitted for the first time, by the random mark that the page
-// put into it, so that a form sent twice does not issue a second token. The last maxFormsSent marks
-// are kept.
+// first knows a form sent twice by the random mark that the page put into it, so that it does not
+// issue a second token.
 func (s *sessions) first(mark string) bool {
-	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
+	hash := access.HashOf(mark) // the mark may be as long as the form
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.Contains(s.sent, hash) {
@@ -192,7 +182,6 @@ func (s *sessions) first(mark string) bool {
 	return true
 }
 
-// leaveNotice stores a text for the next page of the session. takeNotice returns and deletes it.
 func (s *sessions) leaveNotice(n *session, notice string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +196,6 @@ func (s *sessions) takeNotice(n *session) string {
 	return notice
 }
 
-// count returns the number of valid sessions.
 func (s *sessions) count() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +208,6 @@ func (s *sessions) count() float64 {
 	return n
 }
 
-// takeStream counts a live page of a session, unless too many are open. giveStream counts its end.
 func (s *sessions) takeStream(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

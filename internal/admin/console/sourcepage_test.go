@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"errors"
@@ -12,8 +12,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestSources_AddRotateRemove adds a source, checks that the page shows when it was last seen and
-// why it was refused, rotates its key, and removes it.
 func TestSources_AddRotateRemove(t *testing.T) {
 	f := loggedIn(t)
 	f.want(f.get("/sources"), http.StatusOK, "There is no source yet")
@@ -71,8 +69,6 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	f.want(f.get("/sources"), http.StatusOK, "The source gateway is removed", "There is no source yet")
 }
 
-// TestSourceIsEdited checks that the rate and the strictness can be changed separately on the
-// source's page.
 func TestSourceIsEdited(t *testing.T) {
 	f := loggedIn(t)
 	f.create(access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})
@@ -94,15 +90,13 @@ func TestSourceIsEdited(t *testing.T) {
 		"nothing to change")
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest,
 		"a rate is a whole number", `value="fast"`, `value="yes" checked`)
-	// A refused form keeps its original values, although another operator has changed strict in
-	// between.
+	// Another operator has changed strict in between.
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"),
 		http.StatusBadRequest,
 		`name="rate-was" value="1/s"`, `name="strict-was" value="yes"`)
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "days", "7"), http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "as it is: in 7 d")
 
-	// The grant of vehicles.
 	f.want(f.post("/sources/gateway/grant", "only", "B A"), http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "The vehicles of the source are changed.", "<dd>A, B</dd>",
 		">A\nB\n</textarea>")
@@ -122,7 +116,6 @@ func TestSourceIsEdited(t *testing.T) {
 	}
 }
 
-// TestListsAreSorted checks that sources and operators are sorted and searched like tokens.
 func TestListsAreSorted(t *testing.T) {
 	f := loggedIn(t)
 	by := access.Actor{Name: "x", Admin: true}
@@ -176,7 +169,6 @@ func TestListsAreSorted(t *testing.T) {
 	}
 }
 
-// TestOperators checks that only a session of the admin key sees the forms that change operators.
 func TestOperators(t *testing.T) {
 	f := loggedIn(t)
 	f.want(f.get("/operators"), http.StatusOK, "no operator but the holder of the admin key", "Replace the admin key")
@@ -201,8 +193,6 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// TestReadOnlyOperator checks that a read-only operator sees no form that changes something, and
-// that such a form is refused.
 func TestReadOnlyOperator(t *testing.T) {
 	f := loggedIn(t)
 	a := f.post("/operators", "name", "grafana", "mark", "1", "read-only", "yes")

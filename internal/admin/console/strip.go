@@ -12,23 +12,20 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The limits of strips, the charts of a vehicle's last hour in lists. A page requests those of
-// visible rows, two at a time. All scans together use at most one processor, and end when the
-// browser no longer waits.
+// Strips are the charts of the last hour in lists. A page requests those of visible rows, two at a
+// time. All scans together use at most one processor.
 const (
-	stripTime  = 500 * time.Millisecond // maximum time of one scan
-	stripWait  = 10 * time.Second       // maximum time in the queue
-	stripWidth = 120.0                  // width of one hour, in SVG units
+	stripTime  = 500 * time.Millisecond // of one scan
+	stripWait  = 10 * time.Second       // in the queue
+	stripWidth = 120.0                  // of an hour, in SVG units
 )
 
-// stripView is the data of a strip.
 type stripView struct {
 	Bands []band
 	Text  string    // the same in words
-	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
+	From  time.Time // older samples were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle as HTML, or with the reason why there is none.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
@@ -42,11 +39,11 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(html)) // the client may have disconnected
+	_, _ = w.Write([]byte(html))
 }
 
-// strip returns the strip of a vehicle as HTML, or "" if it has no state. After stripWait, the
-// strip only says that the samples were not read.
+// strip returns "" for a vehicle without a state. After stripWait, it only says that the samples
+// were not read.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, stripWait)
 	defer cancel()
@@ -56,7 +53,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	case <-waiting.Done():
 		return c.drawStrip(stripView{Text: "not read, because others are being read: load the page again"}), nil
 	}
-	s, ok, err := c.Ops.State(ctx, id) // the newest state, which may not be stored yet
+	s, ok, err := c.Ops.State(ctx, id) // which may not be stored yet
 	if err != nil || !ok {
 		return "", err
 	}
@@ -66,7 +63,6 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	return c.drawStrip(c.scan(scanning, id, &s).lastHour(now)), nil
 }
 
-// lastHour returns the data of a strip: the driving states in the hour that ends at time now.
 func (k *curve) lastHour(now time.Time) (v stripView) {
 	past, begin := k.view(), now.Add(-time.Hour)
 	var words []string
@@ -79,7 +75,7 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		}
 		x := func(t time.Time) float64 { return stripWidth * t.Sub(begin).Hours() }
 		b.X = x(b.From)
-		b.Width = max(x(b.Till)-b.X, 1) // at least one unit, to be visible
+		b.Width = max(x(b.Till)-b.X, 1) // to be visible
 		v.Bands = append(v.Bands, b)
 		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(b.Name), b.From.UTC().Format("15:04"),
 			b.Till.UTC().Format("15:04")))

@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"context"
@@ -10,29 +10,27 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// drove returns a car's speeds, one every ten seconds, up to noon.
+// One every ten seconds, up to noon.
 func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	t.Helper()
 	for i, v := range kmh {
 		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i+1-len(kmh)) * 10 * time.Second))}
-		if err := x.Set(vehicle.Speed, v); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.Set(vehicle.Speed, v))
 		samples = append(samples, x)
 	}
 	return samples
 }
 
-// TestStripSaysTheLastHour checks the strip of a vehicle in a list, which shows the last hour in
-// colors and in words. It must say how much of that hour was read. A forgotten car has no strip.
 func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error
 	since, reads := noon.Add(-time.Hour), 0
-	f := loggedIn(t, func(c *Config) {
+	f := loggedIn(t, func(c *console.Config) {
 		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
 			reads++
 			return samples, since, true, fails
@@ -59,7 +57,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	samples = nil
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "no reading</span>")
 
-	// Here only a part of the hour was read, or nothing.
+	// Only a part of the hour was read, or nothing.
 	since, samples = noon.Add(-5*time.Minute), drove(t, 60, 60)
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "<svg", "from <time", "11:55 UTC</time> on")
 	fails = errors.New("disk at 10.0.0.7")
@@ -72,16 +70,6 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	if strings.Contains(f.log.String(), "block 7") {
 		t.Errorf("got the log %s, want no line about damage, which the store logs", f.log)
 	}
-
-	// While another strip is being made, a request waits. It ends when its client disconnects.
-	f.console.strips <- struct{}{}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if text, err := f.console.strip(ctx, "carA"); err != nil ||
-		!strings.Contains(text, "not read, because others are being read") {
-		t.Errorf("%s, %v", text, err)
-	}
-	<-f.console.strips
 
 	f.want(f.read(f.anotherBrowser().Get(f.at("/vehicles/carA/hour"))), http.StatusUnauthorized)
 	f.want(f.get("/vehicles/a-b/hour"), http.StatusBadRequest)

@@ -26,7 +26,6 @@ func (c *Console) parsePages() pages {
 var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources",
 	"source", "operators", "audit", "secret", "confirm", "failed"}
 
-// functions returns the functions that the templates can call, by name.
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"plural": func(n int, one, many string) string {
@@ -64,8 +63,7 @@ func (c *Console) functions() template.FuncMap {
 	}
 }
 
-// timeField returns the value of a form's field of the type datetime-local, in UTC:
-// YYYY-MM-DDThh:mm, followed by :ss if the seconds are not 0. For the zero time, it returns "".
+// timeField returns the value of a field of the type datetime-local, in UTC.
 func timeField(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -9,22 +9,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// throttleCurve holds the recent readings of the two sensors that a throttle anomaly concerns. Only
-// the curve of a vehicle with an anomaly has points: at most maxPoints points, about 480 KB.
+// throttleCurve holds readings of the two sensors of a throttle anomaly, at most maxPoints, about
+// 480 KB; without an anomaly none.
 type throttleCurve struct {
 	alarm   vehicle.ThrottleAlarm
 	alarmed bool
 	points  []throttlePoint
 }
 
-// throttlePoint holds the latest readings of the two sensors at one time.
 type throttlePoint struct {
 	at   vehicle.UnixMilli
 	x, y float32
 }
 
-// note adds the newest readings of the two sensors, if both have one and one is newer than the last
-// point.
 func (k *throttleCurve) note(s *vehicle.State) {
 	if !k.alarmed {
 		return
@@ -40,7 +37,6 @@ func (k *throttleCurve) note(s *vehicle.State) {
 	}
 }
 
-// throttleView is a throttleCurve as the page shows it.
 type throttleView struct {
 	Drawn, Single, Banded bool
 	NameX, NameY          string
@@ -48,13 +44,12 @@ type throttleView struct {
 	Free                  float64
 	Since                 time.Time
 	SinceX                float64
-	SinceShown            bool // the anomaly began within the time span that is drawn
+	SinceShown            bool // the anomaly began in the time that is drawn
 	Levels                []level
 	Axis                  axis
 	Read                  readouts
 }
 
-// view is like [curve.view]. If the vehicle has no anomaly, there is nothing to draw.
 func (k *throttleCurve) view() (v throttleView) {
 	points := k.points
 	if !k.alarmed || len(points) < 2 {
@@ -79,7 +74,7 @@ func (k *throttleCurve) view() (v throttleView) {
 	scale := plot.NewScale(0, high+1, chartHeight, 0)
 	v.Levels = levelsOf(&scale)
 	v.SinceX, v.SinceShown = v.Axis.x(v.Since), a.Since >= points[0].at
-	lines := make([][]plot.Point, 4) // X, Y, and the upper and lower bound of normal values of Y
+	lines := make([][]plot.Point, 4) // X, Y, and the upper and lower bound of normal Y
 	for i, p := range points {
 		gap := i > 0 && p.at.Sub(points[i-1].at) > curveGap
 		expected := a.Expected(float64(p.x))

@@ -11,35 +11,29 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// vehiclesView is the page with the list of vehicles.
 type vehiclesView struct {
 	ops.VehiclePage
 	ops.VehicleQuery
-	Is   string // field of the form: a driving state, or the reason why there is no answer
+	Is   string // field of the form: a driving state, or why there is none
 	Rows []vehicleRow
 }
 
-// vehicleRow is one vehicle in the list.
 type vehicleRow struct {
 	ops.ListedVehicle
-	Driving, Throttle string // see classOf
+	Driving, Throttle string // CSS classes
 	Read              *time.Time
-	Why               []string // the reasons of an anomaly, and of a jam or slow driving
+	Why               []string
 }
 
-// rowsListed is the maximum number of vehicles on a page.
 const rowsListed = 25
 
-// First reports whether this is the first page.
 func (v vehiclesView) First() bool { return v.Cursor == "" }
 
-// Filtered reports whether a filter is set.
 func (v vehiclesView) Filtered() bool {
 	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
 }
 
-// Address returns the path of the first page of the list with the present filters and order, with
-// one parameter replaced or, if value is "", left out. An export ("format") has no order.
+// An export ("format") has no order.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""
@@ -53,7 +47,7 @@ func (v vehiclesView) Address(name, value string) string {
 
 func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *session) {
 	values := r.URL.Query()
-	// The form has one field, "is", for two parameters of the API.
+	// The form has one field for two parameters of the API.
 	if is := values.Get("is"); slices.Contains(ops.DrivingFilters, is) {
 		values.Set("driving", is)
 	} else if is != "" {
@@ -74,8 +68,6 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 	c.showVehicles(w, r, s, nil, q)
 }
 
-// showVehicles answers with the list of vehicles that a query selects. If an earlier step of the
-// request was refused, problem says why.
 func (c *Console) showVehicles(
 	w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery,
 ) {
@@ -85,7 +77,7 @@ func (c *Console) showVehicles(
 	if err != nil {
 		v.Cursor, q.Cursor = "", ""
 		problem = cmp.Or[error](problem, c.Ops.Explain("vehicle.list", err))
-		list, _ = c.Ops.Vehicles(r.Context(), q) // the first page, because the cursor may be invalid
+		list, _ = c.Ops.Vehicles(r.Context(), q) // the cursor may be invalid
 	}
 	v.VehiclePage = list
 	for _, listed := range list.Vehicles {
@@ -96,8 +88,6 @@ func (c *Console) showVehicles(
 	c.showForm(w, s, problem, "vehicles", page{Title: "Vehicles", Section: "vehicles", Data: v})
 }
 
-// vehicleRow is like listRow, for a row of the list of vehicles. It has reasons only for a jam,
-// for slow driving and for an anomaly.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {

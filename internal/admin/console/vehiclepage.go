@@ -12,9 +12,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// findVehicle redirects to the page of the vehicle in the form, or shows the list with the problem.
-// The form is sent in the body, because proxies and browsers store URLs, and the text may not be a
-// vid.
+// The vid is in the body, because proxies and browsers store URLs, and it may be no vid.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(strings.TrimSpace(r.PostForm.Get("vid")))
 	if err != nil {
@@ -24,7 +22,6 @@ func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session
 	http.Redirect(w, r, s.at("/vehicles/"+string(id)), http.StatusSeeOther)
 }
 
-// vehicleView is the page of one vehicle.
 type vehicleView struct {
 	VID         vehicle.ID
 	Known       bool
@@ -33,24 +30,21 @@ type vehicleView struct {
 	Verdicts    []verdictView
 	Readings    []ops.ReadingRecord
 	Curve       curveView
-	Roads       bool // this node has a map of the roads
+	Roads       bool // this node has a map
 	HasWay      bool // Map shows the car's way
 	WayTime     time.Time
-	WayKnown    bool // at least one stretch of the way is known
+	WayKnown    bool
 	Map         mapView
 	Tokens      []ops.TokenRecord
 	MoreTokens  int
 }
 
-// verdictView is one verdict with its reason. The page shows it as the answer to the question in
-// the field Question.
 type verdictView struct {
 	Question string
-	Class    string // see classOf and throttleClass
+	Class    string // CSS
 	ops.VerdictRecord
 }
 
-// maxTokensThatSee is the maximum number of tokens that a vehicle's page lists.
 const maxTokensThatSee = 20
 
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -77,8 +71,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.show(w, s, status, "vehicle", p)
 }
 
-// withWay is appended to the URL of the live updates if the open page has a map of the vehicle's
-// way. Without it, the live updates reload the page once there is something to show on a map.
+// Without withWay, the live updates reload the page once there is something to show on a map.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session) {
@@ -93,20 +86,19 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session
 		switch {
 		case err != nil:
 			return nil, err
-		case v.Known == r.URL.Query().Has("unknown"): // the vehicle has appeared, or was forgotten
+		case v.Known == r.URL.Query().Has("unknown"): // it has appeared, or was forgotten
 			return nil, errAnotherPage
 		case !v.Known:
 			return nil, nil
-		case v.HasWay != r.URL.Query().Has("way"): // the vehicle has sent its first position
+		case v.HasWay != r.URL.Query().Has("way"): // the first position has come
 			return nil, errAnotherPage
 		}
 		return c.parts("vehicle", v, "verdicts", "throttle", "curve", "way", "readings")
 	})
 }
 
-// vehicleView returns the data of the page of a vehicle. past is the curve that the open page
-// shows, or nil. It gets the newest readings or, if it does not show the right sensors (see
-// [curve.shows]), is read again.
+// past is the curve that the open page shows, or nil. It gets the newest readings or, if it shows
+// other sensors, is read again.
 func (c *Console) vehicleView(ctx context.Context, id vehicle.ID, past **curve) (vehicleView, error) {
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
@@ -142,15 +134,13 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 	return "healthy"
 }
 
-// outcomeWords are texts that say why a query gets no answer, by outcome.
 var outcomeWords = map[string]string{
 	vehicle.Unknown.String():    "unknown: there is no reading that could answer",
 	vehicle.Stale.String():      "stale: the readings are too old",
 	vehicle.NotDriving.String(): "not driving: the car is stationary with its engine or ignition off",
 }
 
-// forget handles the form by which an operator forgets a vehicle. The operator must have typed the
-// vid into the form as a confirmation; otherwise nothing is forgotten.
+// The operator must have typed the vid as a confirmation.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {
@@ -171,13 +161,11 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		page{Title: "Forgotten", Section: "vehicles", Data: forgottenView{receipt, id}})
 }
 
-// forgottenView is the page that is shown after a vehicle was forgotten.
 type forgottenView struct {
 	access.ForgetReceipt
 	VID vehicle.ID
 }
 
-// allow handles the form by which telemetry of a forgotten vehicle is accepted again.
 func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	if err != nil {
@@ -195,7 +183,6 @@ func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 	c.done(w, r, s, "/vehicles/"+string(id), "Telemetry of this vehicle is accepted again.")
 }
 
-// relearn handles the form by which an operator has the throttle of a vehicle learned again.
 func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	if err != nil {
@@ -209,7 +196,7 @@ func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
 	c.done(w, r, s, "/vehicles/"+string(id), "The throttle of this vehicle is learned again.")
 }
 
-// addWay adds the map of a vehicle's way. The page contains no positions; a script requests them.
+// The page contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

@@ -10,23 +10,21 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in each list. The page takes the number of all from
-// the counts.
+// maxWatched vehicles are in each list. The page takes the number of all from the counts.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and those with an anomaly, with the time when it began,
-// which the fleet table does not have.
+// watchlist lists the vehicles in a jam and with an anomaly, with the time when it began, which the
+// fleet table lacks.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
 	anomalies map[vehicle.ID]watched
 }
 
-// watched is one vehicle in the list of jams or of anomalies.
 type watched struct {
 	id    vehicle.ID
 	since vehicle.UnixMilli // when the verdict began; 0: unknown until the state is read
-	read  vehicle.UnixMilli // time of the reading that the verdict is based on
+	read  vehicle.UnixMilli // of the reading
 }
 
 func newWatchlist() *watchlist {
@@ -51,13 +49,12 @@ func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
 	w.note(w.anomalies, anomaly, watched{id, since, t})
 }
 
-// Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
+// Forget removes a vehicle: no page may name it any more.
 func (w *watchlist) Forget(id vehicle.ID) {
 	w.Put(id, new(store.Answer))
 }
 
-// note adds x to a list that is not full, replaces its times, or removes it if listed is false. The
-// caller holds mu.
+// The caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	if !listed {
 		delete(list, x.id)
@@ -68,8 +65,7 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// longest returns the vehicles of a list whose verdict began first, at most most of them, without
-// those whose verdict is stale (see dropStale). total counts all that are not stale.
+// longest returns the vehicles whose verdict began first. total counts all that are not stale.
 func (w *watchlist) longest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
@@ -93,8 +89,7 @@ func (w *watchlist) longest(
 	return first, total
 }
 
-// dropStale removes, from each list that is at least half full, the vehicles whose reading is more
-// than maxAge ago: queries are not answered with their verdict. If maxAge is 0, none is too old.
+// dropStale makes room in lists that are at least half full. If maxAge is 0, nothing is stale.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return

@@ -16,9 +16,8 @@ var (
 	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 )
 
-// Asked parses two parameters of a URL: "bbox", the box as west,south,east,north in degrees, by
-// default all of the earth; and "limit", the number of stretches, by default [MaxStretches]. An
-// error may be shown to the caller.
+// Asked parses "bbox", west,south,east,north in degrees, by default all of the earth, and "limit",
+// by default [MaxStretches]. An error may be shown to the caller.
 func Asked(query url.Values) (box road.Box, limit int, err error) {
 	box, limit = world, MaxStretches
 	if query.Has("bbox") {
@@ -43,7 +42,7 @@ func parseBox(texts []string) (b road.Box, err error) {
 	for i, to := range []*float64{&b.West, &b.South, &b.East, &b.North} {
 		most := 180 - 90*float64(i%2)
 		v, err := strconv.ParseFloat(sides[i], 64)
-		if err != nil || !(-most <= v && v <= most) { // written so that NaN is refused
+		if err != nil || !(-most <= v && v <= most) { // so written, it refuses NaN
 			return road.Box{}, errBox
 		}
 		*to = v

@@ -15,72 +15,67 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Collection is a GeoJSON FeatureCollection of stretches.
+// Collection is a GeoJSON FeatureCollection.
 type Collection struct {
-	Type string    `json:"type"` // "FeatureCollection"
+	Type string    `json:"type"`
 	At   time.Time `json:"at"`
-	// Known is the number of stretches in the requested area whose free-flow speed is known. If
-	// Truncated is set, Features contains only the stretches with the slowest traffic, compared to
-	// free flow.
+	// Known counts the stretches in the area. If Truncated, Features has only the slowest, compared
+	// to free flow.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
-	// Way holds the names of the stretches that a car drove last, newest first.
+	// Way names the stretches that a car drove last, newest first.
 	Way []string `json:"way,omitzero"`
-	// Jams are the jams of all stretches in the requested area, even if Truncated is set.
+	// Jams are complete even if Truncated is set.
 	Jams     []Jam     `json:"jams"`
 	Features []Feature `json:"features"`
 }
 
-// Feature is one stretch of road as a GeoJSON Feature.
+// Feature is a stretch as a GeoJSON Feature.
 type Feature struct {
-	Type       string  `json:"type"` // "Feature"
+	Type       string  `json:"type"`
 	Geometry   Line    `json:"geometry"`
 	Properties Stretch `json:"properties"`
 }
 
-// Line is the position of a stretch as a GeoJSON LineString: a line of about 70 m in the direction
-// of travel.
+// Line is a GeoJSON LineString of about 70 m in the direction of travel.
 type Line struct {
-	Type        string        `json:"type"`        // "LineString"
+	Type        string        `json:"type"`
 	Coordinates [2][2]float64 `json:"coordinates"` // longitude and latitude, degrees
 }
 
 // Stretch describes the traffic on a stretch.
 type Stretch struct {
-	Stretch     string     `json:"stretch"`       // its name; see [Name]
+	Stretch     string     `json:"stretch"`       // see [Name]
 	Heading     float64    `json:"heading"`       // degrees clockwise from north
 	State       string     `json:"state"`         // see [State]
-	SpeedKmh    *float64   `json:"speed_kmh"`     // null: too few cars are there
-	FreeFlowKmh float64    `json:"free_flow_kmh"` // speed in light traffic
-	Share       *float64   `json:"share"`         // share of the free-flow speed; null: too few cars are there
+	SpeedKmh    *float64   `json:"speed_kmh"`     // null: too few cars
+	FreeFlowKmh float64    `json:"free_flow_kmh"` // in light traffic
+	Share       *float64   `json:"share"`         // of the free-flow speed; null: too few cars
 	Cars        int        `json:"cars"`          // in the last 6 minutes; 0: too few
-	Since       *time.Time `json:"since"`         // when the traffic got into this State; null: unknown
+	Since       *time.Time `json:"since"`         // when this State began; null: unknown
 	Young       bool       `json:"young"`         // the free-flow speed is a guess
 }
 
-// Lengths of the line that represents a stretch on a map, in metres.
 const (
-	halfMetres  = 35 // half of the line's length
-	asideMetres = 8  // distance of the line from the middle of the cell, to the right
-	// metresPerDegree is the length of one degree of latitude.
+	halfMetres  = 35
+	asideMetres = 8 // from the middle of the cell, to the right
+	// Of latitude.
 	metresPerDegree = 111_195
 )
 
-// Name returns the name of a stretch: the token of its S2 cell and its direction of travel, such as
-// "11dff52c57-ne".
+// Name returns the token of an S2 cell and the direction of travel, such as "11dff52c57-ne".
 func Name(s vehicle.Stretch) string {
-	const below = 64 - 3 - 2*road.Level - 1 // number of low bits of a cell's number that are always zero
+	const below = 64 - 3 - 2*road.Level - 1 // low bits of a cell's number that are always zero
 	return fmt.Sprintf("%010x-%s", uint64(s)>>below,
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// State returns the name of a driving state: "normal", "slow" or "jam". For the zero value, which
-// means that too few cars are on the stretch, it returns "unknown".
+// State returns "normal", "slow" or "jam", or "unknown" if too few cars are there.
 func State(s vehicle.DrivingState) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
 
-// Describe returns the description of the traffic on a stretch.
+// Describe returns the description of a stretch.
 func Describe(c road.Condition) Stretch {
 	p := Stretch{
 		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: State(c.State),
@@ -95,9 +90,8 @@ func Describe(c road.Condition) Stretch {
 	return p
 }
 
-// lineOf returns the line that shows a stretch on a map. The line has the direction of travel and
-// is asideMetres to the right of the middle of the stretch's cell, so that the two directions of a
-// road are drawn side by side. A line that would cross the date line ends there.
+// lineOf is asideMetres to the right of the middle of the cell, so that the two directions of a
+// road are side by side. At the date line it ends.
 func lineOf(s vehicle.Stretch) Line {
 	latitude, longitude := road.Centre(s)
 	sin, cos := math.Sincos(road.HeadingDegrees(s) * math.Pi / 180)
@@ -113,11 +107,9 @@ func lineOf(s vehicle.Stretch) Line {
 	return Line{"LineString", [2][2]float64{at(-halfMetres), at(halfMetres)}}
 }
 
-// round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers with a [Collection] of at most limit stretches of a selection. way has the names of
-// the stretches that a car drove last, or is nil.
+// Serve answers with a [Collection] of at most limit stretches. way may be nil.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")
@@ -125,8 +117,8 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	if accepted := r.Header.Get("Accept-Encoding"); strings.Contains(accepted, "gzip") &&
 		!strings.Contains(accepted, "gzip;q=0") {
 		w.Header().Set("Content-Encoding", "gzip")
-		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid, so there is no error
-		defer func() { _ = packed.Close() }()               // an error means that the client has disconnected
+		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+		defer func() { _ = packed.Close() }()               // the client has disconnected
 		to = packed
 	}
 	some := s.Worst[:min(len(s.Worst), limit)]
@@ -137,15 +129,14 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
 		Jams: s.Jams,
 	}, some}
-	if json.MarshalWrite(to, collection) == nil { // an error means that the client has disconnected
+	if json.MarshalWrite(to, collection) == nil { // the client has disconnected
 		_, _ = to.Write([]byte("\n"))
 	}
 }
 
-// features are stretches that are written as GeoJSON Features, one at a time.
+// features are written one at a time.
 type features []road.Condition
 
-// MarshalJSONTo writes the stretches as an array.
 func (f features) MarshalJSONTo(e *jsontext.Encoder) error {
 	if err := e.WriteToken(jsontext.BeginArray); err != nil {
 		return err

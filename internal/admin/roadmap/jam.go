@@ -11,24 +11,22 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Jam is a group of neighbouring stretches, all of them in a jam. Its length, delay and speed are
-// those of the longest way through it.
+// Jam is a group of neighbouring stretches. Length, delay and speed are those of the longest way
+// through it.
 type Jam struct {
-	Stretches []string `json:"stretches"` // their names, the worst first; see [Name]
-	// Place and Heading are those of the worst stretch.
+	Stretches []string `json:"stretches"` // the worst first; see [Name]
+	// Of the worst stretch.
 	Place
 	Heading      float64    `json:"heading"` // degrees clockwise from north
 	LengthMetres float64    `json:"length_metres"`
-	DelaySeconds float64    `json:"delay_seconds"` // of a car that drives through it, compared with light traffic
+	DelaySeconds float64    `json:"delay_seconds"` // of a car, compared with light traffic
 	SpeedKmh     float64    `json:"speed_kmh"`
-	Since        *time.Time `json:"since"` // when the first of its stretches got into a jam; null: unknown
+	Since        *time.Time `json:"since"` // of its first stretch; null: unknown
 }
 
-// Kilometres returns the length.
 func (j Jam) Kilometres() float64 { return j.LengthMetres / 1000 }
 
-// jams groups the stretches in a jam, given all in the order of [Selection.Worst]. The jam with the
-// longest delay is first.
+// The jam with the longest delay is first.
 func jams(worst []road.Condition) []Jam {
 	conditions := make(map[vehicle.Stretch]road.Condition)
 	for _, c := range worst {
@@ -43,7 +41,7 @@ func jams(worst []road.Condition) []Jam {
 			continue
 		}
 		group, _ := reach(conditions, c.Stretch)
-		// The stretch that is farthest from an arbitrary one is an end of the longest way.
+		// The stretch farthest from any is an end of the longest way.
 		end := group[len(group)-1]
 		from, previous := reach(conditions, end)
 		way := []vehicle.Stretch{from[len(from)-1]}
@@ -59,8 +57,8 @@ func jams(worst []road.Condition) []Jam {
 	return found
 }
 
-// reach returns the stretches of the jam that the stretch from belongs to, in the order of their
-// distance from it, and for each of them the one before it on the shortest way.
+// reach returns the stretches of a jam by their distance from one of them, and for each the one
+// before it on the shortest way.
 func reach(
 	conditions map[vehicle.Stretch]road.Condition, from vehicle.Stretch,
 ) (reached []vehicle.Stretch, previous map[vehicle.Stretch]vehicle.Stretch) {
@@ -90,8 +88,8 @@ func describeJam(conditions map[vehicle.Stretch]road.Condition, group, way []veh
 	if since != math.MaxInt64 {
 		j.Since = new(since.Time())
 	}
-	// A road beside the border of two cells has stretches in both, so the way goes to and fro.
-	// Every second stretch is on a smoother line.
+	// A road beside the border of two cells has stretches in both. Every second one is on a
+	// smoother line.
 	for i := 0; i+1 < len(way); i += 2 {
 		j.LengthMetres += road.MetresBetween(way[i], way[min(i+2, len(way)-1)])
 	}
@@ -106,22 +104,20 @@ func describeJam(conditions map[vehicle.Stretch]road.Condition, group, way []veh
 	return j
 }
 
-// Place is the middle of a stretch, in degrees and to about a metre.
+// Place is the middle of a stretch, in degrees, to about a metre.
 type Place struct {
 	Latitude  float64 `json:"latitude"`
 	Longitude float64 `json:"longitude"`
 }
 
-// PlaceOf returns the place of a stretch.
 func PlaceOf(s vehicle.Stretch) Place {
 	latitude, longitude := road.Centre(s)
 	return Place{round(latitude, 1e5), round(longitude, 1e5)}
 }
 
-// String returns the place as latitude and longitude.
 func (p Place) String() string { return fmt.Sprintf("%.5f, %.5f", p.Latitude, p.Longitude) }
 
-// Link returns a link to the place on a public map, for a person to copy.
+// Link returns a link to a public map, for a person to copy.
 func (p Place) Link() string {
 	return fmt.Sprintf("https://www.openstreetmap.org/?mlat=%.5f&mlon=%.5f#map=16/%[1]v/%[2]v", p.Latitude, p.Longitude)
 }

@@ -11,17 +11,15 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// MaxStretches is the maximum number of stretches in one answer to a request for traffic.
+// MaxStretches limits an answer.
 const MaxStretches = 20_000
 
-// keepFor is the time for which the selection of [Reader.All] is cached.
+// keepFor is how long [Reader.All] is cached.
 const keepFor = 2 * time.Second
 
-// world is a box around all of the earth.
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-// Reader selects stretches from a map of the roads. It makes only one selection at a time, so
-// concurrent calls wait for each other. Make a Reader with [NewReader].
+// Reader makes one selection at a time: concurrent calls wait for each other.
 type Reader struct {
 	roads *road.Map
 
@@ -29,39 +27,33 @@ type Reader struct {
 	whole Selection
 }
 
-// NewReader returns a reader of this map of the roads.
+// NewReader returns a reader of a map.
 func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
-// Selection describes the traffic in a box (an area of the map) at one time. It includes only
-// stretches whose free-flow speed is known.
+// Selection is the traffic in a box, of stretches whose free-flow speed is known.
 type Selection struct {
 	At time.Time
-	// Worst holds at most [MaxStretches] stretches. The stretch with the lowest share of its
-	// free-flow speed is first; stretches with too few cars at present are last. Several Selections
-	// share the slice, so it must not be changed.
+	// Worst has at most [MaxStretches], the lowest share of free flow first, and those with too few
+	// cars last. Selections share it, so it must not be changed.
 	Worst []road.Condition
-	// Known is the number of stretches in the box whose free-flow speed is known. ByState has the
-	// number of them in each driving state, by the number of the state; 0 stands for an unknown
-	// state.
+	// Known counts all stretches in the box, ByState by the number of the state, 0 if unknown.
 	Known   int
 	ByState [4]int
-	// Jams are the groups of neighbouring stretches in a jam, the one with the longest delay first.
-	// A jam that the box cuts has only its part in the box.
+	// Jams begin with the longest delay. Of a jam that the box cuts, it has only that part.
 	Jams []Jam
 }
 
-// All returns the selection of stretches on all of the earth. It may be up to keepFor old.
+// All selects from all of the earth. It may be up to keepFor old.
 func (r *Reader) All(now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if age := now.Sub(r.whole.At); age < 0 || age >= keepFor {
+	if now.Sub(r.whole.At) >= keepFor {
 		r.whole = r.read(world, now)
 	}
 	return r.whole
 }
 
-// Within returns the selection of stretches in a box. For the box of all of the earth, it returns
-// what [Reader.All] returns; for any other box, it reads the map.
+// Within selects from a box; for that of all of the earth, it is like [Reader.All].
 func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	if box == world {
 		return r.All(now)
@@ -71,8 +63,7 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read makes the selection of stretches in a box. At any time, it holds at most 2*MaxStretches
-// stretches in memory.
+// read holds at most 2*MaxStretches stretches in memory.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {
@@ -95,8 +86,7 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// Share returns the present speed on a stretch as a share of its free-flow speed. ok is false if
-// one of the two speeds is unknown, for example because too few cars are on the stretch.
+// Share returns the present speed over that of free flow. ok is false if one is unknown.
 func Share(c road.Condition) (share float64, ok bool) {
 	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
 		return 0, false
@@ -104,7 +94,7 @@ func Share(c road.Condition) (share float64, ok bool) {
 	return c.SpeedKmh / c.FreeKmh, true
 }
 
-// worseFirst sorts stretches by their share. Those without a share are last.
+// Those without a share are last.
 func worseFirst(a, b road.Condition) int {
 	share := func(c road.Condition) float64 {
 		if share, ok := Share(c); ok {

@@ -1,5 +1,5 @@
-// Package throughput reads the metrics of this node, and computes the rates of samples, queries and
-// refusals between two readings. It must never change a metric.
+// Package throughput computes the rates of samples, queries and refusals from two readings of this
+// node's metrics.
 package throughput
 
 import (
@@ -14,54 +14,49 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Figures are the values of this node's metrics at one time.
+// Figures are the values of the metrics at one time.
 type Figures struct {
 	At       time.Time
-	accepted float64              // samples
-	queries  float64              // car driving state and throttle system queries
-	refused  map[refusals]float64 // refused samples, keys of sources, MQTT connections, and queries
-	buckets  []bucket             // histogram of query durations, shortest first
-	observed float64              // number of queries in the histogram
+	accepted float64 // samples
+	queries  float64
+	refused  map[refusals]float64
+	buckets  []bucket // of query durations, shortest first
+	observed float64  // queries in the histogram
 
 	FeedAge float64 // seconds; negative: unknown
 	Backlog float64 // seconds; negative: unknown
 	Streams map[string]Fill
 }
 
-// refusals are the refusals of one of the kinds, for one reason. The reason of a refused query is its
-// outcome.
+// The reason of a refused query is its outcome.
 type refusals struct{ kind, reason string }
 
-// kinds are the kinds of refusals, in the order in which pages show them.
+// kinds are in the order in which pages show them.
 var kinds = []string{"sample", "key", "connection", "query"}
 
-// bucket is one bucket of the cumulative histogram of query durations. count is the number of
-// queries that took at most as long as seconds.
+// bucket is one of a cumulative histogram.
 type bucket struct{ seconds, count float64 }
 
-// Fill is the size of a stream of the store and its limit, both in bytes. If the limit is unknown,
-// it is 0.
+// Fill is the size of a stream and its limit in bytes; 0: unknown.
 type Fill struct{ Bytes, Limit float64 }
 
-// answeredOutcomes are the outcomes of queries that were not refused.
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// None are the figures before the metrics are first read. A FeedAge or Backlog of -1 means unknown.
+// None are the figures before the first reading.
 var None = Figures{FeedAge: -1, Backlog: -1}
 
-// Read reads this node's metrics from g and returns them as figures of the time now. Which metrics
-// exist depends on the node's roles and engine. If a metric is missing, its figure is zero; but
-// FeedAge and Backlog are then -1, which means unknown.
+// Read reads the metrics. Which exist depends on roles and engine; a missing one is zero, but
+// FeedAge and Backlog are then -1.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
 	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
-	families, _ := g.Gather() // with an error, Gather still returns the metrics that could be collected
+	families, _ := g.Gather() // with an error, Gather still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := make(map[string]string, len(m.GetLabel()))
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			// a metric is a counter or a gauge, so one of the two values is zero
+			// One of the two is zero.
 			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
 			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
@@ -109,30 +104,29 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 	}
 }
 
-// Rates are the rates of samples, queries and refusals between two readings of the metrics.
+// Rates are those between two readings.
 type Rates struct {
-	Over             time.Duration // time between the two readings; zero: unknown
+	Over             time.Duration // zero: unknown
 	Samples, Queries float64       // per second
 	P99              float64       // seconds; 0: no queries
-	Beyond           bool          // P99 is beyond the last bucket; the value is then the bucket's bound
-	Refused          []Refusals    // the kinds that have refusals
+	Beyond           bool          // P99 is only the last bucket's bound, which it exceeds
+	Refused          []Refusals    // only kinds that have refusals
 }
 
-// Refusals are the refusals of one kind, the most frequent reason first.
+// Refusals begin with the most frequent reason.
 type Refusals struct {
 	Kind    string // "sample", "key" (of a source), "connection" (by MQTT) or "query"
 	Reasons []Reason
 }
 
-// Reason is the number of refusals for one reason.
+// Reason counts refusals.
 type Reason struct {
 	Name  string
 	Count float64 // since the node started
-	Rate  float64 // per second, between the two readings
+	Rate  float64 // per second
 }
 
-// Between returns the rates between two readings of the metrics of one process. If the reading now
-// is not later than the reading old, Over and all rates per second are 0.
+// Between returns no rates unless now is later than old.
 func Between(old, now *Figures) Rates {
 	r := Rates{Over: max(0, now.At.Sub(old.At))}
 	each := func(n float64) float64 {
@@ -160,17 +154,14 @@ func Between(old, now *Figures) Rates {
 	return r
 }
 
-// quantile estimates the quantile q, from 0 to 1, of the query durations that were added to a
-// histogram between the readings old and now of its buckets. total is the number of these
-// durations; if it is 0, the quantile is 0. As in Prometheus, durations are assumed to be uniform
-// within a bucket. If the quantile is above the last bucket's bound, quantile returns this bound,
-// and beyond is true.
+// quantile assumes, as Prometheus does, that durations are uniform within a bucket. If it is above
+// the last bound, the result is that bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false
 	}
 	in := func(i int) float64 {
-		if i < len(old) { // otherwise the reading old has no such bucket, because no query was timed before it
+		if i < len(old) { // no query was timed before old was read
 			return now[i].count - old[i].count
 		}
 		return now[i].count

@@ -1,4 +1,4 @@
-package throughput
+package throughput_test
 
 import (
 	"reflect"
@@ -8,13 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.org/carstate/internal/admin/throughput"
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/store"
 )
 
-// TestBetween reads the metrics of a node twice, and checks the rates between the two readings, and
-// the sizes and ages in the second reading.
 func TestBetween(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	registry := prometheus.NewPedanticRegistry()
@@ -34,18 +33,18 @@ func TestBetween(t *testing.T) {
 		Buckets: []float64{1, 2, 4}}, []string{"operation"})
 	bytes, limit, age := gauge(store.MetricBytes), gauge(store.MetricLimit), gauge(store.MetricFeedAge)
 
-	if f := Read(registry, noon); f.FeedAge >= 0 || len(f.buckets) != 0 {
+	if f := throughput.Read(registry, noon); f.FeedAge >= 0 {
 		t.Errorf("of an idle node: %+v", f)
 	}
 	queries.WithLabelValues("throttle_system", "rate_limited").Add(7)
-	old := Read(registry, noon)
+	old := throughput.Read(registry, noon)
 	accepted.WithLabelValues("http").Add(100)
 	accepted.WithLabelValues("mqtt").Add(20)
 	refused.WithLabelValues("http", "time").Add(30)
 	refused.WithLabelValues("mqtt", "time").Add(10)
 	keys.WithLabelValues("http", "unknown").Add(20)
 	connections.WithLabelValues("mqtt", "credentials").Add(3) // their keys are counted already
-	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // a probe of a load balancer, for example
+	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // such as a probe of a load balancer
 	connections.WithLabelValues("mqtt", "share").Add(10)
 	queries.WithLabelValues("throttle_system", "answered").Add(50)
 	queries.WithLabelValues("none", "not_found").Add(5)
@@ -58,25 +57,26 @@ func TestBetween(t *testing.T) {
 	limit.WithLabelValues("STATES").Set(100)
 	age.WithLabelValues("STATES").Set(.25)
 	age.WithLabelValues("TOKENS").Set(.5)
-	now := Read(registry, noon.Add(10*time.Second))
-	r := Between(&old, &now)
-	if r.Samples != 12 || r.Queries != 5 || now.FeedAge != .5 || now.Streams["STATES"] != (Fill{10, 100}) {
+	now := throughput.Read(registry, noon.Add(10*time.Second))
+	r := throughput.Between(&old, &now)
+	if r.Samples != 12 || r.Queries != 5 || now.FeedAge != .5 || now.Streams["STATES"] != (throughput.Fill{10, 100}) {
 		t.Errorf("%+v, %+v", r, now)
 	}
-	if want := []Refusals{{"sample", []Reason{{"time", 40, 4}}}, {"key", []Reason{{"unknown", 20, 2}}},
-		{"connection", []Reason{{"share", 10, 1}}},
-		{"query", []Reason{{"rate_limited", 7, 0}, {"not_found", 5, .5}}}}; !reflect.DeepEqual(r.Refused, want) {
+	type reasons = []throughput.Reason
+	if want := []throughput.Refusals{{"sample", reasons{{"time", 40, 4}}}, {"key", reasons{{"unknown", 20, 2}}},
+		{"connection", reasons{{"share", 10, 1}}},
+		{"query", reasons{{"rate_limited", 7, 0}, {"not_found", 5, .5}}}}; !reflect.DeepEqual(r.Refused, want) {
 		t.Errorf("refused: got %+v, want %+v", r.Refused, want)
 	}
 	if r.P99 != 2 || r.Beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
 		t.Errorf("p99: %v", r.P99)
 	}
 	duration.WithLabelValues("car_driving_state").Observe(100)
-	later := Read(registry, noon.Add(20*time.Second))
-	if r := Between(&now, &later); r.P99 != 4 || !r.Beyond {
+	later := throughput.Read(registry, noon.Add(20*time.Second))
+	if r := throughput.Between(&now, &later); r.P99 != 4 || !r.Beyond {
 		t.Errorf("p99 of one that is beyond all buckets: %+v", r)
 	}
-	if r := Between(&later, &later); r.Over != 0 || r.Samples != 0 {
+	if r := throughput.Between(&later, &later); r.Over != 0 || r.Samples != 0 {
 		t.Errorf("with no time in between: %+v", r)
 	}
 }

@@ -9,21 +9,19 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// Expiry is the member of a request that says when a credential expires: a time, null for never, or
-// left out.
+// Expiry is when a credential expires: a time, null for never, or left out.
 type Expiry struct {
 	given bool
 	at    time.Time // zero: never
 }
 
-// IsZero reports whether the request leaves the expiry out.
+// IsZero reports whether the expiry is left out.
 func (x Expiry) IsZero() bool { return !x.given }
 
-// At returns the Expiry for a time. The zero time means never.
+// At returns an Expiry. The zero time means never.
 func At(t time.Time) Expiry { return Expiry{true, t} }
 
-// Or returns the time in the request, the zero time if the request says never, or the time
-// otherwise if it leaves the expiry out.
+// Or returns the time, zero for never, or otherwise if it is left out.
 func (x Expiry) Or(otherwise time.Time) time.Time {
 	if x.given {
 		return x.at
@@ -31,7 +29,6 @@ func (x Expiry) Or(otherwise time.Time) time.Time {
 	return otherwise
 }
 
-// MarshalJSONTo writes null for never, or the time in RFC 3339.
 func (x Expiry) MarshalJSONTo(e *jsontext.Encoder) error {
 	if x.at.IsZero() {
 		return e.WriteToken(jsontext.Null)
@@ -39,8 +36,6 @@ func (x Expiry) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, x.at)
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes. For any other value, the error is an
-// [ops.Refusal].
 func (x *Expiry) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	t, err := d.ReadToken()
 	if err != nil {

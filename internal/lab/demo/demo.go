@@ -1,6 +1,5 @@
-// Package demo prepares a running service for `carstate demo`: it sends a recorded drive that ends
-// in a traffic jam, and then the telemetry of a simulated fleet. It uses only the listeners of the
-// service, as cars, developers and operators do.
+// Package demo shows `carstate demo` on a running service, through its listeners alone: a recorded
+// drive that ends in a traffic jam, and then a simulated fleet.
 package demo
 
 import (
@@ -27,24 +26,21 @@ import (
 //go:embed drive.csv.gz
 var drive []byte
 
-// Vehicle is the vehicle id under which the demo sends the recorded drive.
 const Vehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 
-// Service is the service on which the demo runs.
 type Service struct {
-	Query, Ingest string              // the base URLs of the listeners
-	Admin         *adminclient.Client // with an HTTP client that trusts the service's certificate
-	Trust         *tls.Config         // trusts the service's certificate
-	Ready         func() error        // returns nil once the service is ready
+	Query, Ingest string              // base URLs
+	Admin         *adminclient.Client // with an HTTP client that trusts the service
+	Trust         *tls.Config         // trusts the service
+	Ready         func() error        // nil once the service is ready
 }
 
-// developer returns a client of the service that does not retry.
 func (s Service) developer(token string) *client.Client {
 	return client.New(s.Query, token, client.WithHTTPClient(s.Admin.HTTP), client.WithPatience(0))
 }
 
-// Prepare sends the recorded drive to the ingest listener, issues a token for queries, and waits
-// until the service has processed the whole drive. After a minute, it returns an error.
+// Prepare sends the recorded drive, issues a token, and waits up to a minute until all is
+// processed.
 func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -73,8 +69,7 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// When the driving verdict is as new as the last speed reading, in whole seconds, the service
-	// has processed the whole drive.
+	// The verdict is then as new as the last speed, in whole seconds.
 	end := lastSpeed(samples).Truncate(time.Second)
 	developer := s.developer(issued.AccessToken)
 	return issued.AccessToken, poll(ctx, func() error {
@@ -89,7 +84,6 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	})
 }
 
-// lastSpeed returns the time of the last sample that has a speed, or the zero time if none has.
 func lastSpeed(samples []vehicle.Sample) time.Time {
 	for i := len(samples) - 1; i >= 0; i-- {
 		if _, ok := samples[i].Speed(); ok {
@@ -99,7 +93,7 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// poll calls ask every 20 ms until it returns nil. If ctx ends first, the error is the last of ask.
+// poll calls ask until it returns nil; when ctx ends, the error is the last of ask.
 func poll(ctx context.Context, ask func() error) (err error) {
 	for range periodic.NowAndEvery(ctx, 20*time.Millisecond) {
 		if err = ask(); err == nil {
@@ -109,9 +103,7 @@ func poll(ctx context.Context, ask func() error) (err error) {
 	return err
 }
 
-// Fleet returns the configuration of a simulated fleet with the given number of cars, in which at
-// any time some cars have a throttle fault. A fault lasts about ten minutes. If withoutPositions is
-// true, the cars report no positions.
+// Fleet has at any time some cars with a throttle fault.
 func Fleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
 		Vehicles: cars, PerSecond: 1, Seed: 1, Faults: max(0.5, 40/float64(max(1, cars))), FreeFlow: true,
@@ -119,11 +111,9 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// Drive simulates a fleet until ctx ends: it sends the fleet's telemetry to the ingest listener,
-// and queries the verdicts. First it sends an hour of light traffic, dated in the past, from which
-// the service learns how fast the roads are when they are free. The time of the simulation also
-// begins in the past, and advances faster than the clock until it reaches the present. So the demo
-// soon has cars in every driving state. The end of ctx is no error.
+// Drive simulates a fleet until ctx ends, which is no error. After an hour of light traffic in the
+// past, from which the roads are learned, it catches up with the clock, so that there are soon cars
+// in every state.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.NamedOrAll(fleet.IDs()...)
@@ -147,11 +137,10 @@ func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	})
 }
 
-// RemoveSoon removes the data directory of a node that has just ended. RemoveSoon retries for 2 s,
-// because the storage engine may still create a file while the node ends.
+// RemoveSoon retries for 2 s, because the storage engine may still create a file.
 func RemoveSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	// If it fails, the system cleans up its temporary directory at some time.
+	// If it fails, the system cleans up its temporary directory.
 	_ = poll(ctx, func() error { return os.RemoveAll(dir) })
 }

@@ -1,13 +1,11 @@
 package drivelog
 
-// Count is the number of rows or readings that were left out or corrected for one reason. Reason is
-// a text for the user.
+// Count is of rows or readings that were left out or corrected for one reason, a text for the user.
 type Count struct {
 	Reason string
 	N      int
 }
 
-// account has the counts of a file, by reason, in the order in which the reasons first occurred.
 type account struct{ rows, readings, mended []Count }
 
 func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }
@@ -24,7 +22,6 @@ func count(list []Count, reason string) []Count {
 	return append(list, Count{reason, 1})
 }
 
-// Reasons why a row is left out.
 const (
 	noTime       = "no readable time"
 	tooLong      = "more cells than the header has columns, so none can be trusted"
@@ -36,7 +33,6 @@ const (
 	nothingNew   = "repeats earlier values; no sensor was certainly read again"
 )
 
-// Reasons why a reading is left out of a row that is kept.
 const (
 	notANumber   = "not a number"
 	impossible   = "outside what the sensor can give"
@@ -45,7 +41,6 @@ const (
 	unknownLabel = "a label that is not one of the three known"
 )
 
-// Defects that are corrected.
 const (
 	repeatedHeader = "header line repeated inside the file: taken as the start of another recording"
 	clockSet       = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"

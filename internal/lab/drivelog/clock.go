@@ -7,17 +7,13 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// longestDrive is the longest time that the rows of one file may span. Without this limit, the
-	// times of a file that consists only of gaps could exceed the maximum of a [time.Duration].
+	// Without longestDrive, the times of a file of gaps could exceed a [time.Duration].
 	longestDrive = 366 * day
 )
 
-// plainClock returns the time of each row since the first row: the sum of the steps between rows. If
-// the log has only times of day, a step of more than half a day back has passed midnight, and one of
-// more than half a day ahead is a clock that was set back across midnight.
-//
-// If a step is negative, or longer than a day, the clock was set. Such a step says nothing about the
-// time that passed, so it becomes 1 ms, and is counted in a; so does every step after longestDrive.
+// In a log with times of day, a step of more than half a day back has passed midnight, and one
+// ahead is a clock set back across midnight. Another step back, or of more than a day, says nothing
+// about the time that passed: it becomes 1 ms and is counted.
 func plainClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -39,15 +35,11 @@ func plainClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// snapshotEvery is the time between two rows of a carOBD log, if the log does not show it. In each
-// of the 54 published files, it is 0.491 to 0.495 s.
+// snapshotEvery is between two rows of a carOBD log; in the 54 published files, 0.491 to 0.495 s.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock is for logs whose only clock is the engine's run time in whole seconds, which the
-// logger reads once in three or four rows. Successive rows with the same run time are spread evenly
-// over the time until the next one. Rows that cannot be spread are taken to be snapshotEvery apart:
-// those with the engine off, at the end, before a gap or a restart of the clock, too many of one
-// second, and those beyond longestDrive.
+// runTimeClock is for logs whose only clock is the engine's run time in whole seconds: rows of one
+// second are spread evenly until the next, or are snapshotEvery apart.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -79,21 +71,20 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is the column of the TDS logs that shows where one of the recordings in a file begins:
-// an average over the last minute, which is blank in the first 10 to 59 rows. So a recording begins
-// where at least sessionBlanks blank rows follow a row with a value.
+// sessionColumn of a TDS log is an average over the last minute, blank in the first 10 to 59 rows:
+// where sessionBlanks blank rows follow a value, a recording begins.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
 	sessionPause  = time.Hour
 )
 
-// sessionClock is for logs without a clock. Rows are taken to be one second apart. The pause before
-// each further recording is unknown; sessionPause makes each a drive of its own for the rules.
+// sessionClock is for logs without a clock, with a row a second. The pause before each further
+// recording is unknown.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
-	// The session column is the only column of the table that no rule uses.
+	// The session column is the only one that no rule uses.
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	hasValue := func(r record) bool { return !isNaN(r.cells[session]) }
 	for i := 1; i < len(recs); i++ {

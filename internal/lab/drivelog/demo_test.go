@@ -1,19 +1,17 @@
-package drivelog
+package drivelog_test
 
 import (
 	"os"
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/vehicle"
 )
 
-// demoDrive is the excerpt that the demo replays; NOTICE credits it.
+// NOTICE credits the drive.
 const demoDrive = "../demo/drive.csv.gz"
 
-// TestDemoDrive checks that the bundled drive shows what the demo needs: three minutes at 80 km/h
-// or more, a jam at up to 20 km/h in the last twelve minutes, the verdict "jam" from at least a
-// minute before the end until the end, and a healthy throttle.
 func TestDemoDrive(t *testing.T) {
 	info, err := os.Stat(demoDrive)
 	if err != nil {
@@ -22,7 +20,7 @@ func TestDemoDrive(t *testing.T) {
 	if info.Size() > 60_000 {
 		t.Errorf("%d bytes; at most 60,000 are bundled", info.Size())
 	}
-	d, err := Open(t.Context(), demoDrive, nil)
+	d, err := drivelog.Open(t.Context(), demoDrive, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +42,7 @@ func TestDemoDrive(t *testing.T) {
 		if state.Driving().State != vehicle.TrafficJam {
 			jamSince = r.At
 		}
-		// The end of the drive must be a jam by any definition, not only by the present rules.
+		// The end must be a jam by any definition, not only by the present rules.
 		if v, ok := r.Readings.Value(vehicle.OBDSpeed); ok {
 			if r.At < 3*time.Minute && v < 80 {
 				t.Errorf("only %g km/h at %v, where the road should be free", v, r.At)

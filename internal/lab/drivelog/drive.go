@@ -15,37 +15,25 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Drive is what could be read of one recorded file.
 type Drive struct {
-	// Format names the logger or the format.
-	Format string
-	// Start is the time of the file's first row, zero if the log has no absolute time.
-	Start time.Time
-	// Rows are the rows that carry a reading or a label, in order of time.
-	Rows []Row
-	// Lines is the number of data rows in the file: the length of Rows plus the rows counted in
-	// RowsLeftOut.
-	Lines int
-	// RowsLeftOut says how many rows are not in Rows, and why.
-	RowsLeftOut []Count
-	// ReadingsLeftOut says which single readings are missing from Rows.
+	Format          string
+	Start           time.Time // zero if the log has no absolute time
+	Rows            []Row
+	Lines           int
+	RowsLeftOut     []Count
 	ReadingsLeftOut []Count
-	// Mended says what was corrected rather than left out.
+	// Mended was corrected rather than left out.
 	Mended []Count
 }
 
-// Row holds the readings of one time.
 type Row struct {
-	// At is the time since the file's first row. It is never less than that of the row before.
-	At time.Duration
-	// Readings holds only what was read at this time, and no values repeated from earlier rows.
-	// It may be empty in a row with a label.
+	At time.Duration // since the file's first row
+	// Readings may be empty in a row with a label.
 	Readings vehicle.Readings
-	// Label is the driving state that an observer noted; 0 if there is none.
-	Label vehicle.DrivingState
+	Label    vehicle.DrivingState // of an observer; 0 if there is none
 }
 
-// Duration returns the time from the file's first row to the last of Rows.
+// Duration is that from the file's first row to the last of Rows.
 func (d *Drive) Duration() time.Duration {
 	if len(d.Rows) == 0 {
 		return 0
@@ -53,8 +41,7 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns a line for each reason why rows or readings were left out or corrected, such as "3 rows
-// left out: no readable time".
+// Notes returns a line for each reason, such as "3 rows left out: no readable time".
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -72,8 +59,7 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns a line for each defect that may make figures about the drive wrong: a file that is
-// cut off or damaged, or labels that are not known.
+// Warnings returns the defects that may make figures about the drive wrong.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -89,11 +75,8 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip, in the format as. If that is nil, the file is
-// recognized. If the file cannot be read, the error names it.
-//
-// A pipe may never send anything. So if ctx ends first, Open returns at once, and the read continues
-// in the background.
+// Open reads a drive in the format as, or nil for the recognized one. A pipe may never send
+// anything, so if ctx ends, Open returns, and the read continues in the background.
 func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -130,10 +113,8 @@ func open(path string, as *format.Format) (*Drive, error) {
 	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
-// Read reads a drive, as Open does. The name is used only in errors. Read returns an error only if
-// nothing is usable: the header is unknown, the file has no usable row or exceeds the package's
-// limits, or r fails. From a file that is cut off or damaged, Read returns the rows before the
-// damage, and [Drive.Warnings] says so.
+// Read fails only if nothing is usable. Of a damaged file, it returns the rows before that, and
+// [Drive.Warnings] says so. The name is for errors.
 func Read(r io.Reader, name string, as *format.Format) (*Drive, error) {
 	d, err := readWithin(r, bounds, as)
 	if err != nil {
@@ -191,8 +172,6 @@ func readRows(l *lines, as *format.Format, a *account) (*Drive, error) {
 	return &Drive{Format: t.format.name, Start: t.start(), Rows: rows, Lines: t.lines}, nil
 }
 
-// assemble returns the rows of a drive, with only the cells that were newly read. Rows and readings
-// that are left out are counted in a.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

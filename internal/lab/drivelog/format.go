@@ -14,19 +14,15 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxColumns is the maximum number of columns of a file, because a readSet has one bit for each
-// column and 64 bits in all. A header may have more columns, if few of them are used.
+// maxColumns is what a readSet holds.
 const maxColumns = 64
 
-// help ends the error for a file that cannot be read as a log. No error repeats the file, because it
-// may hold anything.
+// No error repeats the file, because it may hold anything.
 const help = "; carstate format list shows the formats, carstate format show NAME a mapping to start from, " +
 	"and --format-file FILE reads one of your own"
 
-// errUnknown is the error for a file whose first line resembles no known header.
 var errUnknown = errors.New("the first line is not the header of a known log" + help)
 
-// logger is a format of logs with its rules for rows.
 type logger struct {
 	*format.Format
 	name   string
@@ -58,7 +54,7 @@ func newLogger(f *format.Format) (*logger, error) {
 	return l, nil
 }
 
-// loggers are the known formats of tables that can be recognized by a header.
+// The formats with the most particular columns come first.
 var loggers = sync.OnceValue(func() (all []*logger) {
 	names, _ := format.Presets()
 	for _, name := range names {
@@ -67,12 +63,10 @@ var loggers = sync.OnceValue(func() (all []*logger) {
 			all = append(all, l)
 		}
 	}
-	// The logs with the most particular columns come first.
 	slices.SortStableFunc(all, func(a, b *logger) int { return len(b.Log.Needs) - len(a.Log.Needs) })
 	return all
 })
 
-// lacks returns the names of the columns that a header needs and does not have.
 func (l *logger) lacks(h header) (names []string) {
 	need := func(paths ...string) {
 		if len(paths) > 0 && h.find(paths) < 0 {
@@ -87,8 +81,7 @@ func (l *logger) lacks(h header) (names []string) {
 	return names
 }
 
-// findFormat returns the known format of a header. If there is none, the error names the columns that
-// the most similar format needs.
+// findFormat names the columns that the most similar format needs if there is none.
 func findFormat(h header) (*logger, error) {
 	var nearest *logger
 	best := 0
@@ -115,8 +108,8 @@ func findFormat(h header) (*logger, error) {
 		strings.Join(nearest.lacks(h), ", "))
 }
 
-// header is the first line of a table, in lower case. A cell has up to two names: the whole text, and
-// the text before a unit in brackets, such as "speed (obd)" for "Speed (OBD)(km/h)".
+// A cell of a header has up to two names: the whole text, and that before a unit in brackets, such
+// as "speed (obd)" for "Speed (OBD)(km/h)".
 type header []headerCell
 
 type headerCell struct{ whole, name, unit string }
@@ -133,8 +126,7 @@ func parseHeaderCell(cell string) (c headerCell) {
 	return c
 }
 
-// find returns the index of the first column that has one of the names, or -1. Names of the whole
-// text come before names without a unit.
+// Names of the whole text come first.
 func (h header) find(names []string) int {
 	for _, name := range names {
 		if name = strings.ToLower(name); name == "" {
@@ -151,11 +143,9 @@ func (h header) find(names []string) int {
 	return -1
 }
 
-// trimCell removes white space and the quotes that some exports add.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// columnsOf returns the columns of the signals that a header has, by their index in it. A unit in the
-// header takes precedence over that of the mapping. If it is not known, the file cannot be read.
+// A unit in the header takes precedence over that of the mapping.
 func (l *logger) columnsOf(h header) (map[int]column, error) {
 	columns := make(map[int]column)
 	for _, name := range slices.Sorted(maps.Keys(l.Signals)) {

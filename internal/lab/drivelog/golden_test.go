@@ -1,4 +1,4 @@
-package drivelog
+package drivelog_test
 
 import (
 	"flag"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -26,9 +27,6 @@ signals:
 
 var update = flag.Bool("update", false, "write what is read now to testdata/*.want")
 
-// TestDrives_MatchGolden checks the result of reading the invented drives in testdata. It compares
-// each drive with a golden file, which has each row's time, readings and label, and what was left
-// out.
 func TestDrives_MatchGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.[cgj]*")
 	if err != nil || len(files) < 12 {
@@ -40,7 +38,7 @@ func TestDrives_MatchGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := Open(t.Context(), file, as)
+			d, err := drivelog.Open(t.Context(), file, as)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,8 +61,7 @@ func TestDrives_MatchGolden(t *testing.T) {
 	}
 }
 
-// tell returns a drive as text for people.
-func tell(d *Drive) string {
+func tell(d *drivelog.Drive) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d rows of %d", d.Format, len(d.Rows), d.Lines)
 	if !d.Start.IsZero() {
@@ -90,9 +87,8 @@ func tell(d *Drive) string {
 	return b.String()
 }
 
-// checkSums checks what holds for every drive: each row is kept or counted as left out, times do
-// not decrease, and no row is empty.
-func checkSums(t testing.TB, d *Drive) {
+// checkSums: each row is kept or counted as left out, times do not decrease, and no row is empty.
+func checkSums(t testing.TB, d *drivelog.Drive) {
 	t.Helper()
 	total := len(d.Rows)
 	for _, c := range d.RowsLeftOut {

@@ -10,10 +10,9 @@ import (
 	"io"
 )
 
-// limits are the maximum sizes of a file and its parts.
 type limits struct {
-	unpacked int64 // bytes of the whole file
-	line     int   // bytes of one row
+	unpacked int64 // bytes
+	line     int   // bytes
 	rows     int
 }
 
@@ -22,19 +21,16 @@ var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }
 
-// lines reads a file line by line, without the line ends. If the file is damaged, the last line
-// before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
+// Of a damaged file, the last line before the damage is left out: a number that is cut off is a
 // wrong number.
 type lines struct {
-	in      *bufio.Reader // all of the file
+	in      *bufio.Reader
 	scan    *bufio.Scanner
 	max     limits
 	damaged bool
 	err     error
 }
 
-// openLines returns the lines of r. It unpacks gzip, which it recognizes by its first two bytes,
-// and skips a byte order mark. It returns an error if the gzip header is damaged.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
 	unpacked := &bounded{in, max.unpacked}
@@ -54,8 +50,6 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	return l, nil
 }
 
-// all yields the lines. It ends at the end of the file, at damage, and at an error. fail records
-// the last two.
 func (l *lines) all(yield func(line string) bool) {
 	line, more := "", l.scan.Scan()
 	for more {
@@ -71,7 +65,6 @@ func (l *lines) all(yield func(line string) bool) {
 	}
 }
 
-// fail records an error of reading.
 func (l *lines) fail(err error) {
 	var corrupt flate.CorruptInputError
 	switch {
@@ -85,7 +78,6 @@ func (l *lines) fail(err error) {
 	}
 }
 
-// bounded is a reader that fails once more than left bytes have been read from it.
 type bounded struct {
 	r    io.Reader
 	left int64

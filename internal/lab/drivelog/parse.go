@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// readTable reads a table in the format as, or if that is nil, in the one that its header shows.
+// If as is nil, the header shows the format.
 func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	joined := false
 	for text := range l.all {
@@ -53,8 +53,6 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	return t, l.err
 }
 
-// parseHeader parses the header, the first line that is not blank, and returns a table without
-// rows.
 func parseHeader(text string, as *logger) (*table, error) {
 	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1, nameAt: -1, unitAt: -1,
 		codes: make(map[int][]vehicle.TroubleCode)}
@@ -106,7 +104,7 @@ func parseHeader(text string, as *logger) (*table, error) {
 	return t, nil
 }
 
-// nameColumns makes the columns of a table in which each row names its sensor.
+// In the table, each row names its sensor.
 func (t *table) nameColumns(h header) error {
 	f := t.format
 	t.nameAt, t.valueAt, t.unitAt = h.find(f.Names.Path), h.find(f.Value), h.find([]string{f.Log.Unit})
@@ -127,7 +125,6 @@ func (t *table) nameColumns(h header) error {
 	return nil
 }
 
-// parse parses the text of a row. If it cannot be used, ok is false, and a counts the reason.
 func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	cells := strings.Split(text, t.comma)
 	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {
@@ -179,7 +176,6 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	return rec, ok
 }
 
-// parseNamed sets the cell of the sensor that a row names.
 func (t *table) parseNamed(rec *record, cells []string, last int, a *account) {
 	if t.nameAt >= last || t.valueAt >= last {
 		return
@@ -201,7 +197,7 @@ func (t *table) parseNamed(rec *record, cells []string, last int, a *account) {
 	}
 }
 
-// set sets a cell of a record. Loggers write a dash for what was not read.
+// Loggers write a dash for what was not read.
 func (t *table) set(rec *record, c int, cell string, factor float64, a *account) {
 	col := &t.columns[c]
 	if col.used && col.isText() {
@@ -228,8 +224,7 @@ func (t *table) set(rec *record, c int, cell string, factor float64, a *account)
 	}
 }
 
-// number returns the text of a cell with a point as the decimal separator, so that Go can parse it.
-// In logs whose cells are separated by semicolons, the decimal separator is a comma.
+// Where cells are separated by semicolons, the decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

@@ -16,8 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// readJSON reads a log of messages in the format f. If f is nil, it is that of this service, or of
-// OpenXC, whichever can read the first message.
+// If f is nil, it is the format of this service or of OpenXC.
 func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 	text, err := io.ReadAll(l.in)
 	if err != nil {
@@ -93,8 +92,7 @@ func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 	return d, nil
 }
 
-// readGPX reads the points of the tracks of a GPX file. Their speed, which GPX 1.0 and many devices
-// write, is in m/s.
+// The speed, which GPX 1.0 and many devices write, is in m/s.
 func readGPX(l *lines, a *account) (*Drive, error) {
 	t := &table{format: &logger{Format: new(format.Format), name: "GPX"}}
 	signals := []vehicle.Signal{vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading}

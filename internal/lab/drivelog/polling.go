@@ -19,8 +19,7 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes returns for each row the cells whose values differ from the last known value of their
-// column; the logger may have repeated an equal value. The first value of a recording is a change.
+// The first value of a recording is a change, too.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := make([]float32, len(t.columns))
@@ -44,27 +43,22 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is the longest gap between two rows of a KIT log in which no read can have failed. The
-// logger reads a sensor about every 0.09 s.
+// The KIT logger reads a sensor every 0.09 s: in such a gap, no read can have failed.
 const pollingPause = 2 * time.Second
 
-// roundRobin is for loggers that read one sensor for each row, in a fixed order, and repeat the last
-// value of all others. In a row without a change, only the order shows which sensor was read: with 10
-// columns, row n reads column n mod 10. But a read that fails writes no row, which shifts the order.
-// In 34 of the 38 KIT drives of 2017 no read failed; the others have 2 to 127 shifts.
-//
-// Therefore the order is used for the rows between two changes only if there was no shift and no
-// pause longer than pollingPause between them. The set of any other row without a change is empty.
+// roundRobin is for loggers that read one sensor for each row and repeat the others. Without a
+// change, only the order shows which: with 10 columns, row n reads column n mod 10. But a read that
+// fails writes no row, and shifts the order: 4 of the 38 KIT drives of 2017 have 2 to 127 shifts.
+// So it is used only between two changes without a shift or a pause.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	var ever readSet
 	for _, s := range reads {
 		ever |= s
 	}
-	// The logger reads the columns in the order of the header, and skips what the car does not
-	// support.
+	// The logger reads in the order of the header, and skips what the car does not support.
 	var order []int
-	place := make([]int, len(t.columns)) // position of each column in the order
+	place := make([]int, len(t.columns)) // of each column in the order
 	for c := range t.columns {
 		if ever.has(c) {
 			place[c] = len(order)
@@ -104,21 +98,17 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 }
 
 const (
-	// snapshotCycle is the number of rows within which each sensor is read again. In all 54 files,
-	// two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, never 1, 2, 5 or 6. So the
-	// logger reads all sensors once in 1.8 s, or 3 to 4 rows.
+	// In all 54 files, two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, so all
+	// sensors are read once in 1.8 s.
 	snapshotCycle = 4
-	// snapshotPause is the longest gap between two rows of a cycle. After a longer gap, a new
-	// cycle begins.
 	snapshotPause = 5 * time.Second
 )
 
-// snapshots is for loggers that write the last value of every sensor in rows at a steady pace, while
-// they read the sensors more slowly. If a cell has not changed for snapshotCycle rows, its sensor was
-// certainly read again; the reading is assigned to the last of these rows, at most 2 s later.
+// snapshots is for loggers that write more often than they read. A cell that has not changed for
+// snapshotCycle rows was certainly read again, at most 2 s before.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
-	since := make([]int, len(t.columns)) // line of each column's last reading
+	since := make([]int, len(t.columns))
 	for i := range t.records {
 		rec := &t.records[i]
 		if i > 0 && (rec.joined || at[i]-at[i-1] > snapshotPause) {

@@ -1,4 +1,4 @@
-package drivelog
+package drivelog_test
 
 import (
 	"fmt"
@@ -9,14 +9,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/vehicle"
 )
 
-// The loggers with round-robin polling and with snapshots are simulated here by models. A model
-// knows when each sensor was truly read, and writes forward-filled rows as the real logger does.
-// Each value that the package reports as a reading must be a true reading.
+// Models know when each sensor was truly read, and write forward-filled rows as real loggers do.
+// A reading that the package reports must be one of these.
 
-// kitColumns are the columns of the models, in the order of polling.
 var kitColumns = []struct {
 	name   string
 	signal vehicle.Signal
@@ -34,8 +33,8 @@ type truth struct {
 	value  float32
 }
 
-// kitLog returns the text of a round-robin logger, which reads one sensor for each row, and the
-// true readings. A read that fails writes no row, and the logger goes on to the next sensor.
+// kitLog is of a round-robin logger. A read that fails writes no row, and the logger goes on to the
+// next sensor.
 func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 	var b strings.Builder
 	b.WriteString("Time")
@@ -77,7 +76,7 @@ func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 	return b.String(), truths
 }
 
-func readingsOf(d *Drive) (all []truth) {
+func readingsOf(d *drivelog.Drive) (all []truth) {
 	for i := range d.Rows {
 		for s := range vehicle.Signal(vehicle.NumSignals) {
 			if v, ok := d.Rows[i].Readings.Value(s); ok {
@@ -91,7 +90,7 @@ func readingsOf(d *Drive) (all []truth) {
 func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, true)
-		d, err := Read(strings.NewReader(text), "kit", nil)
+		d, err := drivelog.Read(strings.NewReader(text), "kit", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,18 +106,17 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 	})
 }
 
-// TestRoundRobinYieldsAllReadings checks that with a sound connection every reading between the
-// first and the last row with a changed cell is found, even if it repeats the value of the sensor.
+// TestRoundRobinYieldsAllReadings: with a sound connection, repeated values are found, too.
 func TestRoundRobinYieldsAllReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, false)
-		d, err := Read(strings.NewReader(text), "kit", nil)
+		d, err := drivelog.Read(strings.NewReader(text), "kit", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := readingsOf(d)
-		// The engine speed changes each time, so at most the sensors after its last reading
-		// can be in doubt.
+		// The engine speed changes each time, so only the sensors after its last reading can be in
+		// doubt.
 		if missing := len(truths) - len(got); missing < 0 || missing >= len(kitColumns) {
 			t.Fatalf("%d of %d readings\n%s", len(got), len(truths), text)
 		}
@@ -130,7 +128,7 @@ func TestRoundRobinYieldsAllReadings(t *testing.T) {
 	})
 }
 
-// snapshotColumns are polled in this order, all of them in 1.8 s.
+// polled in this order, all in 1.8 s
 var snapshotColumns = []struct {
 	name   string
 	signal vehicle.Signal
@@ -143,12 +141,9 @@ var snapshotColumns = []struct {
 	{"PEDAL_E ()", vehicle.AcceleratorPositionE},
 }
 
-// TestSnapshotsYieldOnlyRecentReadings checks the readings from the rows of a simulated snapshot
-// logger. The logger writes a row every 0.49 s, with the last value of every sensor. In the
-// background, it reads one sensor every 0.3 s, so a cycle of all sensors takes 1.8 s. A row may
-// yield a reading only if the sensor was read, with that value, within the time of snapshotCycle
-// rows. The first snapshotCycle rows are exempt, because they may contain values from before the
-// first read. Two successive readings of a sensor must be at most two cycles (3.6 s) apart.
+// TestSnapshotsYieldOnlyRecentReadings models a logger that reads a sensor every 0.3 s, and writes
+// a row every 0.49 s. A reading must have been read in the four rows before, and those of a sensor
+// are at most two cycles apart.
 func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 	const poll, cycleMs = 300, 1800
 	rapid.Check(t, func(t *rapid.T) {
@@ -179,18 +174,18 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 			// The engine is off: run time 0, rows 0.49 s apart.
 			fmt.Fprintf(&b, "0.0,%s,\n", strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]"))
 		}
-		d, err := Read(strings.NewReader(b.String()), "carobd", nil)
+		d, err := drivelog.Read(strings.NewReader(b.String()), "carobd", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := map[vehicle.Signal]time.Duration{}
 		for _, x := range readingsOf(d) {
-			ms, recent := int(x.at.Milliseconds()), ms0(x.at)
-			found := recent // before the first poll, the logger writes values that were not read
+			ms := int(x.at.Milliseconds())
+			found := ms < 4*490 // before the first poll, the logger writes values that were not read
 			for c, col := range snapshotColumns {
 				for at, v := range reads[c] {
 					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms &&
-						at > ms-snapshotCycle*490
+						at > ms-4*490
 				}
 			}
 			if !found {
@@ -203,6 +198,3 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 		}
 	})
 }
-
-// ms0 reports whether at is still in the first cycle.
-func ms0(at time.Duration) bool { return at < snapshotCycle*snapshotEvery }

@@ -8,60 +8,53 @@ import (
 
 type column struct {
 	signal vehicle.Signal
-	used   bool    // false: needed to determine what was read, but no rule uses it
+	used   bool    // no rule uses it, but it shows what was read
 	factor float64 // to the signal's unit
 	values map[string]string
 }
 
-// isText reports whether the cells are not numbers.
 func (c *column) isText() bool {
 	return c.values != nil || c.signal == vehicle.DTCList || c.signal == vehicle.MILOn ||
 		c.signal == vehicle.LowVoltageSystemState
 }
 
-// table is the content of a log as numbers, newly read or repeated.
 type table struct {
 	format  *logger
-	columns []column // of the cells of a record
+	columns []column
 	records []record
-	lines   int // data rows in the file
+	lines   int
 
 	header  string
-	comma   string // separator of cells
-	width   int    // columns in the header
-	timeAt  int    // index of the time column, -1 for none
+	comma   string
+	width   int
+	timeAt  int // -1 for none
 	labelAt int
-	cellAt  []int // by index in the header: index in columns, -1 for none
+	cellAt  []int // index in columns, -1 for none
 
-	// Of a log in which each row names its sensor. Otherwise nameAt is -1.
-	nameAt, valueAt, unitAt int
+	nameAt, valueAt, unitAt int            // if each row names its sensor; otherwise nameAt is -1
 	byName                  map[string]int // index in columns
 
 	codes map[int][]vehicle.TroubleCode // by line
 }
 
-// record is one row of a log with a readable time, or any row of a log without times.
 type record struct {
-	line  int   // index among the file's data rows, those left out included
-	stamp int64 // milliseconds on the logger's clock
-	// joined is set if another recording begins here, after a repeated header.
-	joined bool
+	line   int   // among the file's data rows, those left out included
+	stamp  int64 // milliseconds on the logger's clock
+	joined bool  // another recording begins here
 	label  vehicle.DrivingState
-	cells  []float32 // in the signals' units; NaN: blank or unreadable
+	cells  []float32 // NaN: blank or unreadable
 }
 
 func isNaN(v float32) bool { return v != v }
 
-// readSet is the set of columns whose sensors were newly read for one row. Other columns of the row
-// may repeat an earlier value.
+// readSet has the columns whose sensors were newly read.
 type readSet uint64
 
 func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
 
 func setOf(column int) readSet { return 1 << column }
 
-// isReadable reports whether a stamp is a time in the years 2000 to 2099, or, like the first one, one
-// since the beginning of the recording.
+// A stamp is in the years 2000 to 2099, or counts from the beginning.
 func (t *table) isReadable(ms int64) bool {
 	if t.format.Log.Clock == "absolute" || len(t.records) > 0 && isAbsolute(t.records[0].stamp) || isAbsolute(ms) {
 		return isAbsolute(ms) && ms < 4102444800000 && (len(t.records) == 0 || isAbsolute(t.records[0].stamp))
@@ -71,7 +64,6 @@ func (t *table) isReadable(ms int64) bool {
 
 func isAbsolute(ms int64) bool { return ms >= 946684800000 }
 
-// start returns the time of the first row, zero if the log has no absolute time.
 func (t *table) start() (at time.Time) {
 	if len(t.records) > 0 && isAbsolute(t.records[0].stamp) {
 		at = time.UnixMilli(t.records[0].stamp).UTC()

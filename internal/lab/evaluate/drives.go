@@ -1,7 +1,5 @@
-// Package evaluate runs the rules over recorded drives and over whole fleets, as a service would
-// run them, and reports how their verdicts agree with labels. It also draws the verdicts: a drive
-// as speed over time, a fleet as a map. It must never judge by itself, and it must not depend on a
-// command line.
+// Package evaluate runs the rules over recorded drives and fleets, as a service would, compares
+// with labels, and draws. It must never judge by itself, and not depend on a command line.
 package evaluate
 
 import (
@@ -13,15 +11,12 @@ import (
 )
 
 const (
-	// drivenGap is the longest step between two rows that is counted as time driven. A longer
-	// step is a pause, whose time the rules ignore too.
+	// Longer is a pause, whose time the rules ignore too.
 	drivenGap = 75 * time.Second
-	// maxAge is the maximum age of a verdict that is used. It is the default of the service.
-	maxAge = 5 * time.Minute
+	maxAge    = 5 * time.Minute // the default of the service
 )
 
-// Add runs the rules over one drive and adds the result to e. It returns the drive in the form in
-// which a plot shows it.
+// Add returns what a plot shows of a drive.
 func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	r, t := run(name, d)
 	e.add(r)
@@ -31,7 +26,7 @@ func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	start := d.Start
 	if start.IsZero() {
-		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any time: only differences matter
+		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // only differences matter
 	}
 	e := evaluator{result: fileResult{File: name}, track: Track{name: access.Printable(name)}}
 	for i := range d.Rows {
@@ -41,17 +36,16 @@ func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	return e.result, e.track
 }
 
-// evaluator runs the rules over the rows of one drive and collects the results.
 type evaluator struct {
 	state  vehicle.State
 	result fileResult
 	track  Track
 
 	seen    bool
-	driven  time.Duration // up to the last row, without pauses
-	last    time.Duration // the last row's time, with pauses
+	driven  time.Duration // without pauses
+	last    time.Duration // with pauses
 	verdict vehicle.DrivingState
-	anomaly *anomaly // the present anomaly, an element of result.Anomalies; nil if there is none
+	anomaly *anomaly
 }
 
 func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
@@ -77,7 +71,6 @@ func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
 	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
 }
 
-// throttle records when a throttle anomaly begins and ends.
 func (e *evaluator) throttle(at time.Duration) {
 	v := e.state.Throttle()
 	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly

@@ -1,4 +1,4 @@
-package evaluate
+package evaluate_test
 
 import (
 	"encoding/xml"
@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestEvaluator checks one drive row by row. It checks that pauses are not counted as time driven,
-// that old verdicts are ignored, and that anomalies have a beginning, a length and a reason.
 func TestEvaluator(t *testing.T) {
 	p2135, err := vehicle.ParseTroubleCode("P2135")
 	if err != nil {
@@ -40,12 +39,14 @@ func TestEvaluator(t *testing.T) {
 	row(120*time.Second+75001*time.Millisecond, 0, speed) // a pause
 	row(600*time.Second, 1, nil)                          // more than five minutes old: no verdict
 	row(610*time.Second, 0, codes(p2135))
-	r, tr := run("x", d)
-	if r.Seconds != 130 || r.States != (stateSeconds{0: 20, vehicle.NormalDriving: 110}) {
-		t.Errorf("%v s driven, %+v", r.Seconds, r.States)
+	var all evaluate.Drives
+	page := evaluate.Plot([]evaluate.Track{all.Add("x", d)})
+	r := all.Files[0]
+	if want := [4]float64{0: 20, vehicle.NormalDriving: 110}; r.Seconds != 130 || [4]float64(r.States) != want {
+		t.Errorf("got %v s driven, %v, want 130, %v", r.Seconds, r.States, want)
 	}
 	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {
-		t.Errorf("confusion %v", r.Confusion)
+		t.Errorf("got the confusion %v, want %v", r.Confusion, want)
 	}
 	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 165.001 ||
 		!strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") ||
@@ -53,17 +54,15 @@ func TestEvaluator(t *testing.T) {
 		r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
 		t.Errorf("anomalies %+v", r.Anomalies)
 	}
-	if len(tr.pauses) != 2 || tr.end != 130*time.Second || len(tr.speeds) != 4 || !tr.speeds[3].after {
-		t.Errorf("track %+v", tr)
+	if got := strings.Count(page, "stroke-dasharray"); got != 2 {
+		t.Errorf("got %d pauses in the plot, want 2", got)
 	}
 }
 
-// TestPlot_WellFormed checks that a page is well-formed, whatever the name of a file and however
-// few rows it has.
 func TestPlot_WellFormed(t *testing.T) {
 	d := &drivelog.Drive{Rows: []drivelog.Row{{}}}
-	_, empty := run(`<script>&"`, d)
-	text := Plot([]Track{empty, {name: "no rows"}})
+	var all evaluate.Drives
+	text := evaluate.Plot([]evaluate.Track{all.Add(`<script>&"`, d), all.Add("no rows", &drivelog.Drive{})})
 	if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
 		t.Error(err)
 	}

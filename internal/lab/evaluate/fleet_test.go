@@ -1,8 +1,6 @@
-package evaluate
+package evaluate_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/vehicle"
 )
 
-// open writes a fleet file of rows "vehicle,time,speed" and opens it.
+// open writes rows "vehicle,time,speed".
 func open(t *testing.T, rows ...string) *fcd.Fleet {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fleet.csv")
@@ -30,8 +29,7 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 	return f
 }
 
-// byLastSpeed is a simple rule whose results a test can predict: a speed below 10 km/h is a jam,
-// and one below 30 km/h is slow. A sample with a speed of 100 km/h parks the car.
+// byLastSpeed is a rule with predictable results. A speed of 100 km/h parks the car.
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	v, _ := x.Value(vehicle.Speed)
 	s.Time = x.Time
@@ -50,7 +48,9 @@ func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return s
 }
 
-var plain = FleetConfig{Observe: byLastSpeed, Share: 1}
+var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+
+var plain = evaluate.FleetConfig{Observe: byLastSpeed, Share: 1}
 
 const (
 	normal = vehicle.NormalDriving
@@ -62,11 +62,10 @@ func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fc
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
-// TestFleet_ComparesInTime checks that a label is compared with the answer at the label's time,
-// which includes readings of the same time, but no later ones.
+// TestFleet_ComparesInTime: an answer includes readings of the label's time, but no later ones.
 func TestFleet_ComparesInTime(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
-	r, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
+	r, err := evaluate.Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
 		label("A", 5, normal, true),     // none: nothing was read yet
 		label("A", 10, normal, true),    // normal
 		label("A", 19, slow, false),     // normal still
@@ -94,16 +93,14 @@ func TestFleet_ComparesInTime(t *testing.T) {
 		t.Errorf("macro-F1 %v, want %v", r.All.MacroF1, f)
 	}
 
-	if _, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil ||
+	if _, err := evaluate.Fleet(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil ||
 		!strings.Contains(err.Error(), "no label is of a car that sends") {
 		t.Errorf("labels of other cars: %v", err)
 	}
 }
 
-// TestFleet_LearnsDaysBefore checks that the readings to learn from are folded before those of the
-// fleet, and that the last readings of the days are 24 hours apart. It also checks that Every
-// applies to them too, that their cars and readings are not counted, and that a car of another day
-// with the same name begins without a state.
+// TestFleet_LearnsDaysBefore: the last readings of the days are 24 hours apart, and a car of
+// another day with the same name is another.
 func TestFleet_LearnsDaysBefore(t *testing.T) {
 	var seen []string
 	c := plain
@@ -114,7 +111,7 @@ func TestFleet_LearnsDaysBefore(t *testing.T) {
 	}
 	fleet := open(t, "A,100,50", "A,103,50", "B,105,50")
 	learn := []*fcd.Fleet{open(t, "A,20,5"), open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")}
-	r, err := Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true),
+	r, err := evaluate.Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true),
 		label("L", 105, jam, true)})
 	if err != nil {
 		t.Fatal(err)
@@ -134,9 +131,8 @@ func TestFleet_LearnsDaysBefore(t *testing.T) {
 	}
 }
 
-// TestFleet_Thinned checks that every car that sends keeps the interval Every, that not all cars
-// send at the same time, that the other cars have neither readings nor labels, and that a second
-// run makes the same choice.
+// TestFleet_Thinned: cars keep the interval, not all at the same time, and a second run makes the
+// same choice.
 func TestFleet_Thinned(t *testing.T) {
 	const cars, seconds = 500, 60
 	var rows []string
@@ -161,7 +157,7 @@ func TestFleet_Thinned(t *testing.T) {
 			sent[x.Vehicle] = append(sent[x.Vehicle], int(x.Time.Sub(origin).Seconds()))
 		}
 		c.Progress = func(n int) { last += n }
-		r, err := Fleet(t.Context(), c, fleet, nil, labels)
+		r, err := evaluate.Fleet(t.Context(), c, fleet, nil, labels)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +169,7 @@ func TestFleet_Thinned(t *testing.T) {
 			t.Errorf("%d vehicles, %d labels, %d readings; %d cars sent %d", r.Vehicles, r.All.Rows, r.Readings,
 				len(sent), readings)
 		}
-		if last < len(rows)-progressEvery || last > len(rows) {
+		if last < len(rows)-4096 || last > len(rows) {
 			t.Errorf("%d of %d readings were reported", last, len(rows))
 		}
 		return sent
@@ -204,7 +200,6 @@ func TestFleet_Thinned(t *testing.T) {
 	}
 }
 
-// TestWithoutPositions checks that a sample without positions has only the speed.
 func TestWithoutPositions(t *testing.T) {
 	fleet := open(t, "A,1,50", "A,2,", "A,3,50")
 	for without, want := range map[bool]int{false: 3, true: 2} {
@@ -215,26 +210,9 @@ func TestWithoutPositions(t *testing.T) {
 				t.Errorf("without positions %t: %+v", without, x)
 			}
 		}
-		if r, err := Fleet(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil ||
+		if r, err := evaluate.Fleet(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil ||
 			r.Readings != want {
 			t.Errorf("without positions %t: %d readings, %v", without, r.Readings, err)
 		}
-	}
-}
-
-// TestFleet_StopsWithContext checks that Fleet returns context.Canceled if its context is canceled
-// during a run, as by Ctrl-C.
-func TestFleet_StopsWithContext(t *testing.T) {
-	rows := make([]string, 20_000)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("A,%d,50", i)
-	}
-	fleet := open(t, rows...)
-	ctx, cancel := context.WithCancel(t.Context())
-	c := plain
-	c.Judged = func(vehicle.Sample, vehicle.DrivingState) { cancel() }
-	_, err := Fleet(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
 	}
 }

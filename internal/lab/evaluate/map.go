@@ -12,45 +12,38 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// spot is a place on a map and the driving state there. The state is 0 if there is no verdict.
 type spot struct {
-	latitude, longitude float64 // degrees
+	latitude, longitude float64
 	state               vehicle.DrivingState
 }
 
-// spotDegrees is the size of a place on a map, in degrees: about 11 m from north to south.
+// spotDegrees is about 11 m.
 const spotDegrees = 0.0001
 
 const (
-	// pictureLasts is how long the map shows a verdict after it was given.
-	pictureLasts = 2 * time.Minute
-	// pictureEvery is the time between two checks of how many places have the verdict "jam".
+	pictureLasts = 2 * time.Minute // a verdict
 	pictureEvery = time.Minute
 )
 
-// place is a small square of the world: its latitude and longitude in units of spotDegrees, rounded
-// down.
+// place is in units of spotDegrees, rounded down.
 type place struct{ latitude, longitude int32 }
 
-// judgement is the newest verdict at a place, and when it was given.
 type judgement struct {
 	state vehicle.DrivingState
 	at    vehicle.UnixMilli
 }
 
-// Picture stores all places where a fleet's cars were. It also stores the driving states at these
-// places at one time: when the number of places with a jam was greatest.
+// Picture stores where cars were, and the states when most places had a jam.
 type Picture struct {
 	places      map[place]judgement
-	first, next vehicle.UnixMilli // times of the first sample and of the next check
+	first, next vehicle.UnixMilli // first sample and next check
 	now         vehicle.UnixMilli
-	most        int // number of jammed places at the stored time
+	most        int // jammed places then
 	at          vehicle.UnixMilli
 	then        map[place]vehicle.DrivingState
 }
 
-// Add adds one sample of a car. said is the verdict on the car's driving after that sample. Samples
-// must be in order of time.
+// Add takes samples in order of time.
 func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
@@ -69,8 +62,6 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look counts the places of the map at which a car is in a jam now. If this number is greater than
-// at every earlier call, look stores the present driving states at all places.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -87,7 +78,7 @@ func (p *Picture) look() {
 	}
 }
 
-// Map returns an SVG page with a map of the places; name is the fleet's name.
+// Map returns an SVG page.
 func (p *Picture) Map(name string) string {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
@@ -99,26 +90,22 @@ func (p *Picture) Map(name string) string {
 		p.at.Sub(p.first).Round(time.Second)), spots)
 }
 
-// mapHeight is the maximum height of the map, in the same units as pageWidth.
 const mapHeight = 1000
 
-// mapMarks are the marks on the map for a place without a verdict, and for places with normal
-// driving, slow driving and a jam, in this order. They differ in colour and in size.
+// mapMarks are for no verdict, normal, slow and jam. They differ in colour and in size.
 var mapMarks = [...]struct {
 	colour string
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// plotMap returns an SVG page with a map of the places. North is at the top. Places on both sides
-// of the date line are at the two ends of the map.
+// The two sides of the date line are at the two ends.
 func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
 	for _, s := range spots {
 		south, north = min(south, s.latitude), max(north, s.latitude)
 		west, east = min(west, s.longitude), max(east, s.longitude)
 	}
-	// narrow is the length of a degree to the east divided by that of one to the north.
-	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
+	narrow := math.Cos((south + north) / 2 * math.Pi / 180) // a degree to the east by one to the north
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
 	const margin = 20
 	scale := min((pageWidth-2*margin)/wide, (mapHeight-2*margin)/high)
@@ -127,8 +114,7 @@ func plotMap(title string, spots []spot) string {
 	p := newPage(title, height)
 	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
-	// Worse states are drawn later, above the others. If several places with the same state are at
-	// one point of the page, only one of them is drawn.
+	// Worse states are above.
 	slices.SortFunc(spots, func(a, b spot) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude),
 			cmp.Compare(a.longitude, b.longitude))
@@ -156,11 +142,8 @@ func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 		m.colour)
 }
 
-// metresPerDegree is the length of a degree of latitude, in metres.
 const metresPerDegree = 111_200.0
 
-// ruler draws a scale bar for a round number of metres at the position x, y. perMetre is the
-// scale of the map: units of the drawing per metre.
 func (p *page) ruler(perMetre float64, x, y int) {
 	metres := 100.0
 	for metres*perMetre < 60 {

@@ -5,9 +5,7 @@ import (
 	"strings"
 )
 
-// ShortNames returns a short name for each file, in the order of paths. The name is the shortest
-// end of the path by which the file differs from the other files. Two names are equal only if a
-// file is given twice.
+// ShortNames returns the shortest end of each path that no other has.
 func ShortNames(paths []string) []string {
 	rooted, names := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {

@@ -11,8 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive. Its times are since the beginning of the drive, without
-// the pauses (see drivenGap); the plot marks each cut.
+// Track has times without the pauses.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -24,22 +23,18 @@ type Track struct {
 type speedAt struct {
 	at    time.Duration
 	kmh   float32
-	after bool // this is the first speed after a pause, so no line leads to it
+	after bool // no line leads to it
 }
 
-// band is a period in which a driving state stays the same. The state 0 means that there is none.
-// In the list of throttle anomalies, the state 1 stands for an anomaly.
+// band has 0 for none; among the anomalies, 1 is one.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
-// The indexes of the three lists of bands in Track.bands.
 const (
 	verdictBand = iota
 	labelBand
 	anomalyBand
 )
 
-// add adds a row of a drive at the time at, and the verdicts after that row, which last until the
-// next row. If pause is true, there was a pause before the row.
 func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehicle.DrivingState, anomaly bool) {
 	if pause {
 		t.pauses = append(t.pauses, at)
@@ -57,21 +52,19 @@ func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehic
 	t.end = at
 }
 
-// Dimensions of the page, in the units of the drawing.
 const (
 	pageWidth   = 1200
 	pageHeader  = 44
 	pageLeft    = 56
 	pageRight   = 16
 	panelHeight = 210
-	panelTop    = 26  // to the top of the curve, below the name
-	panelCurve  = 130 // the height of the curve
-	stripHeight = 8   // of labels and anomalies, below the curve
+	panelTop    = 26
+	panelCurve  = 130
+	stripHeight = 8
 )
 
-// bandColours are the background colours for no verdict, normal, slow and jam. They are light, so
-// that the line of the speed is readable on them. Their brightness differs, so that readers who do
-// not see the hues can distinguish them.
+// bandColours are for no verdict, normal, slow and jam. Their brightness differs, for readers who do
+// not see the hues.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (
@@ -80,7 +73,6 @@ const (
 	textColour    = "#333333"
 )
 
-// page is an SVG page in progress.
 type page struct{ b strings.Builder }
 
 func newPage(title string, height int) *page {
@@ -94,8 +86,6 @@ func newPage(title string, height int) *page {
 
 func (p *page) put(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
 
-// legend draws the names of the driving states, each beside its mark, from left to right. It begins
-// at x and returns the x after the last name.
 func (p *page) legend(x int, mark func(x int, state vehicle.DrivingState)) int {
 	for state, name := range [...]string{"no verdict", "normal driving", "slow driving", "traffic jam"} {
 		mark(x, vehicle.DrivingState(state))
@@ -110,9 +100,7 @@ func (p *page) end() string {
 	return p.b.String()
 }
 
-// Plot returns an SVG page with one panel for each drive, one below the other. A panel shows the
-// car's speed over time, and for each time what the rules concluded: the driving verdict and
-// whether there was a throttle anomaly. If the drive has traffic labels, the panel shows them, too.
+// Plot returns an SVG page with one panel for each drive.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {
@@ -165,8 +153,6 @@ func (p *page) panel(t *Track, top int) {
 	p.put(`</g>`)
 }
 
-// bands draws a horizontal strip in which each period has the colour of its state. A period is not
-// drawn if that colour is "".
 func (p *page) bands(bands []band, x func(time.Duration) float64, top, height int, colours []string) {
 	for _, b := range bands {
 		if c := colours[b.Value]; c != "" && b.To > b.From {

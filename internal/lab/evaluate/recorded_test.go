@@ -1,4 +1,4 @@
-package evaluate
+package evaluate_test
 
 import (
 	"path/filepath"
@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/lab/drivelog"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/lab/evaluate"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// recorded runs the rules over the recorded drives that a pattern names. If they are not present,
-// it says that only invented drives are tested, and returns no result.
-func recorded(t *testing.T, pattern string) (all Drives) {
+// recorded returns no result if the drives are not present.
+func recorded(t *testing.T, pattern string) (all evaluate.Drives) {
 	t.Helper()
 	testkit.Slow(t, "it runs the rules over recorded drives")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")
@@ -33,11 +33,8 @@ func recorded(t *testing.T, pattern string) (all Drives) {
 	return all
 }
 
-// TestLabelledDrives checks that the rules reach a macro-F1 of at least 0.42 and an F1 for jams of
-// at least 0.39 on the drives that have labels, as they once did. It prints the figures of
-// docs/verdicts.md:
-//
-//	go test -run TestLabelledDrives -v ./internal/lab/evaluate
+// TestLabelledDrives holds the rules to what they once reached. With -v, it prints the figures of
+// docs/verdicts.md.
 func TestLabelledDrives(t *testing.T) {
 	all := recorded(t, "tds/*_01.csv*")
 	if all.Total.Agreement == nil {
@@ -51,12 +48,10 @@ func TestLabelledDrives(t *testing.T) {
 	}
 }
 
-// TestSameRouteOrder compares drives on the same route. A drive labelled as a jam must spend more
-// time in a jam than a drive with another label, in seconds and as a part of the drive. This must
-// be so for nine of ten pairs.
+// TestSameRouteOrder: of two drives on the same route, the one labelled as a jam has more time in a
+// jam, in nine of ten pairs.
 func TestSameRouteOrder(t *testing.T) {
-	part := func(r *fileResult) float64 {
-		s := r.States
+	part := func(s [4]float64) float64 {
 		return s[vehicle.TrafficJam] / (s[vehicle.NormalDriving] + s[vehicle.SlowDriving] + s[vehicle.TrafficJam])
 	}
 	all := recorded(t, "kit_obd/*.csv*")
@@ -64,14 +59,14 @@ func TestSameRouteOrder(t *testing.T) {
 	for i := range all.Files {
 		jam := &all.Files[i]
 		jamRoute, jamLabel := routeOf(jam.File)
-		t.Logf("%-52s in a jam %4.0f s, %4.1f %%", jam.File, jam.States[vehicle.TrafficJam], 100*part(jam))
+		t.Logf("%-52s in a jam %4.0f s, %4.1f %%", jam.File, jam.States[vehicle.TrafficJam], 100*part(jam.States))
 		for k := range all.Files {
 			other := &all.Files[k]
 			if route, label := routeOf(other.File); jamLabel != "Stau" || label == "Stau" || jamRoute != route {
 				continue
 			}
 			pairs++
-			if part(jam) > part(other) {
+			if part(jam.States) > part(other.States) {
 				byPart++
 			} else {
 				t.Logf("%s is not above %s", jam.File, other.File)
@@ -87,8 +82,7 @@ func TestSameRouteOrder(t *testing.T) {
 	}
 }
 
-// routeOf extracts the route and the label from a name such as
-// 2017-07-27_Seat_Leon_KA_KA_2_Normal.
+// routeOf takes a name such as 2017-07-27_Seat_Leon_KA_KA_2_Normal.
 func routeOf(name string) (route, label string) {
 	_, rest, _ := strings.Cut(name, "Seat_Leon_")
 	words := strings.Split(rest, "_")

@@ -12,38 +12,34 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Drives is what the rules found in recorded drives, as `evaluate --json` prints it.
+// Drives is what `evaluate --json` prints.
 type Drives struct {
 	Files []fileResult `json:"files"`
 	Total fileResult   `json:"total"`
 }
 
-// fileResult is what the rules found in one drive, or in all drives.
 type fileResult struct {
 	File string `json:"file,omitempty"` // shortened by [ShortNames]; empty in the total
-	// Seconds is the time driven, without the gaps of more than 75 s between two readings.
+	// without pauses
 	Seconds          float64      `json:"seconds"`
 	States           stateSeconds `json:"seconds_in_state"`
 	Anomalies        []anomaly    `json:"throttle_anomalies"`
-	*score.Agreement              // with the labels, if the log has some
+	*score.Agreement              // if the log has labels
 }
 
-// stateSeconds is the time driven in each state, in seconds. State 0 is no verdict.
+// stateSeconds is by state, 0 for no verdict.
 type stateSeconds [4]float64
 
 func (s *stateSeconds) add(state vehicle.DrivingState, seconds float64) {
 	s[state] = milliseconds(s[state] + seconds)
 }
 
-// MarshalJSON returns an object. Its names are the numbers of the states.
 func (s stateSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[int]float64{0: s[0], 1: s[1], 2: s[2], 3: s[3]})
 }
 
-// milliseconds rounds seconds to whole milliseconds, so that a sum has few printed digits.
 func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
-// anomaly is a time in which the throttle verdict was "anomaly".
 type anomaly struct {
 	At     float64 `json:"at_seconds"` // since the file's first row
 	For    float64 `json:"for_seconds"`
@@ -51,7 +47,6 @@ type anomaly struct {
 	since  time.Duration
 }
 
-// label adds a comparison to the result: of truth, a row's label, with the verdict after that row.
 func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 	if r.Agreement == nil {
 		r.Agreement = new(score.Agreement)
@@ -59,7 +54,6 @@ func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 	r.Add(truth, verdict)
 }
 
-// add appends a drive's result to Files and adds it to Total.
 func (e *Drives) add(r fileResult) {
 	if r.Anomalies == nil {
 		r.Anomalies = []anomaly{}
@@ -83,7 +77,6 @@ func (e *Drives) add(r fileResult) {
 	t.Join(r.Agreement)
 }
 
-// WriteTables prints the results as tables. It returns the first error of w.
 func (e *Drives) WriteTables(w io.Writer) error {
 	t := score.NewTables(w)
 	e.states(t)
@@ -128,7 +121,6 @@ func (e *Drives) anomalies(t *score.Tables) {
 	}
 }
 
-// agreements prints how the verdicts agree with each labelled drive, if there are at least two.
 func (e *Drives) agreements(t *score.Tables) {
 	labelled := 0
 	for i := range e.Files {

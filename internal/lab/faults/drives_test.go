@@ -1,4 +1,4 @@
-package faults
+package faults_test
 
 import (
 	"context"
@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/drivelog"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// aDrive is a healthy drive.
 type aDrive struct {
 	car, name string
 	samples   []vehicle.Sample
@@ -24,17 +23,15 @@ type aDrive struct {
 
 const start = vehicle.UnixMilli(1_790_000_000_000)
 
-// drives has the drives of recorded, once readRecorded has read them. The tests of this package do
-// not run in parallel.
+// drives are read once; the tests of this package do not run in parallel.
 var drives struct {
 	read bool
 	all  []aDrive
 	err  error
 }
 
-// recorded returns the published drives that have a throttle or a pedal sensor. All tests use the
-// same drives, and must not change them. If the drives are not present, recorded says that only the
-// invented drives are tested.
+// recorded returns the published drives with a throttle or a pedal sensor, if they are present. No
+// test changes them.
 func recorded(t testing.TB) []aDrive {
 	if !drives.read {
 		drives.all, drives.err = readRecorded()
@@ -82,7 +79,6 @@ func readRecorded() (drives []aDrive, err error) {
 	return drives, nil
 }
 
-// only returns the drive as it would be if the car reported only the given signals.
 func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	out := aDrive{car: car, name: d.name}
 	for i := range d.samples {
@@ -96,9 +92,7 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	return out
 }
 
-// inventedCars are kinds of car without recordings. Each function returns what the car reports for
-// a position of the driver's foot, from 0 to 100, and for the position of the throttle plate, which
-// follows the foot.
+// inventedCars are kinds of car without recordings. foot is from 0 to 100, and plate follows it.
 var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
 	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
@@ -126,8 +120,7 @@ var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float
 	},
 }
 
-// invented returns a drive of an invented car whose sensors are read at the interval every. Every 2
-// to 12 s the foot moves, within half a second, to another position on the pedal or off it.
+// invented moves the foot every 2 to 12 s, within half a second.
 func invented(t testing.TB, car string, seed uint64, long, every time.Duration) aDrive {
 	d := aDrive{car: car, name: fmt.Sprintf("%d, every %v", seed, every)}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -149,7 +142,7 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 		next = now + every
 		x := vehicle.Sample{Vehicle: "car", Time: start.Add(now)}
 		for g, v := range inventedCars[car](foot, plate) {
-			if err := x.Set(g, quantised(v)); err != nil {
+			if err := x.Set(g, math.Round(min(max(v, 0), 100)*255/100)*100/255); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -158,8 +151,7 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 	return d
 }
 
-// together returns the drive as from a gateway that collects readings for the time every, and then
-// sends the newest reading of each signal, all with one time stamp.
+// together is as from a gateway that sends the newest reading of each signal with one time stamp.
 func (d aDrive) together(every time.Duration) aDrive {
 	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
 	var newest vehicle.Readings
@@ -175,14 +167,12 @@ func (d aDrive) together(every time.Duration) aDrive {
 	return out
 }
 
-// thinned returns the drive with at most one reading of each signal in the time every, each with
-// its own time stamp.
+// thinned keeps a reading of each signal in the time every, with its own time stamp.
 func (d aDrive) thinned(every time.Duration) aDrive {
 	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [vehicle.NumSignals]vehicle.UnixMilli{})
 }
 
-// readEvery returns the drive with at most one reading of each signal in the time every. The first
-// is the one at, or next after, the signal's time in due.
+// readEvery keeps the first reading at or after due, and one in each interval after it.
 func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
 	out := aDrive{d.car, name, nil}
 	for i := range d.samples {
@@ -211,8 +201,7 @@ func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
 	}
 }
 
-// anomaly folds the drive into the state s and returns the time of the first anomaly, and its
-// reason. The time is zero if there is no anomaly.
+// anomaly returns the time of the first anomaly, or zero.
 func (d aDrive) anomaly(s *vehicle.State) (at vehicle.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)

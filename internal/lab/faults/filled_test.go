@@ -1,18 +1,16 @@
-package faults
+package faults_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestForwardFilledFeeds checks that the rules find no anomaly in healthy drives as they were read,
-// and in at most 5 % of them if every row repeats the old readings of all other sensors as if they
-// were new. For docs/verdicts.md it counts the drives with an anomaly if every row repeats old
-// readings, and if a gateway repeats them every second.
+// TestForwardFilledFeeds: at most 5 % of the healthy drives have an anomaly if every row repeats
+// old readings. With -table, it prints the table of docs/verdicts.md.
 func TestForwardFilledFeeds(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}
@@ -53,8 +51,7 @@ func TestForwardFilledFeeds(t *testing.T) {
 	}
 }
 
-// inTurn returns the drive as from a logger that reads one signal after another, each of them once
-// in the time every.
+// inTurn is as from a logger that reads one signal after another.
 func (d aDrive) inTurn(every time.Duration) aDrive {
 	var due [vehicle.NumSignals]vehicle.UnixMilli
 	for g := range due {
@@ -63,8 +60,7 @@ func (d aDrive) inTurn(every time.Duration) aDrive {
 	return d.readEvery(every, d.name, due)
 }
 
-// filledRows returns the drive as most loggers write it, with the newest value of every signal
-// repeated in each row.
+// filledRows repeats the newest value of every signal in each row, as most loggers do.
 func (d aDrive) filledRows() aDrive {
 	out := aDrive{car: d.car, name: d.name}
 	var newest vehicle.Readings
@@ -76,8 +72,7 @@ func (d aDrive) filledRows() aDrive {
 	return out
 }
 
-// filled returns the drive as from a gateway that, at the interval every, sends the newest reading
-// of every signal, however old, as if it had just been read.
+// filled is as from a gateway that sends the newest reading of every signal, however old, as new.
 func (d aDrive) filled(every time.Duration) aDrive {
 	out := aDrive{car: d.car, name: d.name}
 	var newest vehicle.Readings

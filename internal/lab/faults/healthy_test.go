@@ -1,4 +1,4 @@
-package faults
+package faults_test
 
 import (
 	"flag"
@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -16,9 +17,7 @@ var (
 	table = flag.Bool("table", false, "print the figures")
 )
 
-// TestHealthyDrivesHaveNoAnomaly checks that the rules find no anomaly in any recorded drive:
-// neither in a drive alone, nor in one that begins in the middle of the recording, nor if all
-// drives of a kind of car follow one another.
+// Drives are also begun in the middle, and follow one another.
 func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	hours := map[string]float64{}
@@ -55,7 +54,6 @@ func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	}
 }
 
-// intervals are times between two readings of a car.
 var intervals = []time.Duration{
 	500 * time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond,
 	3 * time.Second,
@@ -63,10 +61,8 @@ var intervals = []time.Duration{
 	30 * time.Second, time.Minute,
 }
 
-// TestHealthyAtAnyInterval checks that there are almost no false anomalies if the recorded drives
-// are read less often, with all signals together or each at its own time (see together and
-// thinned). If they are together, time stamps are off by up to seconds, more than the rules are
-// designed for, so one anomaly in 500 drives is allowed.
+// TestHealthyAtAnyInterval allows one anomaly in 500 drives, because time stamps of readings that
+// are sent together are off by more than the rules are designed for.
 func TestHealthyAtAnyInterval(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	drives, anomalies := 0, 0
@@ -93,9 +89,8 @@ func TestHealthyAtAnyInterval(t *testing.T) {
 	}
 }
 
-// TestInventedCars checks the rules on kinds of car without recordings, read from ten times a
-// second to once a minute. Healthy cars must have no anomaly. A pedal sensor that is 20 % off must
-// be found within 10 s if it is read at least every 2 s, otherwise within forty samples.
+// TestInventedCars reads kinds of car without recordings at any interval. A pedal sensor 20 % off
+// must be found within 10 s, or if read less than every 2 s, within forty samples.
 func TestInventedCars(t *testing.T) {
 	for car := range inventedCars {
 		for _, every := range append([]time.Duration{100 * time.Millisecond}, intervals...) {
@@ -114,7 +109,7 @@ func TestInventedCars(t *testing.T) {
 				if every > 2*time.Second {
 					within = 40 * every
 				}
-				o := try(s, j.Begin(Fault{Kind: Offset, On: vehicle.AcceleratorPositionD, Size: 20}),
+				o := try(s, j, faults.Fault{Kind: faults.Offset, On: vehicle.AcceleratorPositionD, Size: 20},
 					d.samples[half:], time.Hour+within)
 				if !o.found || o.after > within {
 					t.Errorf("%s %s: a pedal sensor 20 %% off: found %v after %v, want within %v", car, d.name, o.found,

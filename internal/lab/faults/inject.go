@@ -6,45 +6,39 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Kind is a kind of fault.
 type Kind uint8
 
-// The kinds of fault. The first seven change the signal of one sensor. The last three are faults of
-// the throttle plate, so they change the signals of both its sensors.
+// The last three are faults of the plate, so they change both its sensors.
 const (
 	Offset       Kind = iota // adds Size percent
 	Gain                     // multiplies by Size
 	Stuck                    // repeats the last healthy value
 	ShortGround              // reads 0 %
 	ShortBattery             // reads 100 %
-	Noise                    // adds up to ± Size percent, another value for each reading
-	LostCommand              // the commanded position reads 0 %, because it does not arrive
-	StuckPlate               // both plate sensors keep their last healthy values
-	OpenPlate                // the plate is open by Size percent more, at most fully
-	LimpHome                 // the plate falls to where its springs hold it, whatever is commanded
+	Noise                    // adds up to ± Size percent to each reading
+	LostCommand              // reads 0 %, because it does not arrive
+	StuckPlate               // as both its sensors say
+	OpenPlate                // by Size percent more, at most fully
+	LimpHome                 // falls to where its springs hold it
 	NumKinds     = iota
 )
 
 var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "short to battery", "noise",
 	"lost command", "stuck plate", "open plate", "limp home"}
 
-// String returns the kind as text, such as "short to ground".
 func (k Kind) String() string { return kindNames[k] }
 
-// Fault describes a fault that begins at some time of a drive and then lasts. The constants of Kind
-// say what Size means; kinds that do not name it ignore it. Seed determines the values of Noise.
+// Fault begins at some time and then lasts. Kind says what Size means; Seed is for Noise.
 type Fault struct {
 	Kind Kind
-	// On is the signal with the fault. It is ignored for a fault of the throttle plate.
+	// On is ignored for a fault of the plate.
 	On   vehicle.Signal
 	Size float64
 	Seed uint64
 }
 
-// Deviation returns the greatest error, in percentage points, that a healthy sensor of the kind of
-// f.On has for some seconds. For a fault of the throttle plate, these are the sensors of the plate.
-// The error is the difference between the reading and the value that is expected from the sensor
-// with which it is compared. It was measured on healthy drives. A smaller change is not observable.
+// Deviation returns how far healthy sensors of this kind were off for some seconds in recorded
+// drives. A smaller change is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
 	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
@@ -55,22 +49,19 @@ func (f Fault) Deviation() float64 {
 	return 5
 }
 
-// springs is the position in which springs hold the throttle plate while no motor moves it, in
-// percent above its closed position. The plate is open enough for the car to creep home.
+// springs hold the plate above closed, in percent, for the car to creep home.
 const springs = 6
 
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector applies a fault to the samples of a drive. It must receive the samples in their order,
-// because it remembers the healthy values from before the fault.
+// Injector must receive the samples in order, because it remembers those before the fault.
 type Injector struct {
 	fault  Fault
-	last   [vehicle.NumSignals]float64 // latest healthy value
-	closed [vehicle.NumSignals]float64 // lowest healthy value
+	last   [vehicle.NumSignals]float64 // latest
+	closed [vehicle.NumSignals]float64 // lowest
 	random uint64
 }
 
-// Watch records the readings of a healthy sample from before the fault.
 func (j *Injector) Watch(r *vehicle.Readings) {
 	for g := range vehicle.Signal(vehicle.NumSignals) {
 		if v, ok := r.Value(g); ok {
@@ -82,14 +73,13 @@ func (j *Injector) Watch(r *vehicle.Readings) {
 	}
 }
 
-// Begin returns a copy of j that applies f to later samples. j must have watched the earlier ones.
+// Begin returns a copy that applies f to later samples.
 func (j Injector) Begin(f Fault) *Injector {
 	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
 	return &j
 }
 
-// Apply changes the readings of a sample as the fault does. It returns, in percent, the greatest
-// difference between a changed reading and its healthy value; 0 if there is none.
+// Apply returns the greatest change in percent.
 func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {
@@ -104,7 +94,7 @@ func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
 		faulty := quantised(j.value(g, healthy))
 		changed = max(changed, math.Abs(faulty-healthy))
 		if err := r.Set(g, faulty); err != nil {
-			panic(err) // cannot happen, because every sensor with a fault reads 0 to 100 %
+			panic(err) // cannot happen: every sensor with a fault reads 0 to 100 %
 		}
 	}
 	return changed
@@ -131,8 +121,6 @@ func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
 	return 0 // ShortGround, LostCommand
 }
 
-// quantised limits a value to 0 to 100 % and rounds it to the resolution of SAE J1979, one byte for
-// that range.
 func quantised(percent float64) float64 {
 	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
 }

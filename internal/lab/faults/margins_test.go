@@ -1,4 +1,4 @@
-package faults
+package faults_test
 
 import (
 	"cmp"
@@ -12,10 +12,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestMargins prints how close the healthy drives came to each threshold of the rules, and
-// cross-validates the thresholds. It sets each threshold to 1.8 times the maximum of one half of
-// the files (every other file), and counts the drives of the other half that would then be
-// anomalous. It does the same for each kind of car, with the maximum of the other kinds.
+// TestMargins prints how close the healthy drives came to each threshold, and cross-validates: with
+// each threshold at 1.8 times the maximum of one half of the files, or of the other kinds of car,
+// it counts the other drives that would be anomalous.
 func TestMargins(t *testing.T) {
 	if !*table {
 		return

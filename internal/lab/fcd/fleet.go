@@ -16,31 +16,22 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Fleet describes a fleet file (see the package comment), as [Open] found it.
 type Fleet struct {
-	// Vehicles are the names of the cars, sorted as text.
-	Vehicles []vehicle.ID
-	// Readings is the number of samples in the file. A row without any reading is not a sample.
-	Readings int
-	// First and Last are the times of the first and last sample, counted from the file's time 0.
-	First, Last time.Duration
-	// WithoutPositions leaves positions, headings and accuracies out of the samples. It may
-	// be set after Open.
+	Vehicles    []vehicle.ID
+	Readings    int           // a row without any reading is none
+	First, Last time.Duration // since the file's time 0
+	// WithoutPositions may be set after Open.
 	WithoutPositions bool
 
 	path   string
-	prefix vehicle.ID // see AddPrefix
+	prefix vehicle.ID
 }
 
-// maxSpan is the maximum time from the first to the last sample of a file. carstate replay adds a
-// constant to the times of a file, so that its last sample is at the present. The service refuses
-// samples that are older than this maximum.
+// The service refuses older samples, and carstate replay shifts a file to the present.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open returns a description of a fleet file. It reads the whole file, to find the names of the
-// cars and the times of the first and the last sample, and to check that the file is readable.
-// Because [Fleet.Samples] reads the file again, Open refuses a pipe. If ctx has ended, the error is
-// ctx.Err. Any other error is a message that can be shown to a user as it is.
+// Open reads the whole file to check it, and [Fleet.Samples] reads it again, so a pipe is refused.
+// An error other than that of ctx can be shown to a user.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)
@@ -66,7 +57,7 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 	return f, nil
 }
 
-// AddPrefix puts a prefix before the name of each car, in Vehicles and in the samples.
+// AddPrefix puts a prefix before the name of each car.
 func (f *Fleet) AddPrefix(prefix string) {
 	f.prefix = vehicle.ID(prefix) + f.prefix
 	for i, id := range f.Vehicles {
@@ -74,9 +65,7 @@ func (f *Fleet) AddPrefix(prefix string) {
 	}
 }
 
-// Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
-// row's own time. Rows without a reading are left out. It ends after the first error, which it
-// yields, and which is as for [Open].
+// Samples yields each row with a reading at base plus its time, and ends after an error.
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)
@@ -94,7 +83,6 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 	}
 }
 
-// open opens a file and refuses a pipe, which could not be read twice.
 func open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	var in *os.File
@@ -111,18 +99,15 @@ func open(path string) (*os.File, error) {
 	return in, err
 }
 
-// fleetColumns are the columns of a fleet file. The first neededFleetColumns are required.
 var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed", "heading", "accuracy"}
 
 const neededFleetColumns = 5
 
-// fleetSignals are the signals of fleetColumns from the third on.
+// fleetSignals are from the third column on.
 var fleetSignals = [...]vehicle.Signal{
 	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
 }
 
-// samples is like [Fleet.Samples] for a reader; name is the file's name in errors. If speedOnly is
-// true, the samples have only the speed.
 func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli,
 	speedOnly bool) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {

@@ -13,15 +13,13 @@ import (
 
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/road/roadtest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/roadtest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestLearnedFreeFlow checks the free flow that is learned from a day of traffic on each of two
-// road networks. It compares the learned free flow of the stretches with the speeds of a run with
-// very light traffic: the median error must be at most 20 %. It logs the median error that
-// docs/verdicts.md reports.
+// TestLearnedFreeFlow compares what is learned from a day of traffic with a run in very light
+// traffic. docs/verdicts.md reports the median error that it logs.
 func TestLearnedFreeFlow(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
@@ -51,11 +49,8 @@ func TestLearnedFreeFlow(t *testing.T) {
 	}
 }
 
-// freeFlowOrigin is the real time to which the time 0 of a fleet's file is mapped. Any time would
-// do.
 var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// learn makes a map learn from all samples of a fleet.
 func learn(t *testing.T, m *road.Map, name string) {
 	t.Helper()
 	fleet, err := fcd.Open(t.Context(), name)
@@ -71,14 +66,14 @@ func learn(t *testing.T, m *road.Map, name string) {
 	}
 }
 
-// edge is a road between two junctions, with its free flow from the file of edges.
+// edge is a road between two junctions.
 type edge struct {
 	metres, freeKmh     float64
-	longitude, latitude [2]float64 // of its two ends
-	seen                float64    // how many seconds of driving freeKmh was measured from
+	longitude, latitude [2]float64
+	seen                float64 // seconds of driving behind freeKmh
 }
 
-// edges reads the edges whose free flow was measured for at least half a minute.
+// edges leaves out those whose free flow was measured for less than half a minute.
 func edges(t *testing.T, name string) (all []edge) {
 	t.Helper()
 	f, err := os.Open(name)
@@ -109,9 +104,8 @@ func edges(t *testing.T, name string) (all []edge) {
 	return all
 }
 
-// learned returns the free flow of the stretches along an edge. ok is false if the edge is short or
-// bent, because the ends of such an edge do not determine its stretches. ok is also false if the
-// free flow is known on less than 80 % of its length.
+// ok is false if the edge is short or bent, because its ends do not determine its stretches, or if
+// the free flow is known on less than 80 % of it.
 func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	const perDegree = math.Pi / 180 * 6_371_008.8
 	north := (e.latitude[1] - e.latitude[0]) * perDegree

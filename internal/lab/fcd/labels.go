@@ -12,20 +12,18 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Label is the true state of the traffic around a vehicle at one time.
 type Label struct {
 	Vehicle vehicle.ID
-	At      time.Duration // since the file's origin
+	At      time.Duration // since the file's time 0
 	Truth   vehicle.DrivingState
-	// Sure is false if the truth is close to the border to another state.
+	// Sure is false close to the border to another state.
 	Sure bool
 }
 
-// maxLabels is the greatest number of labels in a file. It limits the memory for them.
+// maxLabels limits the memory.
 const maxLabels = 5_000_000
 
-// ReadLabels reads a file of labels and returns them in the order of time. Its errors are like
-// those of [Open].
+// ReadLabels returns the labels in the order of time, or errors like those of [Open].
 func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 	in, err := open(path)
 	if err != nil {

@@ -19,31 +19,23 @@ import (
 )
 
 const (
-	// maxRow is the maximum length of a row, in bytes. Without this limit, a quote that is never
-	// closed would make the rest of the file one cell.
-	maxRow = 64 << 10
-	// maxVehicles is the greatest number of vehicles in a file. It is also the limit of carstate
-	// simulate.
-	maxVehicles = 100_000
-	// maxSeconds is the latest time in a file, in seconds. As Unix time it is in 2128.
-	maxSeconds = 5e9
-	// checkEvery is the number of rows between two checks of whether the context has ended.
-	checkEvery = 4096
+	// Otherwise a quote that is never closed would make the rest of the file one cell.
+	maxRow      = 64 << 10
+	maxVehicles = 100_000 // also the limit of carstate simulate
+	maxSeconds  = 5e9     // in 2128, as Unix time
+	checkEvery  = 4096    // rows
 )
 
-// table reads a file of comma-separated values row by row.
 type table struct {
-	name  string // of the file, in errors
+	name  string
 	rows  *csv.Reader
 	bound *bounded
-	at    []int // indexes of the wanted columns; -1: absent
+	at    []int // -1: absent
 	cells []string
 	line  int
 	known map[string]vehicle.ID // so that each name is checked and stored once
 }
 
-// rows yields what parse returns for each row of a file. After the first error, which it yields, it
-// ends. The other parameters are those of openTable.
 func rows[T any](ctx context.Context, r io.Reader, name string, columns []string, needed int,
 	parse func(*table) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(row T, err error) bool) {
@@ -65,9 +57,7 @@ func rows[T any](ctx context.Context, r io.Reader, name string, columns []string
 	}
 }
 
-// openTable reads the header of a file, plain or gzip, and looks for the given columns. The
-// parameter needed is how many of them, from the first, must exist; the others may be missing. Two
-// columns with the same name are an error.
+// The first needed columns must exist.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
@@ -109,7 +99,6 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	return t, nil
 }
 
-// next reads the next row into the field cells. At the end of the file, it returns io.EOF.
 func (t *table) next() (err error) {
 	t.bound.left = maxRow
 	if t.cells, err = t.rows.Read(); err == io.EOF {
@@ -122,8 +111,6 @@ func (t *table) next() (err error) {
 	return nil
 }
 
-// unreadable returns the error to show to a user for err, an error from reading the file. It names
-// the file and the line, and says what to do.
 func (t *table) unreadable(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		t.line, err = p.Line, p.Err
@@ -143,8 +130,7 @@ func (t *table) complain(format string, args ...any) error {
 	return fmt.Errorf("%s, line %d: %w", t.name, t.line, fmt.Errorf(format, args...))
 }
 
-// cell returns the present row's cell in a column, or "" if the file lacks that column. The
-// parameter column is an index into the columns passed to openTable.
+// cell returns "" if the file lacks the column.
 func (t *table) cell(column int) string {
 	if t.at[column] < 0 {
 		return ""
@@ -168,7 +154,6 @@ func (t *table) vehicle(column int) (vehicle.ID, error) {
 	return id, nil
 }
 
-// time parses the present row's cell in a column as seconds, counted from the file's time 0.
 func (t *table) time(column int) (time.Duration, error) {
 	seconds, err := strconv.ParseFloat(t.cell(column), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
@@ -177,7 +162,6 @@ func (t *table) time(column int) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
 }
 
-// bounded is a reader that fails once more than left bytes have been read from it.
 type bounded struct {
 	r    io.Reader
 	left int

@@ -1,15 +1,15 @@
-package score
+package score_test
 
 import (
 	"math"
 	"testing"
 
+	"example.org/carstate/internal/lab/score"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestAgreement checks the figures against those computed by hand.
 func TestAgreement(t *testing.T) {
-	var r Agreement
+	var r score.Agreement
 	for _, c := range []struct{ truth, said vehicle.DrivingState }{
 		{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 1}, {3, 0}, {3, 3},
 	} {
@@ -27,8 +27,8 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("jam: precision %v, recall %v", s.Precision(), s.Recall())
 	}
 
-	// A state that was neither truth nor verdict is left out of the mean F1.
-	var one Agreement
+	// A state that does not occur is left out of the mean.
+	var one score.Agreement
 	one.Add(1, 1)
 	if one.MacroF1 != 1 || one.Accuracy != 1 {
 		t.Errorf("all right, but %+v", one)

@@ -9,23 +9,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Tables writes tables with aligned columns as text. A line without a tab, also an empty one, ends
-// a table, so that the next one has columns of its own.
+// Tables writes aligned tables. A line without a tab, also an empty one, ends a table.
 type Tables struct {
 	w   *tabwriter.Writer
-	out *bufio.Writer // keeps the first error, and writes nothing more after it
+	out *bufio.Writer // keeps the first error
 }
 
-// NewTables returns tables that are written to w.
 func NewTables(w io.Writer) *Tables {
 	out := bufio.NewWriter(w)
 	return &Tables{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), out}
 }
 
-// Line adds one row; a tab ends a cell.
 func (t *Tables) Line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
 
-// End writes the tables, and returns the first error of writing, or nil.
 func (t *Tables) End() error {
 	_ = t.w.Flush() // the next line returns its error
 	return t.out.Flush()
@@ -33,7 +29,6 @@ func (t *Tables) End() error {
 
 var stateColumns = [...]string{"none", "normal", "slow", "jam"}
 
-// Confusion prints the confusion matrix and the scores of each state.
 func (t *Tables) Confusion(a *Agreement) {
 	t.Line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
 	for truth, row := range a.Confusion {

@@ -14,23 +14,20 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// sendTries is the maximum number of times that a batch of samples is sent while the service is
-// busy.
+// sendTries is how often a batch is sent while the service is busy.
 const sendTries = 8
 
-// errOverRate means that the source must wait, because of its rate or because too many of its samples
-// are not processed yet.
+// The rate, or too many samples are not processed yet.
 var errOverRate = errors.New("the source is over its rate")
 
-// httpSender sends samples as NDJSON by HTTP.
 type httpSender struct {
 	*ingest.Client
 	as   Login
 	body []byte
 }
 
-// HTTP returns a sender to the HTTP ingest listener at the URL base. trust determines which
-// certificates of the service are accepted. If nil, those that the system trusts are.
+// HTTP sends to the ingest listener at the URL base. If trust is nil, certificates that the system
+// trusts are accepted.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{Client: ingest.NewClient(base, as.Key, trust), as: as}
 }
@@ -49,7 +46,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		switch {
 		case s.as.spreads(err):
 			wait = askAgain // not counted as a try
-		case errors.Is(err, errOverRate): // nor is this: the service says when to go on
+		case errors.Is(err, errOverRate): // the service says when to go on
 		case err == nil || wait == 0 || try == sendTries:
 			return err
 		default:
@@ -61,7 +58,6 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// host is the listener's, as errors name it.
 func (s *httpSender) host() string {
 	if u, err := url.Parse(s.Base); err == nil {
 		return u.Host
@@ -69,9 +65,7 @@ func (s *httpSender) host() string {
 	return s.Base
 }
 
-// post sends the buffered samples once. The error is nil if all of them were stored, and a
-// [Refusal] if some were refused. If wait is above 0, err says that the service is busy or that its
-// response ended early, and the caller should call post again after the time wait.
+// If wait is above 0, the caller should post again after it. A [Refusal] is of some samples.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	a, err := s.Post(ctx, s.body)
 	switch {

@@ -23,25 +23,21 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// mqttSender sends samples as NDJSON by MQTT 5 with QoS 1.
 type mqttSender struct {
 	client *paho.Client
 	host   string
-	broken chan error // the reason why the connection ended
+	broken chan error // why the connection ended
 }
 
 const (
-	// mqttBatch is the maximum number of samples in a message. A message of that many samples
-	// is well below the service's packet limit.
+	// well below the packet limit
 	mqttBatch = 500
-	// mqttWindow is the maximum number of messages that wait for an acknowledgement; the
-	// service allows 128.
+	// the service allows 128 without an acknowledgement
 	mqttWindow = 64
 )
 
-// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. While a node refuses a
-// source that was added less than spreadTime ago, MQTT tries again, because the node may not know
-// the source yet. trust is as in [HTTP].
+// MQTT connects to a URL such as mqtt://127.0.0.1:1883, again while a node may not know a new
+// source yet. trust is as in [HTTP].
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -124,8 +120,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	if len(of) == 1 {
 		return s.sendVehicle(ctx, samples)
 	}
-	// Each vehicle has its own topic, so a message has samples of one vehicle only. The messages of
-	// different vehicles are sent concurrently.
+	// A message is of one vehicle.
 	var publishing sync.WaitGroup
 	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
 	for _, mine := range of {
@@ -150,7 +145,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	return refused.orNil()
 }
 
-// sendVehicle sends samples of one vehicle, one message after the other, to keep their order.
+// sendVehicle sends one message after the other, to keep the order.
 func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
 	refused := Refusal{}
 	for batch := range slices.Chunk(samples, mqttBatch) {
@@ -175,7 +170,6 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 	return refused.orNil()
 }
 
-// publish sends one message. While the source must wait, it repeats the message.
 func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*paho.PublishResponse, error) {
 	for {
 		resp, err := s.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + string(of) + "/telemetry", Payload: body})
@@ -193,7 +187,7 @@ func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*
 	}
 }
 
-// waitInWords matches how long to wait in the reason of a refusal; MQTT has no other place for it.
+// MQTT has no other place for it.
 var waitInWords = regexp.MustCompile(`wait ([0-9]+) s$`)
 
 func reasonOf(resp *paho.PublishResponse) string {
@@ -203,7 +197,6 @@ func reasonOf(resp *paho.PublishResponse) string {
 	return resp.Properties.ReasonString
 }
 
-// orNil returns r as an error, or nil if no sample was refused.
 func (r Refusal) orNil() error {
 	if r.Samples == 0 {
 		return nil
@@ -214,7 +207,6 @@ func (r Refusal) orNil() error {
 func (s *mqttSender) Door() string { return "MQTT at " + s.host }
 
 func (s *mqttSender) Close() {
-	// An error is ignored: the connection may already be broken, and the DISCONNECT packet is not
-	// necessary.
+	// It may be broken already.
 	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
 }

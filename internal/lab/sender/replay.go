@@ -12,15 +12,12 @@ import (
 )
 
 const (
-	// Between is the pause between two drives that are sent one after the other. It is long enough
-	// for the rules to treat them as two drives.
+	// Between begins a new drive.
 	Between = 20 * time.Minute
-	// Batch is the number of samples that are sent together.
-	Batch = 500
+	Batch   = 500
 )
 
-// Samples returns the rows of drives as samples of one vehicle. Their times begin at zero, and
-// there is a pause of Between after each drive.
+// Samples is from time zero, with Between after each drive.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
 	start := vehicle.UnixMilli(0)
@@ -35,7 +32,7 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	return samples
 }
 
-// Shift moves the times of all samples so that the last sample has the time end.
+// Shift gives the last sample the time end.
 func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	if len(samples) == 0 {
 		return
@@ -46,8 +43,8 @@ func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	}
 }
 
-// All sends samples as fast as the service accepts them, and calls done with the size of each batch
-// that was acknowledged. It ends at the first error of Send, also at a [Refusal].
+// All calls done with the size of each acknowledged batch. It ends at the first error, also at a
+// [Refusal].
 func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	for batch := range slices.Chunk(samples, Batch) {
 		if err := s.Send(ctx, batch); err != nil {
@@ -58,8 +55,7 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is like All, but sends each sample at the sample's own time. To make the first sample due at
-// once, it first changes the times of all samples by the same amount.
+// Live sends each sample at its own time, the first at once.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil
@@ -82,9 +78,7 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	return nil
 }
 
-// Stream is like All, but takes the samples from an iterator, and holds at most one batch of them
-// in memory. If the iterator yields an error, Stream returns it at once; the samples of the present
-// batch are then not sent.
+// Stream is All for an iterator. After an error, the present batch is not sent.
 func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
 	batch := make([]vehicle.Sample, 0, Batch)
 	for x, err := range samples {

@@ -1,4 +1,4 @@
-package sender
+package sender_test
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
+	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestSourceThatSpreads checks a service that does not know the source. If the source is new, a
-// node of a cluster may not know it yet, so the sender must try again. If the source was added long
-// ago, the sender must give up at once.
+// TestSourceThatSpreads: a node may not know a new source yet, so the sender tries again; it gives
+// up at once on an old one.
 func TestSourceThatSpreads(t *testing.T) {
 	var asked atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,14 +35,14 @@ func TestSourceThatSpreads(t *testing.T) {
 	if err := sample.Set(vehicle.Speed, 50); err != nil {
 		t.Fatal(err)
 	}
-	for name, send := range map[string]func(Login) error{
-		"HTTP": func(as Login) error {
-			s := HTTP(door.URL, as, nil)
+	for name, send := range map[string]func(sender.Login) error{
+		"HTTP": func(as sender.Login) error {
+			s := sender.HTTP(door.URL, as, nil)
 			defer s.Close()
 			return s.Send(t.Context(), []vehicle.Sample{sample})
 		},
-		"MQTT": func(as Login) error {
-			s, err := MQTT(t.Context(), broker, as, nil)
+		"MQTT": func(as sender.Login) error {
+			s, err := sender.MQTT(t.Context(), broker, as, nil)
 			if err == nil {
 				s.Close()
 			}
@@ -50,18 +50,17 @@ func TestSourceThatSpreads(t *testing.T) {
 		},
 	} {
 		asked.Store(0)
-		if err := send(Login{"gateway", "key", time.Now()}); err != nil || asked.Load() != 2 {
+		if err := send(sender.Login{"gateway", "key", time.Now()}); err != nil || asked.Load() != 2 {
 			t.Errorf("%s, just made: %v after %d tries", name, err, asked.Load())
 		}
 		asked.Store(0)
-		if err := send(Login{Name: "gateway", Key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") ||
+		if err := send(sender.Login{Name: "gateway", Key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") ||
 			asked.Load() != 1 {
 			t.Errorf("%s, made long ago: %v after %d tries", name, err, asked.Load())
 		}
 	}
 }
 
-// TestSourceOverItsRate checks that a sender waits as long as the service says, and then goes on.
 func TestSourceOverItsRate(t *testing.T) {
 	var asked atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,15 +75,15 @@ func TestSourceOverItsRate(t *testing.T) {
 	}))
 	defer door.Close()
 	asked.Store(1) // so that the login is accepted
-	byMQTT, err := MQTT(t.Context(), refusingBroker(t, &asked), Login{Name: "gateway", Key: "key"}, nil)
+	byMQTT, err := sender.MQTT(t.Context(), refusingBroker(t, &asked), sender.Login{Name: "gateway", Key: "key"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer byMQTT.Close()
-	byHTTP := HTTP(door.URL, Login{Name: "gateway", Key: "key"}, nil)
+	byHTTP := sender.HTTP(door.URL, sender.Login{Name: "gateway", Key: "key"}, nil)
 	defer byHTTP.Close()
 	sample := vehicle.Sample{Vehicle: "car", Time: 1000}
-	for name, s := range map[string]Sender{"HTTP": byHTTP, "MQTT": byMQTT} {
+	for name, s := range map[string]sender.Sender{"HTTP": byHTTP, "MQTT": byMQTT} {
 		asked.Store(0)
 		if err := s.Send(t.Context(), []vehicle.Sample{sample}); err != nil || asked.Load() != 2 {
 			t.Errorf("%s: %v after %d tries, want none after 2", name, err, asked.Load())
@@ -92,8 +91,7 @@ func TestSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// refusingBroker starts an MQTT listener that counts the logins and messages in asked, and refuses the
-// first and every second one after it. It returns the listener's URL.
+// refusingBroker counts logins and messages, and refuses the first and every second one after it.
 func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

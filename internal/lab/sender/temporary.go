@@ -11,22 +11,14 @@ import (
 )
 
 const (
-	// TemporaryLife is the time after which a temporary source expires if it cannot be removed
-	// earlier. It is longer than any replay that is not live.
-	TemporaryLife = 24 * time.Hour
-	// EndlessLife is the time after which a temporary source or token expires if it cannot be
-	// removed earlier. It is for sources and tokens that are used until the user ends the program.
-	EndlessLife = 30 * 24 * time.Hour
-	// tidyTime is the maximum time for the removal of a temporary source or token. A write to a
-	// busy store takes seconds, but an operator who has pressed Ctrl-C waits for the removal.
+	TemporaryLife = 24 * time.Hour      // longer than any replay that is not live
+	EndlessLife   = 30 * 24 * time.Hour // until the user ends the program
+	// A busy store takes seconds, but an operator who has pressed Ctrl-C waits.
 	tidyTime = 10 * time.Second
 )
 
-// WithSource adds a temporary source for some vehicles and calls send with the source's name and
-// key. It removes the source when send returns. If the removal fails, the source still expires
-// after life. The source's name begins with what. If the source cannot be added, WithSource returns
-// the error and does not call send. Otherwise, the error is that of send or, if send succeeds, that
-// of the removal.
+// WithSource calls send with a temporary source, named after what, and removes it; if that fails,
+// it expires after life.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
@@ -42,8 +34,7 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 	return send(Login{name, s.Key, time.Now()})
 }
 
-// tidy calls remove, which removes a temporary source or token, even if an interrupt has ended ctx.
-// If remove fails, tidy adds to *err that what, the credential, is left; it still expires later.
+// tidy removes even after an interrupt.
 func tidy(ctx context.Context, err *error, what string, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
@@ -56,9 +47,7 @@ func tidy(ctx context.Context, err *error, what string, remove func(context.Cont
 	}
 }
 
-// WithToken issues a temporary access token for some vehicles and calls ask with the token.
-// Otherwise, it is like [WithSource]: the token is revoked when ask returns, and the name of its
-// developer begins with what.
+// WithToken is like [WithSource], for an access token.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.Request{

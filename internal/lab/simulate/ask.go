@@ -12,16 +12,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// How often and by how many goroutines the service is queried for verdicts.
 const (
-	// askEvery is the time between two queries about one car. If a fleet is so large that this
-	// would be more than askPerSecond queries a second, the time is longer.
-	askEvery     = 10 * time.Second
+	askEvery     = 10 * time.Second // about one car, longer if that would be more than askPerSecond
 	askPerSecond = 200
 	askers       = 4
 )
 
-// askOnAndOn queries the verdicts on one car after the other, in turn, until ctx ends.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
 	s.askAbout(ctx, func(yield func(int, vehicle.ID) bool) {
 		next := 0
@@ -34,7 +30,6 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 	})
 }
 
-// askAbout queries the verdicts on cars, given by their numbers and ids, until ctx ends.
 func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.ID]) {
 	questions := make(chan int)
 	var asking sync.WaitGroup
@@ -56,17 +51,13 @@ func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.I
 	}
 }
 
-// judgedWithin is the maximum time, after all samples are acknowledged, to wait for answers that
-// include the last samples. During this wait, a query is repeated at the interval judgedEvery.
+// At the end, the simulation waits so long for answers that include the last samples.
 const (
 	judgedWithin = 2 * time.Minute
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// ask queries both verdicts on the i-th car, driving state and throttle system. It compares them
-// with the truth, which it reads before the queries. It queries nothing if the fleet has driven for
-// less than AskAfter, or if samples are still being sent and the stored ones are too far behind the
-// clock (see lateMost). If a query fails, ask compares nothing and only counts the failure.
+// ask asks nothing before AskAfter, or while the stored samples are too far behind.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	s.mu.Lock()
 	if s.fleet.Now() < AskAfter || !s.ended && s.late() > lateMost {
@@ -92,10 +83,7 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving queries the driving state of the i-th car, and returns the answer. If all samples are
-// already acknowledged, it repeats the query until the answer is based on the car's latest samples
-// (see behind), or until the time s.judgedBy. The last answer is then returned, although it may be
-// too old.
+// At the end, askDriving waits until the answer includes the latest samples, or until judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))

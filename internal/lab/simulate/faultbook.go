@@ -8,7 +8,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// faultBook puts throttle faults into the readings of a fleet, and records which car has one.
 type faultBook struct {
 	perHour float64
 	random  *rand.Rand
@@ -16,7 +15,6 @@ type faultBook struct {
 	all     []*standingFault
 }
 
-// carFaults is what a faultBook knows of one car.
 type carFaults struct {
 	healthy faults.Injector
 	now     *standingFault // nil: the car is healthy
@@ -24,27 +22,20 @@ type carFaults struct {
 	last    time.Duration  // time of its latest sample
 }
 
-// standingFault is one fault of one car. Its times are those of the simulated fleet.
 type standingFault struct {
 	fault        faults.Fault
 	injector     *faults.Injector
 	begun, until time.Duration
-	// observable is the time when the fault first changed a reading by at least the error that a
-	// healthy sensor may have (see faults.Fault.Deviation), so that the rules could find the fault.
-	// If the fault has not changed a reading by so large an amount, observable is 0.
-	observable time.Duration
-	ended      time.Duration // 0: the fault lasts
-	// asked is the number of queries about the car that were sent after the fault had been
-	// observable for at least a minute. found is the time of the first query that was answered
-	// "anomaly"; 0 if there was none.
+	observable   time.Duration // when a reading first changed by more than healthy sensors err, or 0
+	ended        time.Duration // 0: the fault lasts
+	// queries after the fault was observable for a minute, and when one was first answered
+	// "anomaly", or 0
 	asked int
 	found time.Duration
 }
 
-// When faults begin, and how long they last.
 const (
-	// firstFault is how long each car stays healthy at first. If a fault exists from the beginning,
-	// the rules learn it as a property of the car (docs/verdicts.md) and cannot find it.
+	// Otherwise the rules would learn the fault as a property of the car (docs/verdicts.md).
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -54,9 +45,6 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
 }
 
-// apply changes the readings r of a car if the car has a fault. Before that, it ends the fault if
-// its time is over, or begins a new fault at random. at is the time of the readings, from the
-// beginning of the fleet. The readings of a parked car are not changed.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	if !r.Has(vehicle.ThrottlePosition) {
 		return // the car is parked
@@ -83,13 +71,11 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	}
 }
 
-// faultySensors are the sensors that may have a fault.
 var faultySensors = [...]vehicle.Signal{
 	vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.ThrottleActuator,
 	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
 }
 
-// draw returns a random fault; every kind is equally likely.
 func (b *faultBook) draw() faults.Fault {
 	pick := func(of ...float64) float64 { return of[b.random.IntN(len(of))] }
 	f := faults.Fault{
@@ -112,7 +98,6 @@ func (b *faultBook) draw() faults.Fault {
 	return f
 }
 
-// standing returns the number of cars that have a fault now.
 func (b *faultBook) standing() (n int) {
 	for i := range b.cars {
 		if b.cars[i].now != nil {

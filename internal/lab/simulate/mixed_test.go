@@ -1,52 +1,78 @@
-package simulate
+package simulate_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestMixedFleetShowsEveryVerdict checks that every verdict occurs when a fleet has driven for the
-// time that Mixed returns, and a minute later: the rules find cars that drive normally, cars that
-// are slow, cars in a jam and throttle anomalies.
+// TestMixedFleetShowsEveryVerdict: at the time of Mixed and a minute later.
 func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 	testkit.Unraced(t)
 	for _, cars := range []int{100, 200, 300} {
 		t.Run(fmt.Sprint(cars), func(t *testing.T) {
 			t.Parallel()
-			c := Config{Vehicles: cars, PerSecond: 0.5, Seed: 1, Faults: 0.4, FreeFlow: true, Prefix: "SIM"}
-			c.Backdate = Mixed(c)
-			s := New(c)
-			lane := make(chan vehicle.Sample, cars*10)
-			s.lanes = append(s.lanes, lane)
-			s.begin = vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
-			states := make(map[vehicle.ID]vehicle.State)
-			for _, end := range []time.Duration{c.Backdate, c.Backdate + time.Minute} {
-				for s.fleet.Now() < end {
-					s.step(t.Context())
-					for len(lane) > 0 {
-						x := <-lane
-						states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
-					}
-				}
-				var driving [4]int
-				anomalies := 0
-				for _, s := range states {
-					driving[s.Driving().State]++
-					if v := s.Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
-						anomalies++
-					}
-				}
-				t.Logf("after %s: %d normal, %d slow, %d in a jam; %d anomalies", end, driving[1], driving[2],
-					driving[3], anomalies)
-				if min(driving[vehicle.NormalDriving], driving[vehicle.SlowDriving], driving[vehicle.TrafficJam],
-					anomalies) == 0 {
-					t.Errorf("after %s the verdicts are %v, with %d anomalies", end, driving, anomalies)
+			c := simulate.Config{Vehicles: cars, PerSecond: 0.5, Seed: 1, Faults: 0.4, FreeFlow: true, Prefix: "SIM"}
+			c.Backdate = simulate.Mixed(c)
+			wants := []time.Duration{c.Backdate, c.Backdate + time.Minute}
+			c.Backdate += time.Minute
+			c.Duration = time.Millisecond // ends once the fleet has reached the present
+			d := &folding{states: make(map[vehicle.ID]vehicle.State), after: wants}
+			if err := simulate.New(c).Run(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			d.look()
+			if len(d.after) != 0 {
+				t.Errorf("the fleet ended %s too early", d.after)
+			}
+			for i, seen := range d.seen {
+				if slices.Min(seen[:]) == 0 {
+					t.Errorf("after %s: got %v normal, slow, in a jam and with an anomaly, want some of each", wants[i], seen)
 				}
 			}
 		})
 	}
 }
+
+// folding counts the verdicts at the times after its first sample.
+type folding struct {
+	states map[vehicle.ID]vehicle.State
+	first  vehicle.UnixMilli
+	after  []time.Duration
+	seen   [][4]int
+}
+
+func (d *folding) Send(_ context.Context, samples []vehicle.Sample) error {
+	for _, x := range samples {
+		if d.first == 0 {
+			d.first = x.Time
+		}
+		if len(d.after) > 1 && x.Time.Sub(d.first) > d.after[0] {
+			d.look()
+		}
+		d.states[x.Vehicle] = vehicle.Observe(d.states[x.Vehicle], x)
+	}
+	return nil
+}
+
+func (d *folding) look() {
+	var n [4]int
+	for _, s := range d.states {
+		if state := s.Driving().State; state != 0 {
+			n[state-1]++
+		}
+		if v := s.Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+			n[3]++
+		}
+	}
+	d.seen, d.after = append(d.seen, n), d.after[1:]
+}
+
+func (d *folding) Door() string { return "a test" }
+func (d *folding) Close()       {}

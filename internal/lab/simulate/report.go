@@ -23,62 +23,47 @@ type Report struct {
 	Throttle      *throttleReport `json:"throttle,omitempty"`
 }
 
-// drivingScore is the comparison of driving verdicts with the true states of the roads. Each answer
-// that was compared is one row of the embedded Agreement.
 type drivingScore struct {
 	score.Agreement
-	// Disagreed counts the answers about cars on a road that differ from the truth. SoonAfter
-	// counts those of them that came less than a minute after the road's state changed.
+	// of cars on a road, and within a minute of a change of its state
 	Disagreed int `json:"disagreed"`
 	SoonAfter int `json:"disagreed_within_60_s_of_a_change"`
-	// ParkedRight counts the answers about parked cars that said "not driving", and
-	// ParkedOtherwise the others. Behind counts the answers too old to be compared.
+	// Behind are too old to be compared.
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
-	// ByFlow counts the compared answers. The first index is the speed of the cars around the
-	// queried car, in tenths of their speed in light traffic. The second index is the verdict:
-	// 0 none, 1 normal, 2 slow, 3 jam.
+	// by tenths of the speed in light traffic, and verdict, 0 for none
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
-// roadScore is the agreement of driving verdicts with the truth on all roads with one speed limit.
 type roadScore struct {
 	LimitKmh float64 `json:"limit_kmh"`
 	score.Agreement
 }
 
-// throttleReport is the comparison of throttle verdicts with the faults that the cars had.
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// FalseAlarms is the number of alarms about healthy cars. Each alarm and each fault is counted
-	// once, however many answers report it. Precision and Recall are shares from 0 to 1:
-	//
-	//   - Precision = faults with an alarm / (faults with an alarm + FalseAlarms).
-	//   - Recall = sum of Found / sum of Telling, over all kinds of faults (see faultKind).
+	// Each alarm and each fault is counted once. Precision is faults with an alarm, by these and
+	// FalseAlarms; Recall is Found by Telling.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
 	Kinds       []faultKind `json:"faults"`
 }
 
-// faultKind counts the faults of one kind, and says how many of them were found and how soon.
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// Telling is the number of faults for which verdicts can tell whether the rules find them: the
-	// car was queried after the fault had been observable for a minute.
+	// queried after it was observable for a minute
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// Median is the median time, in seconds, from when a fault became observable until it was
-	// found. It includes only faults that became observable after the queries had begun. If
-	// nil, there are none.
+	// of faults that became observable after the queries had begun, or nil
 	Median *float64 `json:"median_seconds"`
 }
 
-// Report returns the results of the run so far. It may also be called after a run that failed.
+// Report may also be called after a run that failed.
 func (s *Simulation) Report() *Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +85,7 @@ func (s *Simulation) Report() *Report {
 	return r
 }
 
-// judgeThrottle returns the counts of the scoreboard together with the scores for each kind of
-// fault. The caller holds mu.
+// judgeThrottle is called with mu locked.
 func (s *Simulation) judgeThrottle() *throttleReport {
 	r := new(s.score.throttleReport)
 	telling, found, alarms := 0, 0, 0
@@ -139,7 +123,6 @@ func (s *Simulation) judgeThrottle() *throttleReport {
 	return r
 }
 
-// Print prints the report as text and tables. It returns the first error of w.
 func (r *Report) Print(w io.Writer) error {
 	t := score.NewTables(w)
 	t.Line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles,

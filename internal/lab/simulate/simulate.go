@@ -1,6 +1,6 @@
-// Package simulate sends a simulated fleet with throttle faults to the public listeners of
-// a running service, asks for the verdicts as a developer does, and counts how they agree
-// with the truth. It must never judge by itself, and it must not depend on a command line.
+// Package simulate sends a simulated fleet with throttle faults to a running service, asks as a
+// developer does, and counts how the verdicts agree with the truth. It must never judge by itself,
+// and not depend on a command line.
 package simulate
 
 import (
@@ -21,21 +21,17 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config describes a fleet and the service to which it sends.
 type Config struct {
 	traffic.Config
 	Faults   float64       // per hour and car
 	Backdate time.Duration // how long ago the fleet begins
-	Duration time.Duration // after which it ends; 0: when its context ends
+	Duration time.Duration // 0: when its context ends
 	Prefix   string        // of the vids
 
-	// Developer is the client that queries the verdicts. If nil, no queries are sent.
-	Developer *client.Client
-	// Progress receives a line about the progress every ten seconds. If nil, nothing is written.
-	Progress io.Writer
+	Developer *client.Client // may be nil
+	Progress  io.Writer      // every ten seconds; may be nil
 }
 
-// IDs returns the vehicle ids of the fleet: Prefix and five or more digits.
 func (c *Config) IDs() []vehicle.ID {
 	ids := make([]vehicle.ID, c.Vehicles)
 	for i := range ids {
@@ -44,51 +40,42 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
-// underWay returns a fleet that has driven for five minutes, to spread its cars over the roads.
 func underWay(c traffic.Config) *traffic.Fleet {
 	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
 	return fleet
 }
 
-// Simulation is a simulated fleet that sends its telemetry to a service.
 type Simulation struct {
 	Config
 	fleet  *traffic.Fleet
 	ids    []vehicle.ID
 	faults *faultBook
-	lanes  []chan vehicle.Sample // one for each connection: the samples that wait for it
+	lanes  []chan vehicle.Sample // for each connection
 
-	begin        vehicle.UnixMilli // event time of the fleet's beginning
-	handed       atomic.Int64      // samples that were put into the lanes
+	begin        vehicle.UnixMilli // event time
+	handed       atomic.Int64
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
-	mu      sync.Mutex          // guards the fields below, fleet and faults
-	latest  []vehicle.UnixMilli // times of the cars' latest samples
-	score   *scoreBoard
-	refusal string        // the reason of the first refusal
-	ended   bool          // everything is sent and acknowledged
-	asking  time.Duration // when the comparison of answers began; 0: not yet
-	// judgedBy is the time until which queries are repeated if their answers are not based on the
-	// last samples yet. It is set when all samples are acknowledged.
-	judgedBy time.Time
+	mu       sync.Mutex          // guards the fields below, fleet and faults
+	latest   []vehicle.UnixMilli // of the cars' latest samples
+	score    *scoreBoard
+	refusal  string        // of the first refusal
+	ended    bool          // everything is acknowledged
+	asking   time.Duration // 0: not yet
+	judgedBy time.Time     // until when queries are repeated
 }
 
 const (
-	// Doors is the number of connections over which a fleet should send. All samples of a car
-	// use the same connection, so that they keep their order.
+	// A car always uses the same connection, so that its samples keep their order.
 	Doors = 4
-	// laneSamples is the maximum number of samples that wait for one connection. At this limit, the
-	// simulation stops until a sample of that connection was sent.
+	// Then the simulation waits.
 	laneSamples = 20_000
-	// flushWithin is the maximum time to wait for acknowledgements after Ctrl-C.
-	flushWithin = 5 * time.Second
-	// tellEvery is the time between two lines of progress.
-	tellEvery = 10 * time.Second
+	flushWithin = 5 * time.Second // after Ctrl-C
+	tellEvery   = 10 * time.Second
 )
 
-// New returns a simulation of a fleet that is already in motion.
 func New(c Config) *Simulation {
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -103,11 +90,9 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run advances the fleet and sends its samples over the connections in doors. It returns nil when
-// the duration has passed and all samples are acknowledged, or when ctx ends; the samples in flight
-// then have flushWithin to be acknowledged. If Developer is not nil, Run also queries verdicts
-// during this time, and, unless ctx has ended, once more for every car at the end. It returns an
-// error when samples can no longer be sent.
+// Run returns nil when the duration has passed and all is acknowledged, or when ctx ends and what
+// is in flight has had flushWithin. With a Developer it queries verdicts, at the end once more for
+// every car.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -152,9 +137,7 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return nil
 }
 
-// drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. While
-// the fleet's time is behind the clock, for example because the fleet began in the past (Backdate),
-// drive advances the fleet as fast as the connections accept its samples.
+// At the speed of the clock, or while it is behind, as fast as samples are accepted.
 func (s *Simulation) drive(ctx context.Context) {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -168,8 +151,6 @@ func (s *Simulation) drive(ctx context.Context) {
 	}
 }
 
-// step advances the fleet by one step of time, applies the faults to the readings of the cars, and
-// puts the samples into the lanes. All samples of a car use the same lane.
 func (s *Simulation) step(ctx context.Context) {
 	var samples []vehicle.Sample
 	var cars []int
@@ -191,10 +172,7 @@ func (s *Simulation) step(ctx context.Context) {
 	}
 }
 
-// send sends the samples of a lane over its connection in batches: all samples that wait in the
-// lane, but at most sender.Batch. When the lane is closed and empty, send returns nil. Samples that
-// the service refuses for good, for example because a vehicle was forgotten, are only counted. At
-// any other error of the connection, send returns the error.
+// Samples that are refused for good, for example of a forgotten vehicle, are only counted.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -225,7 +203,6 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 	return nil
 }
 
-// tell writes a line of progress every tellEvery, until ctx ends.
 func (s *Simulation) tell(ctx context.Context) {
 	before, at := int64(0), time.Now()
 	for range periodic.Every(ctx, tellEvery) {
@@ -236,16 +213,13 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns how far the acknowledged samples are behind the clock. The caller holds mu.
+// late is called with mu locked.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.fleet.Now()).Time()) +
 		time.Duration(waiting/(s.PerSecond*float64(s.Vehicles))*float64(time.Second))
 }
 
-// status returns a line of text that says how many cars are in which state, and how many have a
-// fault. If the fleet is more than lateMost behind the clock, the line says how far. If verdicts
-// were compared, it has the share that agrees with the truth.
 func (s *Simulation) status() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,17 +244,14 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// lightTime is how long the cars drive in light traffic for Teach. lightPerSecond is the number of
-// reports that each car sends per second.
+// How long, and how often, cars report for Teach.
 const (
 	lightTime      = time.Hour
-	lightPerSecond = 0.1 // readings of each car
+	lightPerSecond = 0.1
 )
 
-// Teach sends the readings of the cars of a fleet in an hour of light traffic. The hour ends 20
-// minutes (sender.Between) before the fleet begins. From these readings, the service learns how
-// fast the fleet's roads are when they are free. Readings of cars in side streets are left out,
-// because they have no position. If the fleet sends no positions, Teach sends nothing.
+// Teach sends an hour of light traffic that ends sender.Between before the fleet begins, so that
+// the roads are known; nothing without positions.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

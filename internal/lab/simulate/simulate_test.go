@@ -8,11 +8,10 @@ import (
 
 	"example.org/carstate/client"
 	"example.org/carstate/internal/lab/faults"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestScoreBoard checks the score against one computed by hand.
 func TestScoreBoard(t *testing.T) {
 	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
 	on := func(s vehicle.DrivingState, share float64) known {
@@ -62,9 +61,6 @@ func TestScoreBoard(t *testing.T) {
 	}
 }
 
-// TestFaultBook checks that faults of every kind begin, at about the configured rate but not before
-// firstFault, that each lasts at least shortestFault, and that only readings of cars with a fault
-// are changed.
 func TestFaultBook(t *testing.T) {
 	testkit.Slow(t, "it drives 100 cars for four hours")
 	testkit.Unraced(t)
@@ -97,19 +93,14 @@ func TestFaultBook(t *testing.T) {
 			t.Errorf("a fault from %s to %s", f.begun, f.ended)
 		}
 	}
-	// On average, a car has a fault for 5 minutes of an hour, and gets no second fault during that
-	// time.
+	// A car has a fault for about 5 minutes of an hour, and no second one in that time.
 	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds ||
 		changed == 0 {
 		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
 	}
-	if b.standing() == 0 || b.standing() > cars/3 {
-		t.Errorf("%d cars have a fault now", b.standing())
-	}
 }
 
-// TestSimulationFlushes checks that all samples that a fleet has read before its context ends are
-// acknowledged before Run returns.
+// TestSimulationFlushes: what was read before the context ends is acknowledged before Run returns.
 func TestSimulationFlushes(t *testing.T) {
 	s := New(Config{Vehicles: 30, PerSecond: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,8 +120,7 @@ func TestSimulationFlushes(t *testing.T) {
 	}
 }
 
-// slowDoor ends the context of the fleet when it receives the first batch, and accepts all
-// batches.
+// slowDoor ends the context when it receives the first batch.
 type slowDoor struct {
 	taken chan<- int
 	end   func()

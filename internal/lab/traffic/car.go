@@ -11,18 +11,17 @@ type car struct {
 	sensors
 	receiver
 	place
-	road   *road         // the road that the car is on, or drives to through side streets; nil: none
-	left   point         // where the car left its last road
-	there  time.Duration // when the car arrives at the next road
-	parks  bool          // the car parks when it has stopped
+	road   *road         // that the car is on, or drives to; nil: none
+	left   point         // its last road
+	there  time.Duration // at the next road
+	parks  bool          // when it has stopped
 	until  time.Duration
-	due    time.Duration // time of the car's next report
+	due    time.Duration // next report
 	truth  vehicle.DrivingState
-	share  float64       // speed of the cars around it, as a share of that in light traffic
-	change time.Duration // when truth changed
+	share  float64       // of the speed in light traffic, by the cars around
+	change time.Duration // of truth
 }
 
-// place is the kind of place where a car is.
 type place uint8
 
 const (
@@ -31,7 +30,6 @@ const (
 	parked
 )
 
-// Step is the time by which [Fleet.Step] advances.
 const Step = 200 * time.Millisecond
 
 const stepSeconds = float64(Step) / float64(time.Second)

@@ -5,25 +5,19 @@ import (
 	"math/rand/v2"
 )
 
-// driver holds the parameters of the Intelligent Driver Model (M. Treiber, A. Hennecke, D.
-// Helbing, "Congested traffic states in empirical observations and microscopic
-// simulations", Phys. Rev. E 62, 1805, 2000) for one car.
+// Intelligent Driver Model (Treiber, Hennecke, Helbing, Phys. Rev. E 62, 1805, 2000)
 type driver struct {
-	desiredMps  float64 // speed on an empty road, v0
-	headwaySec  float64 // time to the car ahead, T
-	accelMps2   float64 // greatest acceleration, a
-	brakeMps2   float64 // comfortable deceleration, b
+	desiredMps  float64 // on an empty road, v0
+	headwaySec  float64 // to the car ahead, T
+	accelMps2   float64 // greatest, a
+	brakeMps2   float64 // comfortable, b
 	minGapMeter float64 // bumper to bumper in a standstill, s0
 }
 
-// hardestMps2 is the deceleration that tyres allow on a dry road.
+// hardestMps2 is what tyres allow on a dry road.
 const hardestMps2 = 9
 
-// follow returns the acceleration, in m/s², of a car behind an obstacle; it is at least
-// -hardestMps2. The speed of the car is v = mps, that of the obstacle is u = aheadMps, and the gap
-// between them is s = gapMeter. The other symbols are those in driver:
-//
-//	a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b)))
+// follow returns a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b))), with u = aheadMps
 func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	free := mps / d.desiredMps
 	free *= free
@@ -32,8 +26,7 @@ func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	return max(d.accelMps2*(1-free*free-near*near), -hardestMps2)
 }
 
-// like returns a driver whose parameters differ at random from those of d, by 10 to 20 % at most,
-// because no two drivers drive alike. The gap in a standstill is the same for all.
+// like varies all but the gap in a standstill.
 func (d driver) like(random *rand.Rand) driver {
 	vary := func(by float64) float64 { return 1 + by*(2*random.Float64()-1) }
 	d.desiredMps *= vary(0.1)
@@ -43,7 +36,6 @@ func (d driver) like(random *rand.Rand) driver {
 	return d
 }
 
-// motion is the position of a car on its road, its speed and its acceleration.
 type motion struct {
 	driver
 	meter float64 // from the road's beginning
@@ -51,7 +43,7 @@ type motion struct {
 	mps2  float64 // over the last step
 }
 
-// advance moves a car for the given time, and returns the metres driven. No car drives backwards.
+// No car drives backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {

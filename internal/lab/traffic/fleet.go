@@ -9,82 +9,57 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config describes a fleet.
 type Config struct {
 	Vehicles int
-	// PerSecond is how many times a second each car reports. The intervals vary at random by up to
-	// a fifth.
+	// The intervals vary at random by up to a fifth.
 	PerSecond float64
 	Seed      uint64
-	// FreeFlow makes cars report the free-flow speed of their road: its mean speed in light
-	// traffic.
-	FreeFlow bool
-	// WithoutPositions makes cars send no positions. It changes nothing else.
+	FreeFlow  bool // the mean speed of the road in light traffic
+	// WithoutPositions changes nothing else.
 	WithoutPositions bool
-	// Light selects light traffic: the number of cars on each road stays at its minimum, instead of
-	// rising and falling.
+	// Light keeps the number of cars on each road at its minimum.
 	Light bool
 }
 
-// Fleet is a number of cars in traffic. It is not safe for concurrent use.
 type Fleet struct {
 	config  Config
 	cars    []*car
 	roads   []*road
-	idle    []*car // in side streets, without a next road
+	idle    []*car // without a next road
 	now     time.Duration
-	epoch   time.Duration // time at which Now is 0
+	epoch   time.Duration // when Now is 0
 	random  *rand.Rand
-	tremble *rand.Rand // for sensors only, so that the number of readings does not change the traffic
-	sky     *rand.Rand // for receivers only, so that positions change nothing else
+	tremble *rand.Rand // so that the number of readings does not change the traffic
+	sky     *rand.Rand // so that positions change nothing else
 }
 
-// Truth is the true state of a car.
 type Truth struct {
-	// Driving is the state of the road around the car; 0 if the car is parked or in a side
-	// street, where it is unknown.
-	Driving vehicle.DrivingState
-	Since   time.Duration // when Driving changed, on the clock of [Fleet.Now]
-	Parked  bool
-	// LimitKmh is the speed limit of the road, 0 if the car is on none.
-	LimitKmh float64
-	// OfFreeFlow is the speed of the cars around this car, divided by the speed of cars there in
-	// light traffic; 0 if Driving is 0.
-	OfFreeFlow float64
+	Driving    vehicle.DrivingState // 0 if the car is parked or in a side street
+	Since      time.Duration        // of Driving, on the clock of [Fleet.Now]
+	Parked     bool
+	LimitKmh   float64 // 0 on no road
+	OfFreeFlow float64 // of the cars around, by the speed in light traffic
 }
 
-// How the cars of a fleet are distributed among roads, side streets and parking places.
 const (
 	carsPerRoad = 60
-	// onRoads is the share of all cars that are on roads, on average.
-	onRoads = 0.8
-	// fewRoads is the smallest number of cars for which a fleet has a road of each kind. A
-	// smaller fleet has a single road.
-	fewRoads = 30
-	// shortestMeter is the length of the shortest road.
+	onRoads     = 0.8 // on average
+	// A smaller fleet has a single road.
+	fewRoads      = 30
 	shortestMeter = 400
-	// tide is the period in which the number of cars on a road rises and falls once.
-	tide = 30 * time.Minute
-	// leastSwell limits the differences between roads of one kind. The tide adds to each road at
-	// least 1-leastSwell times as many cars per kilometre as to the busiest road of the kind.
-	leastSwell = 0.8
-	// stay is the mean time for which a car stays on one road. A car leaves earlier if the number
-	// of cars on the road must decrease.
-	stay = 20 * time.Minute
-	// parkingShare is the share of the cars leaving a road that park. They park for at least
-	// shortestPark, and for meanPark on average.
-	parkingShare = 0.3
-	shortestPark = 2 * time.Minute
-	meanPark     = 6 * time.Minute
-	// parkedEvery is the time between two reports of a parked car.
-	parkedEvery = 30 * time.Second
-	// sideStreetMps is the speed in side streets, and acrossMps the speed on the way from one road
-	// to another, in m/s.
-	sideStreetMps = 30 / 3.6
+	tide          = 30 * time.Minute
+	// The tide adds to each road at least 1-leastSwell times as many cars per kilometre as to the
+	// busiest of its kind.
+	leastSwell    = 0.8
+	stay          = 20 * time.Minute // mean time on one road
+	parkingShare  = 0.3              // of the cars leaving a road
+	shortestPark  = 2 * time.Minute
+	meanPark      = 6 * time.Minute
+	parkedEvery   = 30 * time.Second // between two reports
+	sideStreetMps = 30 / 3.6         // from one road to another
 	acrossMps     = 80 / 3.6
 )
 
-// New returns a fleet whose cars already drive.
 func New(c Config) *Fleet {
 	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2)),
 		sky: rand.New(rand.NewPCG(c.Seed, 4))}
@@ -105,8 +80,6 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads to the fleet. mean is the number of cars that each road has,
-// averaged over time; the length of the road is chosen accordingly.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -134,8 +107,6 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 }
 
-// fill puts on each road the number of cars that the road should have at the beginning, and returns
-// the cars that are left over.
 func (f *Fleet) fill() []*car {
 	next := f.cars
 	for _, r := range f.roads {
@@ -150,7 +121,7 @@ func (f *Fleet) fill() []*car {
 	return next
 }
 
-// Settle lets the cars drive for d without reports, and then sets the fleet's time to 0.
+// Settle lets the cars drive for d without reports.
 func (f *Fleet) Settle(d time.Duration) {
 	for end := f.now + d; f.now < end; {
 		f.advance()
@@ -159,20 +130,16 @@ func (f *Fleet) Settle(d time.Duration) {
 	f.schedule()
 }
 
-// schedule spreads the cars' first reports over one interval.
 func (f *Fleet) schedule() {
 	for _, c := range f.cars {
 		c.due = f.now + time.Duration(f.tremble.Float64()*f.interval())
 	}
 }
 
-// interval returns the time between two reports, in nanoseconds.
 func (f *Fleet) interval() float64 { return float64(time.Second) / f.config.PerSecond }
 
-// Now returns the time since the beginning.
 func (f *Fleet) Now() time.Duration { return f.now - f.epoch }
 
-// Truth returns the truth about the i-th car.
 func (f *Fleet) Truth(i int) Truth {
 	c := f.cars[i]
 	t := Truth{Driving: c.truth, Since: c.change - f.epoch, Parked: c.place == parked}
@@ -182,9 +149,7 @@ func (f *Fleet) Truth(i int) Truth {
 	return t
 }
 
-// Step advances all cars by the time [Step], and calls report for each report that a car sends in
-// this time: with the number of the car, from 0, the time of the report on the clock of
-// [Fleet.Now], and the readings. The reports of one car are in the order of their times.
+// Step calls report for each report of a car by its number, on the clock of [Fleet.Now], in order.
 func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) {
 	f.advance()
 	for i, c := range f.cars {
@@ -204,15 +169,12 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	}
 }
 
-// target returns how many cars a road should have at the time now. This number rises and falls
-// periodically (see tide), and is low most of the time.
+// target is low most of the time.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
 }
 
-// advance moves all cars by one step. Once a second it also moves cars between roads and determines
-// the true state of each car.
 func (f *Fleet) advance() {
 	f.now += Step
 	for _, r := range f.roads {
@@ -238,8 +200,6 @@ func (f *Fleet) advance() {
 	}
 }
 
-// exchange moves cars from roads that have too many cars (see target) to roads that have too few,
-// and moves some more at random.
 func (f *Fleet) exchange() {
 	coming := make(map[*road]int)
 	for _, c := range f.cars {
@@ -269,8 +229,6 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest returns the idle car that is nearest to a position, and removes it from the idle cars. An
-// idle car is in side streets and not on its way to a road. There must be at least one idle car.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {
@@ -283,8 +241,7 @@ func (f *Fleet) nearest(to point) *car {
 	return c
 }
 
-// wander moves a car through side streets until it has turned into its road or has stopped to park.
-// In side streets, no other car is in its way.
+// No other car is in the way in side streets.
 func (f *Fleet) wander(c *car, wholeSecond bool) {
 	want := sideStreetMps
 	switch {

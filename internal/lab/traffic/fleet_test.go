@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestFleetHolds checks that in any fleet, with any seed and after any step, the method wrong finds
-// no contradiction: no car collides, drives backwards or is lost.
+// TestFleetHolds: no car collides, drives backwards or is lost, at any time of the tide.
 func TestFleetHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Config{
@@ -21,7 +20,6 @@ func TestFleetHolds(t *testing.T) {
 			PerSecond: 0.1,
 			Seed:      rapid.Uint64().Draw(t, "seed"),
 		})
-		// Begin at some time of the tide, the periodic rise and fall of the number of cars.
 		f.now = time.Duration(rapid.IntRange(0, 1800).Draw(t, "begin")) * time.Second
 		f.schedule()
 		for range rapid.IntRange(300, 3000).Draw(t, "steps") {
@@ -33,9 +31,7 @@ func TestFleetHolds(t *testing.T) {
 	})
 }
 
-// wrong returns a description of the first contradiction in the fleet, or "" if there is none. A
-// contradiction is, for example, a collision, a car that has overtaken another one, a speed or a
-// position out of its range, a car in two places or in none, or a parked car that moves.
+// wrong describes the first contradiction in the fleet.
 func (f *Fleet) wrong() string {
 	found := make(map[*car]bool)
 	for _, r := range f.roads {
@@ -55,8 +51,7 @@ func (f *Fleet) wrong() string {
 				return fmt.Sprintf("%.2f m/s at %.2f m", c.mps, c.meter)
 			}
 		}
-		// If one car had passed another, the sum of the gaps would be twice the length of the
-		// road.
+		// Otherwise one car has passed another.
 		if len(r.cars) > 0 && math.Abs(around-r.lengthMeter) > 1e-6 {
 			return fmt.Sprintf("the cars and gaps of a road of %.1f m are %.1f m long in total", r.lengthMeter, around)
 		}
@@ -81,7 +76,7 @@ func (f *Fleet) wrong() string {
 	return ""
 }
 
-// drive lets a fleet drive, and returns one hash of all readings and one of all true states.
+// drive returns a hash of all readings and one of all true states.
 func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	f := New(c)
 	f.Settle(time.Minute)
@@ -97,8 +92,6 @@ func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	return said.Sum64(), was.Sum64()
 }
 
-// TestFleet_SameSeed checks that fleets with the same seed drive in the same way, however often
-// their cars report.
 func TestFleet_SameSeed(t *testing.T) {
 	c := Config{Vehicles: 60, PerSecond: 1, Seed: 7}
 	readings, truths := drive(t, c, 2*time.Minute)
@@ -115,9 +108,7 @@ func TestFleet_SameSeed(t *testing.T) {
 	}
 }
 
-// TestAllStates checks that within one tide (a rise and fall of the number of cars) each driving
-// state occurs for at least 10 % of all cars' time, and parking for at least 5 %. On at least two
-// roads, a jam of more than a quarter of the cars must form and dissolve.
+// TestAllStates: in one tide each state occurs, and on two roads a jam forms and dissolves.
 func TestAllStates(t *testing.T) {
 	f := New(Config{Vehicles: 300, PerSecond: 0.1, Seed: 1})
 	var seconds [4]int
@@ -168,9 +159,8 @@ func TestAllStates(t *testing.T) {
 	}
 }
 
-// TestHealthyCars checks that the rules find no throttle anomaly in these cars, which have no
-// faults, at 0.1, 1 and 5 reports a second. It also checks that the reports of each car are in
-// order of time, and that the cars report about as often as configured.
+// TestHealthyCars: cars without faults have no anomaly, and report in order and as often as
+// configured.
 func TestHealthyCars(t *testing.T) {
 	for _, perSecond := range []float64{0.1, 1, 5} {
 		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})

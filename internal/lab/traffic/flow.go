@@ -8,28 +8,23 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// flow measures the mean speed of the cars on each part of a road over the last minutes. This
-// period is called the window. The mean speed is the distance that all cars drove on the part,
-// divided by the time that they took (L. C. Edie's definition, 1963).
+// flow is the mean speed on each part of a road in the window: distance of all cars by their time
+// (Edie, 1963).
 type flow struct {
-	cells     []cell // sums over the whole window
+	cells     []cell // of the whole window
 	parts     [][]cell
-	part      int // index of the newest of parts
+	part      int // newest of parts
 	partLasts time.Duration
-	partEnds  time.Duration // when the next part begins
+	partEnds  time.Duration
 }
 
-// cell has the sums of the metres and seconds that cars drove on a short piece of a road.
 type cell struct{ meter, seconds float64 }
 
 const (
-	// cellMeter is the length of a cell; a road has a whole number of cells.
-	cellMeter = 50
-	flowParts = 12
-	// aroundMeter is how far the road around a car extends, in front of the car and behind it, when
-	// the true state of the traffic there is measured. On a short road, it is at most a quarter of
-	// the road.
-	aroundMeter = 300
+	// A road has a whole number of cells.
+	cellMeter   = 50
+	flowParts   = 12
+	aroundMeter = 300 // in front and behind; on a short road, at most a quarter of it
 )
 
 func newFlow(lengthMeter float64, window time.Duration) flow {
@@ -51,7 +46,6 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes what is older than the window from the sums. It is called at each step of time.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return
@@ -65,8 +59,6 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around returns the mean speed of the cars in the last minutes, in m/s, on the part of the road
-// around the i-th cell. If no car was on this part in that time, ok is false and mps is 0.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)
@@ -82,24 +74,20 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// light has the mean speeds of cars on a road in light traffic. Stops at red lights are included.
+// light has mean speeds, stops at red lights included.
 type light struct {
-	aroundMps []float64 // around each cell
-	meanMps   float64   // of the whole ring
+	aroundMps []float64
+	meanMps   float64
 }
 
-// Light traffic is measured for lightWindow. Before that, the cars drive for lightSettle, so that
-// they spread out.
+// The cars spread out for lightSettle before.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute
 )
 
-// newLight measures light traffic: it simulates a road of the kind k and the given length, with as
-// few cars as such a road has when it is emptiest, and measures their mean speed around each cell.
-// So a part of the road where a red light slows down all cars is compared with its own speed in
-// light traffic. The drivers are drawn from a fixed seed, so the result depends only on the kind
-// and the length of the road.
+// newLight simulates the road at its emptiest, so that a part where a red light slows down all cars
+// is compared with its own speed. The result depends only on kind and length.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow
@@ -126,16 +114,12 @@ func newLight(k *kind, lengthMeter float64) light {
 	return all
 }
 
-// The borders between the true states, as shares of the speed in light traffic. They correspond to
-// travel times of 1.5 and 2.5 times that in light traffic.
+// The borders of the true states are 1.5 and 2.5 times the travel time in light traffic.
 const (
 	normalAbove = 2.0 / 3
 	jamUpTo     = 2.0 / 5
 )
 
-// state returns the driving state of the traffic around a position on the road, and the speed of
-// the traffic divided by its speed there in light traffic. If no car was there in the last minutes,
-// both results are 0.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)

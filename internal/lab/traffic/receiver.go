@@ -8,15 +8,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// receiver is a car's satellite receiver, with its present errors.
 type receiver struct {
 	drift, jitter point
-	fixAt         time.Duration // time of its last fix; 0: never
+	fixAt         time.Duration // 0: never
 }
 
-// The position of a satellite receiver has two errors: drift, which changes slowly, and jitter,
-// which changes fast. The constants are the standard deviation of each error to the east and to the
-// north, in metres, and its time constant, in seconds.
+// Drift changes slowly, and jitter fast.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
@@ -24,25 +21,19 @@ const (
 	jitterSeconds = 1 // a receiver smooths faster changes
 
 	accuracyMeter = 5
-	// courseMps is the standard deviation, in m/s, of the error of the receiver's velocity, from
-	// which its heading is computed. The receiver reports no heading at speeds below
-	// leastCourseMps, in m/s.
+	// of the velocity from which the heading is computed; none below leastCourseMps
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// stray changes the error p of a position as time passes. The error is an Ornstein-Uhlenbeck
-// process whose standard deviation, in metres, is meter. keep is the correlation
-// of the new error with the previous one.
+// stray is an Ornstein-Uhlenbeck process.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the car's position at the time at to the readings r. The time at was the given number
-// of seconds ago, so locate computes back from the present position. A parked car is at the kerb
-// where it left its road. In side streets, locate adds nothing: the receiver is assumed to have no
-// reception there, as a real one between high buildings.
+// locate adds the position, seconds ago. A parked car is at the kerb where it left its road. In
+// side streets there is no reception.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) {
 	var is point
 	var heading, mps float64

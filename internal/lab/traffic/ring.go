@@ -4,38 +4,32 @@ import (
 	"math"
 )
 
-// The town of the fleet: the position of its middle, and the length of a degree of latitude in
-// metres, on a sphere of the Earth's mean radius.
 const (
 	townLatitude  = 48.7
 	townLongitude = 11.6
 	meterADegree  = 6_371_009 * math.Pi / 180
 )
 
-// point is a position in the town, in metres from its middle.
 type point struct{ eastMeter, northMeter float64 }
 
 func (p point) to(q point) (meter float64) {
 	return math.Hypot(q.eastMeter-p.eastMeter, q.northMeter-p.northMeter)
 }
 
-// degrees returns the latitude and longitude of the point on WGS 84, in degrees.
 func (p point) degrees() (latitude, longitude float64) {
 	return townLatitude + p.northMeter/meterADegree,
 		townLongitude + p.eastMeter/(meterADegree*math.Cos(townLatitude*math.Pi/180))
 }
 
-// ring is the course of a road: a rectangle with rounded corners, driven clockwise.
+// ring is a rectangle with rounded corners, driven clockwise.
 type ring struct {
 	middle                             point
-	turned                             float64 // first side's direction, clockwise from north, in radians
+	turned                             float64 // first side, in radians from north
 	longMeter, shortMeter, radiusMeter float64 // straight parts, and radius of the corners
 }
 
-// widestRadiusMeter is the radius of the corners of all rings except the shortest ones.
 const widestRadiusMeter = 100
 
-// newRing returns a ring of the given length. Its position and direction are not set.
 func newRing(lengthMeter float64) ring {
 	g := ring{radiusMeter: min(widestRadiusMeter, lengthMeter/16)}
 	straight := lengthMeter/2 - math.Pi*g.radiusMeter
@@ -43,7 +37,6 @@ func newRing(lengthMeter float64) ring {
 	return g
 }
 
-// reachMeter returns an upper limit for the distance of a point on the ring from its middle.
 func (g *ring) reachMeter() float64 {
 	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
 }
@@ -52,8 +45,7 @@ func (g *ring) lengthMeter() float64 {
 	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
 }
 
-// at returns the position and the heading at a distance along the ring, in metres from its
-// beginning. The heading is clockwise from north, in radians.
+// The heading is in radians from north.
 func (g *ring) at(meter float64) (p point, heading float64) {
 	length := g.lengthMeter()
 	meter = math.Mod(math.Mod(meter, length)+length, length)

@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// carLength is the length of every car, in metres.
 const carLength = 4.5
 
-// road is a ring with one lane, without overtaking.
+// road is a ring with one lane.
 type road struct {
 	*kind
 	lengthMeter float64
-	lightMeter  float64 // between two lights; 0 if there are none
-	phase       float64 // phase of the tide of cars, 0 to 2π
-	swellPerKm  float64 // cars that the tide adds at its highest
-	// cars are in the order in which they drive: each car is behind the next one in the slice,
-	// and the last is behind the first.
+	lightMeter  float64 // 0 if there are none
+	phase       float64 // 0 to 2π
+	swellPerKm  float64 // at its highest
+	// Each car is behind the next one, and the last is behind the first.
 	cars  []*car
 	flow  flow
 	light light
@@ -33,8 +31,7 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// gap returns the distance in metres, bumper to bumper, between the i-th car and before, the car in
-// front of it; a car alone on the road is in front of itself.
+// gap is bumper to bumper; a car alone is in front of itself.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	before = r.cars[(i+1)%len(r.cars)]
@@ -44,7 +41,6 @@ func (r *road) gap(i int) (meter float64, before *car) {
 	return meter - carLength, before
 }
 
-// step moves all cars on the road by one step of time, which ends at the time now.
 func (r *road) step(now time.Duration) {
 	for i, c := range r.cars {
 		gap, before := r.gap(i)
@@ -60,15 +56,11 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// waveShare is the speed of the green wave, as a share of the speed that drivers desire. A car at
-// this speed finds one light after the other green.
+// waveShare is the speed of the green wave, by the desired speed.
 const waveShare = 0.85
 
-// obeyLight returns the greatest acceleration that the next traffic light allows a car, in m/s². If
-// the car must stop, this is the acceleration with which it stops at the light. If the road has no
-// lights, or the light is green, or the car passes it, the result is +Inf. A car passes a yellow
-// light if it would have to brake at more than 3 m/s² to stop. It passes a red light only if even
-// hard braking, almost as hard as the tyres allow, would not stop it in time.
+// A car passes yellow if it would have to brake at more than 3 m/s², and red only if even hard
+// braking would not stop it. obeyLight returns +Inf if no light stops it.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)
@@ -91,14 +83,11 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// politeMps2 is the greatest deceleration, in m/s², that a car may cause when it turns into a road,
-// for itself and for the car behind it (the safe limit of A. Kesting, M. Treiber, D. Helbing,
-// "MOBIL", 2007).
+// politeMps2 is the greatest deceleration that a car causes when it turns into a road (Kesting,
+// Treiber, Helbing, "MOBIL", 2007).
 const politeMps2 = 4
 
-// admit lets the car c turn into the road directly in front of the i-th car, and reports whether
-// there was room. There is no room if the gap is too short, or if c or the i-th car would have to
-// brake hard; c then remains in its side street.
+// admit is false if there is no room in front of the i-th car without hard braking.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0
@@ -134,12 +123,9 @@ func (r *road) meanMps() float64 {
 	return sum / float64(len(r.cars))
 }
 
-// apartMeter is the least distance between any two roads.
 const apartMeter = 250
 
-// layOut places the roads on a square grid whose cells are wide enough for the longest road. Their
-// order on the grid and their directions are random, so roads that are full at the same time are
-// not all close to each other.
+// The order is random, so that roads that are full at the same time are not all close.
 func layOut(roads []*road, random *rand.Rand) {
 	var reach float64
 	for _, r := range roads {

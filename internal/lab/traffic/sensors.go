@@ -8,21 +8,17 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// sensors are the throttle and pedal sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// The scales of the sensors of the throttle plate and the pedal. A scale has two numbers, in
-	// percent: the reading when the plate is closed or the foot is off the pedal, and the increase
-	// of the reading until the plate is fully open or the pedal fully pressed.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
-	foot        float64       // present deviation of the trembling foot, in percent
-	lastPercent float64       // position of the plate that was commanded at lastAt
+	foot        float64       // in percent
+	lastPercent float64       // commanded at lastAt
 	lastAt      time.Duration // 0: never
-	ignitionDue time.Duration // when the car next reports that its ignition is on
+	ignitionDue time.Duration
 }
 
-// scale converts a position of 0 to 100 % to the reading of a sensor in percent.
+// scale is the reading when closed or released, and the increase until fully open or pressed.
 type scale struct{ closed, span float64 }
 
 func newSensors(random *rand.Rand) sensors {
@@ -38,7 +34,7 @@ func newSensors(random *rand.Rand) sensors {
 	return s
 }
 
-// All cars are the same model: a compact with 75 kW.
+// All cars are a compact with 75 kW.
 const (
 	massKg        = 1400
 	powerWatt     = 75_000
@@ -47,9 +43,7 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort returns the force that a car needs at a speed, in m/s, and an acceleration, in m/s²,
-// divided by the greatest force of its engine at that speed: 0 to 1. At high speeds, the engine's
-// power limits its force.
+// effort is a share of the greatest force, which power limits at speed.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -58,11 +52,9 @@ func effort(mps, mps2 float64) float64 {
 	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
 }
 
-// gears has, for each gear, the speed up to which a car uses it, and the engine speed in that gear
-// per km/h.
+// gears has the speed up to which each is used, and its engine speed per km/h.
 var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
 
-// engineRPM returns the engine speed of a car at a speed. The gear depends only on the speed.
 func engineRPM(kmh float64) float64 {
 	i := 0
 	for kmh > gears[i].untilKmh {
@@ -71,22 +63,17 @@ func engineRPM(kmh float64) float64 {
 	return max(800, kmh*gears[i].rpm)
 }
 
-// The lag of the throttle plate, the tremble of the driver's foot, the noise of the sensors, and
-// how often a car reports that its ignition is on.
 const (
 	plateLagSeconds   = 0.08 // a motor turns the plate
-	footTremble       = 0.8  // percent, standard deviation
-	footSeconds       = 1.0  // time constant of the tremble
+	footTremble       = 0.8  // standard deviation
+	footSeconds       = 1.0  // time constant
 	plateNoisePercent = 0.15
 	pedalNoisePercent = 0.1
 
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings of all sensors at the time at. seconds
-// is how many seconds ago this time was; read computes the car's speed at this time from its
-// present speed. If freeFlow is true, the free flow of the car's road is a reading too, which is 0
-// in a side street. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
+// read returns what the sensors read at the time at, seconds ago.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r vehicle.Readings) {
 	if c.place == parked {
 		set(&r, vehicle.Speed, 0)
@@ -135,7 +122,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 		set(&r, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
 	}
 	if freeFlow {
-		known := 0.0 // unknown, as in a side street
+		known := 0.0 // as in a side street
 		if c.place == onRoad {
 			known = math.Round(c.road.light.meanMps * 3.6)
 		}
@@ -144,14 +131,12 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	return r
 }
 
-// set adds a reading to r. It panics for an impossible value, which the models never give.
 func set(r *vehicle.Readings, s vehicle.Signal, v float64) {
 	if err := r.Set(s, v); err != nil {
 		panic(err) // a fault of a model
 	}
 }
 
-// oneByte rounds a percentage to a multiple of 100/255, because SAE J1979 sends it in one byte.
 func oneByte(percent float64) float64 {
 	return math.Round(max(0, min(percent, 100))*255/100) * 100 / 255
 }

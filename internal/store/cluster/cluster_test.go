@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // refused checks that an engine does not open, and returns the error, which must be one line that

@@ -10,9 +10,9 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestConformance_OneServer runs the suite of storetest on one NATS server, with an account for

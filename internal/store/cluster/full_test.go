@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestTokensFull checks that a full TOKENS still accepts heartbeats, because each heartbeat

@@ -9,7 +9,7 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestStatesFull checks that no checkpoint is stored while STATES is nearly full, because it would drop

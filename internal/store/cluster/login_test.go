@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

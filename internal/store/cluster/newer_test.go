@@ -16,8 +16,8 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // later returns a record as a newer version would store it. The record is intact, but this version

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/clustertest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestSilentSubscription checks that a subscription is replaced if it is silent for Timeouts.Stall

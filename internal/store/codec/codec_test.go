@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 

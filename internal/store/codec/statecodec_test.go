@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"example.org/carstate/internal/road/roadtest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/roadtest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/test/storetest"
 )
 
 func TestConformance(t *testing.T) {

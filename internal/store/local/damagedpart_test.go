@@ -17,8 +17,8 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 

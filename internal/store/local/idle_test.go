@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/storetest"
-	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // TestIdle_SyncsNothing checks that an engine whose samples are folded and stored neither writes

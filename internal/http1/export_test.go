@@ -1,0 +1,6 @@
+package http1
+
+var (
+	HeadEnd        = headEnd
+	SkipEmptyLines = skipEmptyLines
+)

@@ -1,0 +1,331 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"example.org/carstate/internal/test/natsprocess"
+	"example.org/carstate/internal/test/testkit"
+)
+
+// Cluster is a NATS cluster of three real server processes. A test may kill, stop, pause and
+// restart each of them.
+type Cluster struct {
+	Nodes []*Node
+	t     testing.TB
+	url   func(addr string) string
+	opts  []nats.Option
+}
+
+// Node is one process of a NATS server, in a cluster of several.
+type Node struct {
+	Name   string
+	Addr   string // address for clients, the same at each start
+	t      testing.TB
+	server *natsprocess.Server
+}
+
+// clusterNodes is the number of servers. Three is the smallest cluster that survives the loss of a
+// server.
+const clusterNodes = 3
+
+// Setup contains the arguments and additional environment variables with which a server is started.
+type Setup struct{ Args, Env []string }
+
+// Configure is a function that returns the setup of node i, whose directory is dir. clients and
+// routes each have one address per node: clients for connections of clients, routes for connections
+// of other nodes.
+type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
+
+// startTimeout is the maximum time to wait until a server, or a cluster, serves. It suffices on a
+// busy machine.
+const startTimeout = time.Minute
+
+// StartCluster starts a cluster that syncs every write. The cluster is killed when the test ends.
+func StartCluster(t testing.TB) *Cluster {
+	return StartClusterAs(t, "")
+}
+
+// StartClusterAs is like StartCluster, but appends the text more, such as a list of users, to the
+// configuration of each server. The methods of the returned cluster connect with the options opts,
+// which must give them the right to create streams.
+func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
+	t.Helper()
+	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
+		return plainConfig(t, dir, i, clients, routes, more)
+	}
+	c := StartClusterWith(t, configure, func(addr string) string { return "nats://" + addr }, opts...)
+	c.WaitReady()
+	return c
+}
+
+// StartClusterWith starts a cluster of nodes that the test configures. url returns the URL of a
+// node's address. The methods of the cluster connect with the options opts. To find out whether the
+// cluster is ready, StartClusterWith itself needs only the permissions that carstate needs.
+func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
+	t.Helper()
+	testkit.Slow(t, "it starts three NATS servers")
+	dir, err := os.MkdirTemp("", "carstate-cluster-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := &Cluster{t: t, url: url, opts: opts}
+	t.Cleanup(func() {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+	})
+	for attempt := range startAttempts {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		c.Nodes = nil
+		clients, routes := freeAddrs(t), freeAddrs(t)
+		for i := range clusterNodes {
+			own := filepath.Join(dir, fmt.Sprint(attempt), fmt.Sprint(i))
+			if err := os.MkdirAll(own, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			n := newNode(t, fmt.Sprintf("nats-%d", i+1), clients[i], configure(t, own, i, clients, routes))
+			c.Nodes = append(c.Nodes, n)
+			n.Start()
+		}
+		if err = c.tryEach(); err == nil {
+			return c
+		}
+	}
+	t.Fatalf("the cluster is not ready: %v", err)
+	return nil
+}
+
+// startAttempts is how often the start of a cluster is tried. A start fails if another process
+// takes an address after it was chosen and before a server uses it.
+const startAttempts = 3
+
+// freeAddrs returns a free loopback address for each node. The addresses are chosen before the
+// first node runs, because the configuration of each node names the addresses of all nodes.
+func freeAddrs(t testing.TB) (addrs []string) {
+	t.Helper()
+	for range clusterNodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // only after all addresses are chosen
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
+}
+
+// plainConfig writes the configuration file of node i, with the text more at its end, and returns
+// the node's setup.
+func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
+	file := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf(`
+listen: %q
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 1PB }
+cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
+%s`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`), more)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Setup{Args: []string{"--config", file}}
+}
+
+// built contains the directory of the nats-server binary. The version of the server is the one that
+// carstate's go.mod requires.
+var built struct {
+	sync.Mutex
+	dir string // "" until the binary is built
+}
+
+func serverBinary() (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "carstate-nats-server-")
+		if err != nil {
+			return "", err
+		}
+		if _, err := natsprocess.Build(context.Background(), "", dir); err != nil {
+			os.RemoveAll(dir)
+			return "", err
+		}
+		built.dir = dir
+	}
+	return filepath.Join(built.dir, "nats-server"), nil
+}
+
+func removeBinary() {
+	built.Lock()
+	defer built.Unlock()
+	os.RemoveAll(built.dir)
+	built.dir = ""
+}
+
+func newNode(t testing.TB, name, addr string, s Setup) *Node {
+	t.Helper()
+	binary, err := serverBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Node{Name: name, Addr: addr, t: t,
+		server: &natsprocess.Server{Binary: binary, Name: name, Args: s.Args, Env: s.Env}}
+}
+
+// Start starts the server, and does not wait until the server is ready.
+func (n *Node) Start() { n.must(n.server.Start()) }
+
+// Kill ends the server at once, like a crash. If the test has failed, Kill also logs the server's
+// output.
+func (n *Node) Kill() {
+	n.server.Kill()
+	if n.t.Failed() {
+		n.t.Logf("log of %s:\n%s", n.Name, n.server.Log())
+	}
+}
+
+// Stop ends the server with SIGTERM, as an operator would.
+func (n *Node) Stop() { n.server.Stop() }
+
+// Pause suspends the process until Resume, like a frozen machine.
+func (n *Node) Pause() { n.must(n.server.Pause()) }
+
+// Resume continues a paused process.
+func (n *Node) Resume() { n.must(n.server.Resume()) }
+
+// Reload makes the server read its configuration and certificates again.
+func (n *Node) Reload() { n.must(n.server.Reload()) }
+
+func (n *Node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// URLs returns the addresses of the cluster, in the form of the flag --nats.
+func (c *Cluster) URLs() string {
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, c.url(n.Addr))
+	}
+	return strings.Join(urls, ",")
+}
+
+// do calls f again and again, each time with a new connection, until f returns nil. If that takes
+// longer than startTimeout, the test fails with the message what.
+func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
+	c.t.Helper()
+	if err := c.try(f); err != nil {
+		c.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (c *Cluster) try(f func(ctx context.Context, js jetstream.JetStream) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		err := c.once(ctx, f)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tryEach waits, for one node after the other, until the node answers that a stream does not exist.
+// This answer shows that the cluster has a leader. If a node does not answer so within
+// startTimeout, tryEach returns the error of its last request.
+func (c *Cluster) tryEach() error {
+	for _, n := range c.Nodes {
+		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
+		if err := one.try(func(ctx context.Context, js jetstream.JetStream) error {
+			if _, err := js.Stream(ctx, "TELEMETRY"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("%s has no streams, and says %w", n.Name, err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetstream.JetStream) error) error {
+	nc, err := nats.Connect(c.URLs(), c.opts...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return f(ctx, js)
+}
+
+// WaitReady waits until a stream with a replica on every node can be created. It then deletes that
+// stream. If that takes longer than startTimeout, the test fails.
+func (c *Cluster) WaitReady() {
+	c.t.Helper()
+	c.do("the cluster is not ready", func(ctx context.Context, js jetstream.JetStream) error {
+		probe := jetstream.StreamConfig{Name: "PROBE", Subjects: []string{"probe"}, Replicas: clusterNodes}
+		if _, err := js.CreateOrUpdateStream(ctx, probe); err != nil {
+			return err
+		}
+		return js.DeleteStream(ctx, probe.Name)
+	})
+}
+
+// Wipe deletes all streams, so that the next test begins with an empty cluster.
+func (c *Cluster) Wipe() {
+	c.t.Helper()
+	c.do("the streams cannot be deleted", func(ctx context.Context, js jetstream.JetStream) error {
+		names := js.StreamNames(ctx)
+		for name := range names.Name() {
+			if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return err
+			}
+		}
+		return names.Err()
+	})
+}
+
+// Leader returns the node that is the leader of a stream. It waits until the stream has a leader.
+// If it has none within startTimeout, the test fails.
+func (c *Cluster) Leader(stream string) (leader *Node) {
+	c.t.Helper()
+	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		for _, n := range c.Nodes {
+			if info := s.CachedInfo().Cluster; info != nil && n.Name == info.Leader {
+				leader = n
+				return nil
+			}
+		}
+		return errors.New("it has no leader")
+	})
+	return leader
+}

@@ -1,0 +1,56 @@
+package roadtest
+
+import (
+	"math"
+	"testing"
+
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
+)
+
+func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
+
+// State returns almost the largest state that can be stored.
+func State(t testing.TB) vehicle.State {
+	t.Helper()
+	var s vehicle.State
+	observe, latitude := Observer(), 44.5
+	for i := range 600 {
+		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
+		pedal := 50 + 45*math.Sin(float64(i)/7)
+		latitude += pedal / 2 / 3.6 / 111_195
+		for g := range vehicle.Signal(vehicle.NumSignals) {
+			var err error
+			switch g {
+			case vehicle.Speed, vehicle.OBDSpeed:
+				err = x.Set(g, pedal/2)
+			case vehicle.EngineSpeed:
+				err = x.Set(g, 800+30*pedal)
+			case vehicle.FreeFlowSpeed:
+				err = x.Set(g, 50)
+			case vehicle.CurrentLatitude:
+				err = x.Set(g, latitude)
+			case vehicle.CurrentLongitude:
+				err = x.Set(g, 11.34)
+			case vehicle.CurrentHeading, vehicle.CurrentAccuracy:
+				err = x.Set(g, 1)
+			case vehicle.MILOn:
+				err = x.Set(g, 0)
+			case vehicle.DTCList:
+				err = x.SetCodes(nil)
+			case vehicle.LowVoltageSystemState:
+				err = x.SetIgnition(vehicle.IgnitionOn)
+			default:
+				err = x.Set(g, pedal*0.8+float64(g))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = observe(s, x)
+	}
+	if s.Way.Count == 0 || s.Road == (vehicle.RoadAround{}) {
+		t.Fatalf("the car has no way: %+v", s)
+	}
+	return s
+}

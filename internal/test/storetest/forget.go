@@ -1,0 +1,100 @@
+package storetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// forgottenStays checks that a forgotten vehicle does not come back by a fold in progress, by
+// samples that wait to be folded, or by a restart. It also checks that an allowed vehicle starts
+// without its earlier data.
+func forgottenStays(t *testing.T, open Open) {
+	n := started(t, open, store.Config{Partitions: 4})
+	p := codec.PartitionOf(SecretVID, 4)
+	n.GrantAll(t)
+	n.Drive(t, 1000, SecretVID, "Other1")
+	testkit.Await(t, "the table knows the vehicle", func() bool { return n.Knows(SecretVID) })
+
+	n.Put(t, Speed(SecretVID, 3000, 50)) // may wait to be folded
+
+	r := n.MustForget(t, SecretVID)
+	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want || r.AllowedAt != nil {
+		t.Errorf("got receipt %+v, want %+v removed", r, want)
+	}
+	if text, _ := json.Marshal(r); bytes.Contains(text, []byte(SecretVID)) {
+		t.Errorf("the receipt names the vehicle: %s", text)
+	}
+	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) {
+		t.Error("the node still knows the vehicle")
+	}
+	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
+		t.Errorf("%d tokens and %d sources still name the vehicle", tokens, sources)
+	}
+	n.FoldAll(t, p)
+	if _, stored := n.StateOf(t, SecretVID); stored {
+		t.Error("waiting samples brought the vehicle back")
+	}
+	if again := n.MustForget(t, SecretVID); !again.ForgottenAt.Equal(r.ForgottenAt) {
+		t.Errorf("a second forget: got time %s, want %s", again.ForgottenAt, r.ForgottenAt)
+	}
+
+	n = n.restarted(t)
+	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) || !n.Forgotten().Has(SecretVID) {
+		t.Error("after a restart the vehicle is not forgotten")
+	}
+
+	// After the vehicle is allowed, only samples stored from then on are folded.
+	n.Put(t, Speed(SecretVID, 4000, 50))
+	allow(t, n.RecordStore, SecretVID)
+	if _, err := n.Allow(t.Context(), SecretVID); !errors.Is(err, access.ErrNotFound) {
+		t.Errorf("allowing twice: got %v, want %v", err, access.ErrNotFound)
+	}
+	n.Put(t, Speed(SecretVID, 5000, 50))
+	n.FoldAll(t, p)
+	s, ok := n.StateOf(t, SecretVID)
+	if want := vehicle.Observe(vehicle.State{}, Speed(SecretVID, 5000, 50)); !ok || s != want {
+		t.Errorf("after Allow: got state %+v, found %v; want %+v", s, ok, want)
+	}
+	testkit.Await(t, "the table knows it again", func() bool { return n.Knows(SecretVID) })
+}
+
+// forgetCutOff checks that EraseDue completes a forget if the node dies right after it has stored
+// the tombstone.
+func forgetCutOff(t *testing.T, open Open) {
+	var ahead atomic.Int64 // offset of the node's clock, in ns
+	n := started(t, open, store.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	n.GrantAll(t)
+	n.Drive(t, 1000, SecretVID, "Other1")
+	hash := n.Forgotten().Hash(SecretVID)
+	subject := codec.TombstoneSubject(hash)
+	stone, err := json.Marshal(map[string]any{"vehicle": hash[:], "forgotten": time.Now()})
+	testkit.NoError(t, err)
+	storeRecord(t, n.Engine, codec.Sources, subject, stone)
+	testkit.Await(t, "the tombstone is known", func() bool { return n.Forgotten().Has(SecretVID) })
+	testkit.NoError(t, n.EraseDue(t.Context()))
+	if _, ok := n.StateOf(t, SecretVID); !ok {
+		t.Fatal("EraseDue completed a forget that is still in progress")
+	}
+	ahead.Store(int64(2 * time.Minute))
+	testkit.NoError(t, n.EraseDue(t.Context()))
+	tokens, sources := n.Grants()
+	if _, ok := n.StateOf(t, SecretVID); ok || tokens+sources != 0 || n.Knows(SecretVID) {
+		t.Errorf("after EraseDue: state stored %v, %d grants; want none", ok, tokens+sources)
+	}
+	if _, ok := n.StateOf(t, "Other1"); !ok {
+		t.Error("another vehicle lost its state")
+	}
+	if all := n.Forgotten().All(); len(all) != 1 || !all[0].Removed {
+		t.Errorf("got tombstones %+v, want one with Removed", all)
+	}
+}

@@ -1,0 +1,311 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Node is a node like those of the service: it follows all feeds and answers, and folds the
+// partitions that no other node has taken.
+type Node struct {
+	store.Engine
+	*store.RecordStore
+	Tables *access.Tables
+	Roads  road.Map
+	Stop   func() // ends the node and closes the engine; further calls do nothing
+	open   func(t testing.TB) store.Engine
+	config store.Config
+
+	mu    sync.Mutex // guards table
+	table map[vehicle.ID]store.Answer
+}
+
+// Start runs a node on an engine until the test ends, and then closes the engine. It returns once
+// all feeds have caught up and all partitions have an owner.
+func Start(t testing.TB, e store.Engine, c store.Config) *Node {
+	t.Helper()
+	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]store.Answer)}
+	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
+	stopFolding := Fold(e, n.RecordStore, &n.Roads)
+	answers := func(ctx context.Context, caughtUp func()) error { return e.FollowAnswers(ctx, n.put, caughtUp) }
+	stop := follow(t, n.RunTokens, n.RunSources, answers)
+	n.Stop = sync.OnceFunc(func() {
+		stopFolding()
+		stop()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(n.Stop)
+	return n
+}
+
+// restarted stops the node and returns another one with the same data.
+func (n *Node) restarted(t testing.TB) *Node {
+	t.Helper()
+	n.Stop()
+	again := Start(t, n.open(t), n.config)
+	again.open, again.config = n.open, n.config
+	return again
+}
+
+// Fold folds the partitions that have no owner, until stop is called, which releases them. m may be
+// nil.
+func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
+	if m == nil {
+		m = new(road.Map)
+	}
+	name := rand.Text()
+	d := derive.New(derive.Config{
+		Partitions: e.Partitions(), Fold: m.Fold, Records: e, AwaitTombstones: e.AwaitTombstones, Gone: k.Gone,
+		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+			return e.Take(ctx, p, name, owner, func(holder string) bool { return holder == "" || holder == name })
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	return sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		releasing, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		defer cancel()
+		for p := range e.Partitions() {
+			_ = e.Release(releasing, p, name) // fails if the store is gone
+		}
+	})
+}
+
+// follow runs feeds, and returns once all have caught up. stop ends them and waits until they have
+// ended. An error of a feed fails the test.
+func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running, ready sync.WaitGroup
+	ready.Add(len(feeds))
+	for _, run := range feeds {
+		running.Go(func() {
+			if err := run(ctx, ready.Done); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ready.Wait()
+	return func() { cancel(); running.Wait() }
+}
+
+func (n *Node) put(id vehicle.ID, a *store.Answer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if *a == (store.Answer{}) {
+		delete(n.table, id)
+	} else {
+		n.table[id] = *a
+	}
+}
+
+// Knows reports whether the node's own table, which follows the answers, has a vehicle.
+func (n *Node) Knows(id vehicle.ID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.table[id]
+	return ok
+}
+
+// StateOf returns the state of a vehicle, and whether there is one. While no node owns the partition,
+// it waits.
+func (n *Node) StateOf(t testing.TB, id vehicle.ID) (s vehicle.State, ok bool) {
+	t.Helper()
+	testkit.Await(t, "an owner replies", func() bool {
+		var err error
+		s, ok, err = store.State(t.Context(), n.Engine, id)
+		if err != nil && !errors.Is(err, store.ErrNoOwner) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return s, ok
+}
+
+// Put appends samples, and fails the test if that fails.
+func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
+	t.Helper()
+	testkit.NoError(t, n.Append(t.Context(), samples))
+}
+
+// FoldAll waits until all samples of a partition are folded that were stored before: until a sample
+// of an extra vehicle is folded, which is then dropped.
+func (n *Node) FoldAll(t testing.TB, p int) {
+	t.Helper()
+	last := inPartition(p, n.Partitions())
+	n.Put(t, Speed(last, time.Now().UnixMilli(), 0))
+	testkit.Await(t, "all samples are folded", func() bool {
+		_, ok := n.StateOf(t, last)
+		return ok
+	})
+	_, err := n.Ask(t.Context(), p, &store.Question{Kind: store.AskDrop, Vehicle: last})
+	testkit.NoError(t, err)
+}
+
+// Drive appends a sample of each vehicle, with a speed of 50 km/h at the time at, in Unix
+// milliseconds, and folds all partitions.
+func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
+	t.Helper()
+	var batch []vehicle.Sample
+	for _, id := range ids {
+		batch = append(batch, Speed(id, at, 50))
+	}
+	n.Put(t, batch...)
+	for p := range n.Partitions() {
+		n.FoldAll(t, p)
+	}
+}
+
+// Token issues a token for the vehicles v, as [Issue] does.
+func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
+	t.Helper()
+	tok, _ := Issue(t, n.RecordStore, v)
+	return tok
+}
+
+// EndOf ends a credential: it revokes a token, or removes a source or an operator.
+func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
+	t.Helper()
+	update(t, n.RecordStore, kind, name, end)
+}
+
+// end ends a credential, as a change for [store.RecordStore.Update].
+func end(c *access.Credential) error { c.Ended = time.Now(); return nil }
+
+// MustForget forgets a vehicle, and fails the test if that fails.
+func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
+	t.Helper()
+	r, err := n.Forget(t.Context(), id)
+	testkit.NoError(t, err)
+	return r
+}
+
+// allow allows a vehicle again, and fails the test if that fails.
+func allow(t testing.TB, k *store.RecordStore, id vehicle.ID) {
+	t.Helper()
+	_, err := k.Allow(t.Context(), id)
+	testkit.NoError(t, err)
+}
+
+// SecretVID is the vid of the vehicle that the tests forget.
+const SecretVID = vehicle.ID("ForgetMe0f7Q2")
+
+// GrantAll stores tokens and sources whose grants include SecretVID, one for each way in which a
+// grant can be stored: in the credential's record, in set records, and as all vehicles. One source
+// is removed again. GrantAll returns the names of the tokens.
+func (n *Node) GrantAll(t testing.TB) (ids []string) {
+	t.Helper()
+	many := []vehicle.ID{SecretVID}
+	for i := range 2000 { // more than fit into one set record
+		many = append(many, vehicle.ID(fmt.Sprintf("Car%04d", i)+strings.Repeat("x", 240)))
+	}
+	for _, v := range []access.Vehicles{
+		access.VehicleSet(SecretVID), access.VehicleSet(many[:10]...), access.VehicleSet(many...),
+		access.AllVehicles(),
+	} {
+		ids = append(ids, n.Token(t, v).Name)
+	}
+	// The set shrinks, which leaves emptied set records.
+	update(t, n.RecordStore, access.TokenKind, ids[2], grants(many[:1000]...))
+	for name, v := range map[string]access.Vehicles{
+		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
+		"gone": access.VehicleSet(SecretVID), "all": access.AllVehicles(),
+	} {
+		create(t, n.RecordStore, access.Request{Kind: access.SourceKind, Name: name, Vehicles: v})
+	}
+	n.EndOf(t, access.SourceKind, "gone")
+	return ids
+}
+
+// Grants returns the number of tokens and the number of sources whose grant names SecretVID.
+func (n *Node) Grants() (tokens, sources int) {
+	count := func(all []*access.Grant) (found int) {
+		for _, g := range all {
+			if !g.Vehicles.All() && g.Vehicles.Include(SecretVID) {
+				found++
+			}
+		}
+		return found
+	}
+	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
+}
+
+// Empty is an owner that has no states.
+type Empty struct{}
+
+// Reply implements [store.Owner].
+func (Empty) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }
+
+// Take takes partition p from any owner, so that the test owns it.
+func Take(t testing.TB, e store.Engine, p int) store.Partition {
+	t.Helper()
+	return takeAs(t, e, p, "test")
+}
+
+// takeAs makes owner the owner of partition p and takes it from any other owner. Next returns all
+// telemetry after the last checkpoint.
+func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
+	t.Helper()
+	part, err := e.Take(t.Context(), p, owner, Empty{}, store.Anyone)
+	testkit.NoError(t, err)
+	var last store.Checkpoint
+	if all := part.Checkpoints(); len(all) > 0 {
+		last = all[len(all)-1]
+	}
+	testkit.NoError(t, part.Seek(t.Context(), last))
+	return part
+}
+
+// storeRecord stores a record with the given body.
+func storeRecord(t testing.TB, e store.Engine, stream, subject string, body []byte) {
+	t.Helper()
+	sealed := codec.Seal(subject, append([]byte{0}, body...))
+	_, err := e.Store(t.Context(), stream, []store.Write{{Subject: subject, Record: sealed}})
+	testkit.NoError(t, err)
+}
+
+// Speed returns a sample with a vehicle's speed kmh (km/h) at the time at, in Unix milliseconds.
+func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
+	if err := x.Set(vehicle.Speed, kmh); err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// inPartition returns the vid of some vehicle that belongs to partition p.
+func inPartition(p, partitions int) vehicle.ID {
+	for i := 0; ; i++ {
+		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
+			return id
+		}
+	}
+}
+
+// Open opens an engine, which the test must close. Engines that are opened one after the other with
+// the same DataDir share a store. Otherwise each engine has a store of its own.
+type Open func(t testing.TB, c store.Config) store.Engine
+
+// opened opens an engine and closes it when the test ends.
+func opened(t testing.TB, open Open, c store.Config) store.Engine {
+	t.Helper()
+	return testkit.Opened(t, open(t, c), nil)
+}

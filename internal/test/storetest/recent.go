@@ -1,0 +1,82 @@
+package storetest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// recentOfOne stores a vehicle's samples among samples of other vehicles, newest event time first.
+// It checks that Recent returns all samples of the vehicle and no others, in order of event time.
+func recentOfOne(t *testing.T, e store.Engine) {
+	began := time.Now()
+	for i := int64(9); i >= 0; i-- {
+		batch := []vehicle.Sample{
+			sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99),
+		}
+		testkit.NoError(t, e.Append(testkit.Context(t), batch))
+	}
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
+	testkit.NoError(t, err)
+	if len(r.Samples) != 10 || r.Since.After(began) || !r.All {
+		t.Fatalf("got %d samples since %s (asked at %s), all: %t; want 10 and all", len(r.Samples), r.Since, began, r.All)
+	}
+	for i, x := range r.Samples {
+		if v, _ := x.Value(vehicle.Speed); x.Vehicle != "car1" || int64(x.Time) != 1000+int64(i) || v != float32(i) {
+			t.Errorf("sample %d: got %+v, which is wrong or out of order", i, x)
+		}
+	}
+	if r, err := e.Recent(testkit.Context(t), "nobody", 1000); err != nil || len(r.Samples) != 0 || !r.All {
+		t.Errorf("a vehicle that never reported: got %+v, error %v; want no samples", r, err)
+	}
+}
+
+// recentForgets checks that Recent returns no sample that was stored before the vehicle was
+// forgotten, even when the vehicle reports again.
+func recentForgets(t *testing.T, open Open) {
+	e := started(t, open, store.Config{})
+	k := e.RecordStore
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
+	_, err := k.Forget(testkit.Context(t), "car1")
+	testkit.NoError(t, err)
+	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
+		t.Errorf("after Forget: got %+v, error %v; want no samples", r, err)
+	}
+	allow(t, k, "car1")
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}))
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
+	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
+		t.Errorf("after Allow: got %+v, error %v; want one sample", r, err)
+	}
+}
+
+// recentLooksBack checks that Recent finds samples that were stored an hour ago.
+func recentLooksBack(t *testing.T, open Open) {
+	var later atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	e := opened(t, open, store.Config{DataDir: t.TempDir(), Now: now})
+	for i := range int64(3) {
+		testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}))
+	}
+	later.Store(int64(time.Hour))
+	r, err := e.Recent(testkit.Context(t), "car1", 1000)
+	if err != nil || len(r.Samples) != 3 || !r.All {
+		t.Errorf("an hour later: got %+v, error %v; want 3 samples and all", r, err)
+	}
+}
+
+// recentEndsInTime checks that Recent returns no samples and no error if its context has ended
+// before the call, and that the result does not claim to be complete.
+func recentEndsInTime(t *testing.T, e store.Engine) {
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := e.Recent(ctx, "car1", 1000); err != nil || r.All || len(r.Samples) != 0 || r.Since.IsZero() {
+		t.Errorf("after the context ended: got %+v, error %v; want no samples", r, err)
+	}
+}

@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// The cars of the tests drive on one road. It goes north for 12 km and crosses several tiles.
+const (
+	roadLatitude, roadLongitude = 44.5, 11.34
+	roadMetres                  = 12_000
+	roadTiles                   = 4 // the minimum that the road crosses
+	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
+)
+
+// Learn passes to m the samples of cars that drive along the road of these tests. The cars drive at
+// the speed kmh (km/h), and start quarter × 15 minutes after roadBegan. The map adds their speed to
+// the free flow of a stretch as soon as a car drives there in a later quarter hour.
+func Learn(m *road.Map, cars, quarter int, kmh float64) error {
+	const every = 5 * time.Second
+	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
+	for car := range cars {
+		var s vehicle.State
+		id := vehicle.ID(fmt.Sprintf("car%d", car))
+		for i := 0; ; i++ {
+			metres := kmh / 3.6 * every.Seconds() * float64(i)
+			if metres > roadMetres {
+				break
+			}
+			x := vehicle.Sample{Vehicle: id, Time: begin.Add(time.Duration(i) * every)}
+			if err := errors.Join(
+				x.Set(vehicle.Speed, kmh), x.Set(vehicle.CurrentLatitude, roadLatitude+metres/111_195),
+				x.Set(vehicle.CurrentLongitude, roadLongitude),
+			); err != nil {
+				return err
+			}
+			s = m.Observe(s, x)
+		}
+	}
+	return nil
+}
+
+// Learned returns the free flow that a map has learned for each stretch, rounded to whole km/h.
+// Stretches without a known free flow are left out. It asks the map for the conditions one day
+// after roadBegan, when all drives of the tests are over.
+func Learned(m *road.Map) map[vehicle.Stretch]float64 {
+	known := make(map[vehicle.Stretch]float64)
+	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
+		if c.FreeKmh != 0 {
+			known[c.Stretch] = math.Round(c.FreeKmh)
+		}
+		return true
+	})
+	return known
+}
+
+// LearnedMap returns a map that has a profile for every stretch of the road of these tests.
+func LearnedMap(t *testing.T) *road.Map {
+	t.Helper()
+	m := new(road.Map)
+	for q := range 6 {
+		testkit.NoError(t, Learn(m, 6, q, 60))
+	}
+	return m
+}
+
+// KeepRoads starts [store.RecordStore.KeepRoads] and returns once m has all stored profiles. The
+// returned function ends KeepRoads in an orderly way.
+func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	loaded := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { k.KeepRoads(ctx, m, folds, func() { close(loaded) }) })
+	<-loaded
+	end = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(end)
+	return end
+}
+
+// StoredRoads returns what a node that starts now learns from the stored profiles: the free flow of
+// each stretch, in whole km/h (see [Learned]).
+func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
+	t.Helper()
+	m := new(road.Map)
+	KeepRoads(t, idle(e), m, false)()
+	return Learned(m)
+}
+
+// SameRoads checks that two results of [Learned] are equal, and that want has at least one stretch
+// for every 200 m of the road of these tests.
+func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
+	t.Helper()
+	if len(want) < roadMetres/200 {
+		t.Fatalf("the test has learned only %d stretches", len(want))
+	}
+	wrong := 0
+	for s, kmh := range want {
+		if got[s] != kmh {
+			wrong++
+		}
+	}
+	if wrong > 0 || len(got) != len(want) {
+		t.Errorf(
+			"%d stretches are known, %d of the %d that should be are not or have another free flow",
+			len(got), wrong, len(want),
+		)
+	}
+}
+
+// roadsKept checks that [store.RecordStore.KeepRoads] stores the profiles that it has learned when
+// it ends, and that the next node loads them.
+func roadsKept(t *testing.T, e store.Engine) {
+	takeAll(t, e)
+	if got := StoredRoads(t, e); len(got) != 0 {
+		t.Fatalf("an empty store has %d stretches, want none", len(got))
+	}
+	m := LearnedMap(t)
+	KeepRoads(t, idle(e), m, true)()
+	SameRoads(t, StoredRoads(t, e), Learned(m))
+	// Profiles that change after the first store are stored, too.
+	for q := 6; q < 12; q++ {
+		testkit.NoError(t, Learn(m, 6, q, 100))
+	}
+	KeepRoads(t, idle(e), m, true)()
+	again, faster := StoredRoads(t, e), 0
+	SameRoads(t, again, Learned(m))
+	for _, kmh := range again {
+		if kmh > 70 { // a few quarter hours raise a free flow of 60 km/h by a quarter
+			faster++
+		}
+	}
+	if faster < len(again)/2 {
+		t.Errorf("%d of %d stretches are known to allow more than 70 km/h, want at least half", faster, len(again))
+	}
+}
+
+// roadsForgotten checks that the roads in a box are forgotten by a node that starts before their tiles
+// are stored again, by a running node, and in a backup, and that they are learned again.
+func roadsForgotten(t *testing.T, e store.Engine) {
+	takeAll(t, e)
+	m := LearnedMap(t)
+	want := Learned(m)
+	k := idle(e)
+	KeepRoads(t, k, m, true)()
+	south := road.Box{West: 11, South: 44, East: 12, North: roadLatitude + roadMetres/2/111_195.}
+	testkit.NoError(t, k.ForgetRoads(t.Context(), south))
+	maps.DeleteFunc(want, func(s vehicle.Stretch, _ float64) bool {
+		latitude, _ := road.Centre(s)
+		return latitude <= south.North
+	})
+	if n := len(Learned(m)); len(want) == 0 || len(want) > n*2/3 {
+		t.Fatalf("%d of %d stretches are left", len(want), n)
+	}
+	SameRoads(t, StoredRoads(t, e), want)
+	for range 2 { // a map that knows them, and the tiles that it then stores
+		KeepRoads(t, idle(e), m, true)()
+		SameRoads(t, Learned(m), want)
+		SameRoads(t, StoredRoads(t, e), want)
+	}
+	_, err := e.Store(t.Context(), "ROADS", []store.Write{{Subject: "road.forgotten", Record: []byte("damaged")}})
+	testkit.NoError(t, err)
+	end := KeepRoads(t, k, m, true)
+	testkit.NoError(t, k.ForgetRoads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}))
+	testkit.Await(t, "the running node has forgotten", func() bool { return len(Learned(m)) == 0 })
+	for q := range 6 {
+		testkit.NoError(t, Learn(m, 6, q, 60))
+	}
+	end()
+	SameRoads(t, StoredRoads(t, e), Learned(m))
+	if info, err := store.CheckBackup(bytes.NewReader(backupOf(t, k))); err != nil || info.Kinds["road"] != len(Tiles(t)) {
+		t.Errorf("CheckBackup: got %+v, error %v, want %d tiles", info, err, len(Tiles(t)))
+	}
+}
+
+// idle returns a record store whose feeds do not run.
+func idle(e store.Engine) *store.RecordStore {
+	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
+}
+
+// takeAll makes the test the owner of every partition. A node stores only the profiles of roads in
+// partitions that it owns.
+func takeAll(t *testing.T, e store.Engine) {
+	t.Helper()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for p := range e.Partitions() {
+		part := Take(t, e, p)
+		t.Cleanup(part.Close)
+		part.Live(ended, nil) // replies to questions
+	}
+}
+
+// restartKeepsRoads checks that profiles survive several restarts.
+func restartKeepsRoads(t *testing.T, open Open) {
+	dir := t.TempDir()
+	m := LearnedMap(t)
+	for round := range 3 {
+		e := open(t, store.Config{DataDir: dir})
+		if round == 0 {
+			var parts []store.Partition
+			for p := range e.Partitions() {
+				parts = append(parts, Take(t, e, p))
+			}
+			KeepRoads(t, idle(e), m, true)()
+			for _, p := range parts {
+				p.Close()
+			}
+		} else {
+			SameRoads(t, StoredRoads(t, e), Learned(m))
+		}
+		testkit.NoError(t, e.Close())
+	}
+}
+
+// restoreKeepsRoads checks that a running node uses restored profiles at once, and that a restore
+// does not replace the node's own profiles.
+func restoreKeepsRoads(t *testing.T, open Open) {
+	a := opened(t, open, store.Config{DataDir: t.TempDir()})
+	m := LearnedMap(t)
+	takeAll(t, a)
+	KeepRoads(t, idle(a), m, true)()
+	backup := backupOf(t, idle(a))
+	tiles := len(Tiles(t))
+
+	b := opened(t, open, store.Config{DataDir: t.TempDir()})
+	k, _ := RunKeeper(t, b, store.Config{})
+	takeAll(t, b)
+	restored := new(road.Map)
+	end := KeepRoads(t, k, restored, true)
+	for range 2 {
+		report := restoreInto(t, k, backup)
+		if n := report.Kinds["road"]; n != (access.RestoreCount{Restored: tiles}) && n != (access.RestoreCount{Kept: tiles}) {
+			t.Errorf("roads: got %+v, want %d restored or kept", n, tiles)
+		}
+		testkit.Await(t, "the running node knows the roads", func() bool { return len(Learned(restored)) == len(Learned(m)) })
+		SameRoads(t, Learned(restored), Learned(m))
+	}
+	end()
+	SameRoads(t, StoredRoads(t, b), Learned(m))
+}
+
+// Tiles returns the names of the tiles of [LearnedMap].
+func Tiles(t *testing.T) map[string]bool {
+	t.Helper()
+	tiles := make(map[string]bool)
+	for tile := range LearnedMap(t).Changed(func(road.Tile) bool { return true }) {
+		tiles[tile.String()] = true
+	}
+	if len(tiles) < roadTiles {
+		t.Fatalf("the road crosses %d tiles, want at least %d", len(tiles), roadTiles)
+	}
+	return tiles
+}

@@ -1,0 +1,32 @@
+package testkit
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// Listen listens on a free port of loopback until the test ends.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// Dial connects until the test ends. Reads and writes fail after [Patience].
+func Dial(t testing.TB, address string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		err = c.SetDeadline(time.Now().Add(Patience))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

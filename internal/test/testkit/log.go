@@ -1,0 +1,41 @@
+package testkit
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+// oneRecord matches a line of slog's text handler.
+var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
+	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
+
+// CheckLog checks that each line is a complete record of format, json or text, without characters
+// that control a terminal.
+func CheckLog(t *testing.T, format, text string) {
+	t.Helper()
+	if !utf8.ValidString(text) {
+		t.Error("the log is not UTF-8")
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if format == "json" {
+			var record map[string]any
+			if err := json.Unmarshal([]byte(line), &record); err != nil || record["level"] == nil {
+				t.Errorf("no record: %q", line)
+			}
+		} else if !oneRecord.MatchString(line) {
+			t.Errorf("no record: %q", line)
+		}
+		if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("a line with control characters: %q", line)
+		}
+	}
+}
+
+// Hostile could forge a line of a log or control the operator's terminal.
+const Hostile = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=" +
+	"forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"
