@@ -18,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/test/storetest"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/client"
 	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -76,13 +79,22 @@ var errNotJam = errors.New("it is not in a traffic jam")
 
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
-	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
+	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: dir}})
 	testkit.NoError(t, err)
-	defer e.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	n := storetest.Start(t, e, store.Config{})
+	defer n.Stop()
 	states := make(map[vehicle.ID]vehicle.State)
-	testkit.NoError(t, e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) { states[id] = *s }, cancel))
+	for p := range e.Partitions() {
+		for next, more := 0, true; more; more = next > 0 {
+			r, err := e.Ask(t.Context(), p, &store.Question{Kind: store.AskStates, From: next})
+			testkit.NoError(t, err)
+			next = r.Next
+			testkit.NoError(t, store.DecodeEntries(r.Entries, func(x store.Entry) (err error) {
+				states[x.Vehicle], err = codec.DecodeState(x.State)
+				return err
+			}))
+		}
+	}
 	return states
 }
 

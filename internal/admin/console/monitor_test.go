@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -25,7 +26,7 @@ func jammed(since time.Duration) (s vehicle.State) {
 	return s
 }
 
-func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.Put(id, s.Driving(), s.Throttle(), &s) }
+func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.Put(id, new(store.AnswerOf(&s))) }
 
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()

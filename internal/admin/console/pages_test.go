@@ -299,24 +299,6 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	f.lacks("without a session", a, "carA")
 }
 
-func TestListsAfterAStart(t *testing.T) {
-	f := loggedIn(t)
-	jam, now := jammed(7*time.Minute), vehicle.At(noon)
-	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
-	f.monitor.Put("carA", jam.Driving(), vehicle.ThrottleVerdict{}, nil)
-	f.monitor.Put("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now},
-		vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now}, nil)
-	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB",
-		"since 2026-11-20 12:00:00 UTC")
-	f.mu.Lock()
-	delete(f.states, "carB")
-	f.mu.Unlock()
-	f.lacks("a forgotten car is named or counted", f.get("/"), "carB", "more")
-	f.monitor.Forget("carA")
-	f.monitor.Forget("carB")
-	f.lacks("listed after both were forgotten", f.get("/"), "/vehicles/car")
-}
-
 func TestVehicle_Pages(t *testing.T) {
 	f := loggedIn(t)
 	f.report("carA", jammed(time.Minute))
