@@ -18,12 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/test/storetest"
-	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store"
 	"example.org/carstate/client"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/test/storetest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )

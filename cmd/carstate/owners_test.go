@@ -21,8 +21,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/codec"
