@@ -113,7 +113,7 @@ test: setup ## install what the tests need, then run all tests; with the race de
 
 test-raced:
 	@set -e; raced=$$(go list ./... ./client | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
-	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
+	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 2 -parallel 4 \
 		-timeout 30m $(FIRST) $$raced
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),

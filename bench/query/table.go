@@ -72,7 +72,7 @@ func tableMain(args []string, stdout io.Writer) {
 	must.Do(carstate.New(c).Serve(l))
 }
 
-// So many that the data of their vehicles does not fit into the caches.
+// The data of spread vehicles does not fit into the caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) {

@@ -84,7 +84,10 @@ func (f *serveFlags) validate() error {
 	}
 	_, networks := netaddr.ParseNetworks(f.TrustedProxies)
 	alone, all := f.Nats == "", f.has("query") && f.has("ingest") && f.has("derive") && f.has("admin")
-	if err := firstBroken([]rule{
+	for _, rule := range []struct {
+		broken bool
+		text   string
+	}{
 		{f.DataDir == "", "--data-dir must name a directory"},
 		{(f.TLSCert == "") != (f.TLSKey == ""), "--tls-cert and --tls-key must be given together"},
 		{f.MqttTLSAddr != "" && f.TLSCert == "", "--mqtt-tls-addr needs --tls-cert and --tls-key"},
@@ -116,8 +119,10 @@ func (f *serveFlags) validate() error {
 			"--nats must be a list of addresses such as tls://host:4222, separated by commas"},
 		{!f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear(),
 			"--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody else is in that network"},
-	}); err != nil {
-		return err
+	} {
+		if rule.broken {
+			return wrongUsage(rule.text)
+		}
 	}
 	for _, l := range f.listeners() {
 		if err := l.Check(f.BehindProxy); err != nil {

@@ -36,7 +36,7 @@ type streams struct {
 //go:embed output.tmpl
 var outputText string
 
-// show prints the result of a command: as JSON with --json, and otherwise with its templates, which
+// show prints what a command returns: as JSON with --json, and otherwise with its templates, which
 // separate columns by tabs.
 func (w streams) show(v any) error {
 	if w.json {

@@ -43,18 +43,3 @@ type wrongUsage string
 func (u wrongUsage) Error() string { return string(u) }
 
 func usageError(format string, args ...any) error { return wrongUsage(fmt.Sprintf(format, args...)) }
-
-// rule says what is wrong with the command line if it is broken.
-type rule struct {
-	broken bool
-	text   string
-}
-
-func firstBroken(rules []rule) error {
-	for _, r := range rules {
-		if r.broken {
-			return wrongUsage(r.text)
-		}
-	}
-	return nil
-}

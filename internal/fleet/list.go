@@ -19,16 +19,15 @@ type Question struct {
 	// A vehicle of negative rank is not listed. The verdicts may be stale.
 	Rank        func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	OldestFirst bool
-	// Now is called for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict is
-	// stale.
+	// Each calls Now for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict
+	// is stale.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
 	// Match reports whether a vehicle may be in the list. If nil, every vid matches.
 	Match func(vid []byte) bool
 }
 
-func (q *Question) listed(k key, a Answer) (l Listed, ok bool) {
-	now := q.Now()
+func (q *Question) listed(now vehicle.UnixMilli, k key, a Answer) (l Listed, ok bool) {
 	rank := q.Rank(a.Driving.At(now, q.MaxAge), a.Throttle.At(now, q.MaxAge), a.Driving.State, a.Throttle.System)
 	newest := int64(max(a.Driving.Time, a.Throttle.Time))
 	if !q.OldestFirst {
@@ -73,9 +72,10 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	if q.Match != nil {
 		err = t.each(ctx, &q, func(l Listed, _ []byte) error { add(l); return nil })
 	} else {
+		now := q.Now()
 		for i := 0; i < shardCount && ctx.Err() == nil; i++ {
 			t.shards[i].each(func(e *slot) {
-				if l, ok := q.listed(key{e[0], e[1]}, value{e[2], e[3]}.unpack()); ok {
+				if l, ok := q.listed(now, key{e[0], e[1]}, value{e[2], e[3]}.unpack()); ok {
 					add(l)
 				}
 			})
@@ -114,7 +114,7 @@ func (t *Table) each(ctx context.Context, q *Question, do func(l Listed, vid []b
 			if !known {
 				continue
 			}
-			if l, ok := q.listed(k, v.unpack()); ok {
+			if l, ok := q.listed(q.Now(), k, v.unpack()); ok {
 				if err := do(l, vid); err != nil {
 					return err
 				}

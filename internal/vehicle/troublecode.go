@@ -29,8 +29,8 @@ func ParseTroubleCode(s string) (c TroubleCode, err error) {
 	return c, nil
 }
 
-// TroubleCodes is not ok if there is no code and the text does not say so: it may be the result of
-// a failed query.
+// TroubleCodes is not ok if there is no code and the text does not say so: a query may have
+// failed.
 func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
 	inWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {

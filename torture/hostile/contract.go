@@ -82,8 +82,8 @@ var (
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// What net/http cannot parse must be refused; but the contract allows targets and hosts that
-// net/http refuses, so they are replaced. A request that is not sound may also be refused.
+// A request that net/http cannot parse must be refused; but the contract allows targets and hosts
+// that net/http refuses, so they are replaced. A request that is not sound may also be refused.
 func (c *contract) next(stream []byte, sound bool) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {

@@ -42,7 +42,7 @@ type car struct {
 	offered      int64
 	acknowledged int64
 	seen         int64
-	// unsure: the result of forgetting is unknown. lost: reported, so not checked again.
+	// unsure: it is unknown whether the vehicle is forgotten. lost: reported, so not checked again.
 	unsure, forgotten, lost bool
 }
 

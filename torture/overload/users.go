@@ -224,7 +224,7 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// What has become due would otherwise be sent in bursts.
+// Calls that have become due would otherwise be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package strangers is the row with very many unknown callers, of whom the service must keep
-// nothing.
+// Package strangers is the row with very many unknown callers. The service must keep nothing of
+// them.
 package strangers
 
 import (

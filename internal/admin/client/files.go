@@ -16,32 +16,34 @@ import (
 
 // ReadKey reads an operator's key or the admin key from a file.
 func ReadKey(file string) (string, error) {
+	const failed = "the key cannot be read: %w (--key-file)"
 	f, err := openKey(file)
-	if err == nil {
-		defer f.Close()
+	if err != nil {
+		return "", fmt.Errorf(failed, err)
 	}
-	return readKey(f, err, "the key cannot be read: %w (--key-file)", "the file of --key-file holds no operator's key: "+
+	defer f.Close()
+	return keyIn(f, failed, "the file of --key-file holds no operator's key: "+
 		"expected the one line that `carstate operator add` prints", access.OperatorKind, access.AdminKind)
 }
 
 // ReadBackupKey reads the key of backups from a file, or from standard input if file is "-".
 func ReadBackupKey(file string) (key string, err error) {
+	const failed = "the key of the backup cannot be read: %w (--backup-key-file)"
 	in := os.Stdin
 	if file != "-" {
-		if in, err = openKey(file); err == nil {
-			defer in.Close()
+		if in, err = openKey(file); err != nil {
+			return "", fmt.Errorf(failed, err)
 		}
+		defer in.Close()
 	}
-	return readKey(in, err, "the key of the backup cannot be read: %w (--backup-key-file)", "the file of "+
-		"--backup-key-file holds no backup key: expected the one line that `carstate operator backup-key` prints",
-		access.BackupKind)
+	return keyIn(in, failed, "the file of --backup-key-file holds no backup key: "+
+		"expected the one line that `carstate operator backup-key` prints", access.BackupKind)
 }
 
-func readKey(in io.Reader, err error, failed, none string, kinds ...access.Kind) (string, error) {
-	var text []byte
-	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(in, 4<<10))
-	}
+// keyIn returns a key of one of the kinds. The format failed gets an error of reading; none is that
+// without such a key.
+func keyIn(in io.Reader, failed, none string, kinds ...access.Kind) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(in, 4<<10))
 	if err != nil {
 		return "", fmt.Errorf(failed, err)
 	}

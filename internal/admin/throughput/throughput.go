@@ -154,8 +154,8 @@ func Between(old, now *Figures) Rates {
 	return r
 }
 
-// quantile assumes, as Prometheus does, that durations are uniform within a bucket. If it is above
-// the last bound, the result is that bound, and beyond is true.
+// quantile assumes, as Prometheus does, that durations are uniform within a bucket. Above the last
+// bound, it returns that bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false

@@ -87,7 +87,7 @@ const (
 )
 
 // newLight simulates the road at its emptiest, so that a part where a red light slows down all cars
-// is compared with its own speed. The result depends only on kind and length.
+// is compared with its own speed. It depends only on kind and length.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow

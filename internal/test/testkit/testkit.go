@@ -129,8 +129,8 @@ func (b *Buffer) String() string {
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
-// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, the result is
-// "", and a message says with tested what is still tested.
+// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, it is "", and
+// a message says with tested what is still tested.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
