@@ -9,7 +9,6 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/storetest"
 	"example.org/carstate/internal/test/testkit"
