@@ -10,14 +10,12 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// backupKeyRecord holds the key with which this service authenticates its backups. All nodes
-// share the key. No backup contains it.
 type backupKeyRecord struct {
 	Key string `json:"key"`
 }
 
-// BackupKey returns the key with which this service authenticates its backups. If no key is stored
-// yet, BackupKey creates and stores one. If the stored key is invalid, it returns an error.
+// BackupKey returns the key with which this service authenticates its backups. It creates and
+// stores the key if there is none.
 func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	fresh, _ := access.NewSecret(access.BackupKind)
 	r := backupKeyRecord{fresh}

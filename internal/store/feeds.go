@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// NewRecordStore returns a RecordStore that stores its records in the storage engine e. While
-// RunTokens and RunSources run, they fill the given tables of tokens, sources and operators from
-// feeds of e.
+// NewRecordStore returns a RecordStore on e. While RunTokens and RunSources run, they fill tables.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
@@ -38,22 +36,18 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-// RunTokens maintains this node's table of tokens and their usage until the context ends, and then
-// returns nil. It calls caughtUp once the table holds all stored tokens. If a record is damaged, it
-// fails as [Feed.Run] does. RunTokens may be called only once.
+// RunTokens maintains the table of tokens and their usage, as [Feed.Run] does. It runs once.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, caughtUp)
 }
 
-// RunSources does for sources, operators and tombstones what RunTokens does for tokens, and fails
-// in the same way.
+// RunSources does the same for sources, operators and tombstones.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply updates this node's tables with a record from the feed of TOKENS or SOURCES, whose set
-// records it collects in large. If the record is damaged, the error matches [codec.ErrDamaged], and
-// the tables are unchanged. A record of an unknown kind is ignored.
+// apply updates the tables with a record of TOKENS or SOURCES, and collects set records in large.
+// It ignores a kind that it does not know.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer && kind != "tokenuse" {
@@ -90,8 +84,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer applies a record that a newer version wrote and this version cannot decode, as [Newer]
-// describes. The record's subject consists of kind, a dot, and rest.
+// applyNewer does what [Newer] says for a record of a newer version.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	delete(large, kind+"."+rest)
 	switch kind {
@@ -103,8 +96,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 		k.tables.Operators.Lose(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
-			// Set Erased, so that this node leaves the erasure to nodes that can decode the
-			// record.
+			// Nodes that can decode the record erase.
 			now := k.now()
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
 		}

@@ -1,7 +1,6 @@
 package store
 
-// Names of gauges that every engine exports and other packages read. All of them except
-// MetricBacklog have the label stream.
+// Names of gauges that other packages read. All but MetricBacklog have the label stream.
 const (
 	MetricBacklog = "carstate_backlog_seconds"
 	MetricFeedAge = "carstate_feed_age_seconds"

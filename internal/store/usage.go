@@ -14,16 +14,14 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// The usage of a token is stored in the record tokenuse.ID.total, to which each node adds what it
-// has counted. Earlier versions stored one record for each node, tokenuse.ID.NODE, with the calls of
-// each day. The next write of the total adds these records and replaces them by empty ones, which
-// are then removed.
+// Each node adds to tokenuse.ID.total what it has counted. Earlier versions stored one record for
+// each node, tokenuse.ID.NODE. The next write of the total adds these and replaces them by empty
+// ones, which are then removed.
 
-// usageVersion is the version of [usageRecord]. A record of a later version is neither read nor
-// replaced, because usage is only displayed and should not prevent a start.
+// A record of a later usageVersion is neither read nor replaced, because usage is only displayed
+// and should not prevent a start.
 const usageVersion = 2
 
-// usageRecord is the stored form of the usage of a token.
 type usageRecord struct {
 	Version     int            `json:"v"`
 	By          string         `json:"by,omitempty"` // the process that stored the record
@@ -35,20 +33,19 @@ type usageRecord struct {
 	Days        []dayRecord    `json:"days,omitempty"` // version 1 only
 }
 
-// dayRecord holds the numbers of calls of one day, by operation and outcome.
+// by operation and outcome
 type dayRecord struct {
 	Calls [2][]int64 `json:"c"`
 }
 
 const (
-	usageEvery = time.Minute // how often usage is stored
+	usageEvery = time.Minute
 	// usageWriters is the number of tokens whose usage is stored at the same time.
 	usageWriters = 16
 	totalUsage   = "total"
 	maxCalls     = 1 << 53 // what a record may count
 )
 
-// usageState holds the stored usage that a node has read.
 type usageState struct {
 	by string // names this process
 
@@ -57,15 +54,13 @@ type usageState struct {
 	emptied []Record                        // to be removed
 }
 
-// usagePart is a record of usage. The usage of a token is the sum of its parts.
+// The usage of a token is the sum of its parts.
 type usagePart struct {
 	access.Usage
 	seq uint64
 }
 
-// applyUsage adds a usage record from the feed to this node's table of tokens. rest is the end of
-// the record's subject. Usage that no service can have written is skipped, and so is a record of a
-// newer version. If the record is damaged in another way, the error is [codec.ErrDamaged].
+// applyUsage skips usage that no service can have written, or that a newer version wrote.
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	id, part, _ := strings.Cut(rest, ".")
 	r, err := decodeUsage(is.Body)
@@ -96,9 +91,8 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// KeepUsage stores this node's counts of the calls made with each token, once a minute and when the
-// context ends. If the process is killed, the calls since the last store are lost from the counts.
-// This loss affects only displays of usage.
+// KeepUsage stores this node's counts of calls once a minute and when ctx ends. A kill loses those
+// of the last minute.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage(ctx)
@@ -106,8 +100,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// storeUsage stores the usage of every token that was called since its usage was last stored, also
-// after ctx has ended. It logs a failure; the next call stores what this one did not.
+// It also stores after ctx has ended. The next call stores what this one did not.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -133,7 +126,6 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 	}
 }
 
-// removeEmptied removes the records of earlier versions that are part of a total now.
 func (k *RecordStore) removeEmptied(ctx context.Context) error {
 	k.usage.mu.Lock()
 	emptied := k.usage.emptied
@@ -145,8 +137,7 @@ func (k *RecordStore) removeEmptied(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.Tokens, emptied)
 }
 
-// addUsage adds what this process has counted of a token, and the records of earlier versions, to
-// the token's total. It returns once this node's table has the new total.
+// addUsage adds what this process has counted, and the records of earlier versions, to the total.
 func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	subject := "tokenuse." + id + "." + totalUsage
 	var next access.Usage
@@ -192,8 +183,6 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	return nil
 }
 
-// decodeUsage decodes the record of a token's usage. If body is not such a record, the error is
-// [codec.ErrDamaged]; if a number of calls is impossible, the error is unfit.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged

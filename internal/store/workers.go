@@ -13,7 +13,7 @@ type workers struct {
 	busy   sync.WaitGroup
 }
 
-// newWorkers returns workers for n functions at a time, and a context that ends at the first error.
+// newWorkers also returns a context that ends at the first error.
 func newWorkers(ctx context.Context, n int) (context.Context, *workers) {
 	ctx, fail := context.WithCancelCause(ctx)
 	return ctx, &workers{ctx: ctx, fail: fail, places: make(chan struct{}, n)}
@@ -35,7 +35,6 @@ func (w *workers) start(do func() error) error {
 	return nil
 }
 
-// wait waits until all functions have returned, ends the context, and returns the first error.
 func (w *workers) wait() error {
 	w.busy.Wait()
 	err := context.Cause(w.ctx)

@@ -21,7 +21,7 @@ var (
 	_ store.RoadSharing = (*Engine)(nil)
 )
 
-// Engine is an open store. [Open] returns one, and [Engine.Close] ends it.
+// Engine is an open store.
 type Engine struct {
 	*conn
 	partitions int
@@ -37,8 +37,7 @@ type Engine struct {
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
 
-	// forgotten is this node's table of tombstones. A store.RecordStore fills it from
-	// tombstoneFeed, the feed of SOURCES.
+	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
 	tombstoneFeed atomic.Pointer[feed]
 	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
@@ -51,11 +50,9 @@ type Engine struct {
 	running sync.WaitGroup
 }
 
-// Open connects to the cluster that the configuration names. It creates missing streams, and
-// updates streams that differ from the configuration. It returns an error if a permission is
-// missing, or if NATS does not answer within setupTimeout. The end of ctx cancels Open, and has no
-// effect on an open engine. If Open returns an error, no goroutine is left running. Open panics if
-// [Config.URLs] is empty.
+// Open connects to the cluster, creates missing streams, and updates those that differ. The error
+// says that a permission is missing, or that NATS does not answer within setupTimeout. The end of
+// ctx cancels Open, and has no effect on an open engine.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
 		panic("cluster: a configuration without URLs")
@@ -108,7 +105,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// start starts the goroutines that run until Close.
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
@@ -141,9 +137,7 @@ func (e *Engine) start() {
 	}
 }
 
-// Close stops the goroutines and then closes the connection. If an Append still waits for its
-// samples to be stored, it returns an error, so the samples are not acknowledged. They may be
-// stored nevertheless. Close always returns nil.
+// An Append that still waits returns an error, although its samples may be stored.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
@@ -153,14 +147,12 @@ func (e *Engine) Close() error {
 
 func (e *Engine) Partitions() int { return e.partitions }
 
-// Writable implements [store.Engine]. While nothing can be stored, the engine itself tries to
-// write. So the caller need not try; it can wait until Writable returns nil.
+// While nothing can be stored, the engine itself tries to write, so the caller need not.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	// TELEMETRY and the streams with heartbeats are written to all the time, so a failure is
-	// noticed soon.
+	// These are written to all the time, so a failure is noticed soon.
 	const nothing = "the engine stores nothing in %s"
 	if e.failing.Load() {
 		return fmt.Errorf(nothing, codec.Telemetry)
@@ -173,11 +165,9 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Scarce implements [store.Engine].
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
-// Fed implements [store.Engine] with the oldest time of the streams that this node follows
-// (fedStreams), and of the partitions whose answers it lacks.
+// Fed is the oldest time of the followed streams and of the partitions whose answers are lacking.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()
@@ -194,8 +184,7 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 	return at, true
 }
 
-// Feed implements [store.Records]. If the stream is SOURCES, which contains the tombstones, it also
-// makes AwaitTombstones wait for this feed.
+// AwaitTombstones waits for the feed of SOURCES.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream, ">")
 	f.apply, f.newer = apply, true

@@ -8,19 +8,17 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Metrics holds the metrics of an engine.
 type Metrics struct {
 	commitSamples  prometheus.Histogram
 	commitSeconds  prometheus.Histogram
 	commitFailures prometheus.Counter
 	foldSeconds    prometheus.Histogram
 	foldedStates   prometheus.Counter
-	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
+	streamBytes    *prometheus.GaugeVec
 	streamLimit    *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics of an engine. backlog returns the age of the oldest stored
-// sample that is not folded into a state yet.
+// backlog returns the age of the oldest stored sample that is not folded.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
 		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -59,8 +57,6 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 	return m
 }
 
-// commit records the size and the duration of a group commit of samples, or its failure if err is
-// not nil.
 func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	if err != nil {
 		m.commitFailures.Inc()
@@ -70,19 +66,16 @@ func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records that a fold has stored the given number of states, and how long that took.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))
 }
 
-// OfStream returns a gauge with the label stream.
 func OfStream(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
 }
 
-// Fills records the size of a stream and its limit, both in bytes. If limit is 0, the stream has no
-// limit.
+// A stream with the limit 0 has none.
 func (m *Metrics) Fills(stream string, bytes, limit uint64) {
 	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
 	if limit > 0 {
