@@ -10,9 +10,7 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// notifySupervisor reports the node's condition to systemd until the context ends: that the node is
-// alive, and that it is ready or why it is not. If systemd did not start the process,
-// notifySupervisor returns at once.
+// If systemd did not start the process, notifySupervisor returns at once.
 func (n *Node) notifySupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return
@@ -44,8 +42,7 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 	}
 }
 
-// notify sends a message to systemd if systemd started the process. It ignores errors, because the
-// node cannot correct them: if messages are missing, systemd's own time limits apply.
+// Errors are ignored: if messages are missing, systemd's own time limits apply.
 func notify(message string) {
 	_, _ = daemon.SdNotify(false, message)
 }
