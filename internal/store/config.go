@@ -49,10 +49,7 @@ const (
 	defaultRoads = 5 * time.Minute
 
 	// MaxBatch is the maximum number of writes of one [Records.Store].
-	MaxBatch = 1000
-	// BatchStates is the maximum number of samples in one message.
-	BatchStates = MaxBatch - 1
-
+	MaxBatch       = 1000
 	requestTimeout = 5 * time.Second
 )
 
@@ -90,3 +87,11 @@ func (e configError) Unwrap() error        { return e.error }
 func (e configError) Is(target error) bool { return target == ErrConfig }
 
 func ConfigError(err error) error { return configError{err} }
+
+// Names of gauges that other packages read. All but MetricBacklog have the label stream.
+const (
+	MetricBacklog = "carstate_backlog_seconds"
+	MetricFeedAge = "carstate_feed_age_seconds"
+	MetricBytes   = "carstate_stream_bytes"
+	MetricLimit   = "carstate_stream_limit_bytes"
+)

@@ -118,14 +118,6 @@ type Engine interface {
 	Unfolded() *Unfolded
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
 	Forgotten() *access.Forgotten
-	// Erased removes the bytes of deleted and replaced records and of trimmed telemetry from the
-	// engine's files. It does nothing if the engine cannot tell when bytes are gone.
-	Erased(ctx context.Context) error
-	// ErasedWithin estimates how long Erased would take. ok is false if it would do nothing.
-	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
-	// TrimTo removes folded telemetry up to last. gone is false if some is not folded yet. If
-	// Erased does nothing, it leaves the removal to Trim and returns true.
-	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
 	// Alive returns the failure after which only a restart can help.
 	Alive() error
@@ -141,6 +133,16 @@ type Engine interface {
 	// Cut makes all requests in flight fail at once. Only Close may be called afterwards.
 	Cut()
 	Close() error
+}
+
+// Eraser is implemented by an engine that can tell when bytes are gone.
+type Eraser interface {
+	// Erased removes the bytes of deleted and replaced records and of trimmed telemetry from the
+	// engine's files. ErasedWithin estimates how long that would take.
+	Erased(ctx context.Context) error
+	ErasedWithin() (time.Duration, error)
+	// TrimTo removes folded telemetry up to last. gone is false if some is not folded yet.
+	TrimTo(last uint64) (gone bool, err error)
 }
 
 // Partition is one that this process owns. Save and Forgotten may be called concurrently with the

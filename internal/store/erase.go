@@ -82,14 +82,25 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 		return nil
 	}
 	last := slices.MaxFunc(due, func(a, b access.Tombstone) int { return cmp.Compare(a.Last, b.Last) }).Last
-	if gone, err := k.engine.TrimTo(ctx, last); err != nil || !gone {
-		return err
+	eraser, tells := k.engine.(Eraser)
+	if tells {
+		if gone, err := eraser.TrimTo(last); err != nil || !gone {
+			return err
+		}
 	}
 	k.lastErased = now
-	if err := k.erase(ctx); err != nil {
+	// A node without the tombstone may have granted the vehicle meanwhile.
+	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
+	if err == nil {
+		_, err = k.askAll(ctx, AskErase)
+	}
+	if err == nil && tells {
+		err = eraser.Erased(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	err := k.updateTombstones(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) })
+	err = k.updateTombstones(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) })
 	if err != nil {
 		return err
 	}
@@ -135,17 +146,6 @@ func (k *RecordStore) updateTombstones(
 		}
 	}
 	return nil
-}
-
-func (k *RecordStore) erase(ctx context.Context) error {
-	// A node without the tombstone may have granted the vehicle meanwhile.
-	if _, _, err := k.dropGrants(ctx, k.withoutForgotten); err != nil {
-		return err
-	}
-	if _, err := k.askAll(ctx, AskErase); err != nil {
-		return err
-	}
-	return k.engine.Erased(ctx)
 }
 
 // Gone reports whether the marker of a forgotten vehicle may be dropped.

@@ -16,9 +16,8 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
-		roadsChanged: make(chan struct{}, 1),
+		by: rand.Text(), roadsChanged: make(chan struct{}, 1),
 	}
-	k.usage.by, k.usage.parts = rand.Text(), make(map[string]map[string]usagePart)
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
 	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
@@ -27,8 +26,8 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
 			"are invalid.",
 	}, []string{"reason"})
-	k.roadsRefused.WithLabelValues(refusedProfile)
-	k.roadsRefused.WithLabelValues(refusedEvidence)
+	k.roadsRefused.WithLabelValues("profile")
+	k.roadsRefused.WithLabelValues("evidence")
 	k.config.Registry.MustRegister(k.roadsRefused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_forgotten_vehicles",
 		Help: "Forgotten vehicles, whose telemetry is refused.",

@@ -108,9 +108,12 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 // Forget fails after the tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
-	work, tells, err := k.engine.ErasedWithin(ctx)
-	if err != nil {
-		return r, err
+	eraser, tells := k.engine.(Eraser)
+	var work time.Duration
+	if tells {
+		if work, err = eraser.ErasedWithin(); err != nil {
+			return r, err
+		}
 	}
 	now := k.now().UTC().Truncate(time.Millisecond)
 	var t access.Tombstone
@@ -139,7 +142,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	}
 	r = receipt(t)
 	r.Removed = removed
-	if tells { // when bytes are gone
+	if tells {
 		by := t.Forgotten.Add(k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work)
 		r.ErasedBy = &by
 	}

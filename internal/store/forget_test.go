@@ -68,11 +68,9 @@ type telling struct {
 	erased int
 }
 
-func (e *telling) ErasedWithin(context.Context) (time.Duration, bool, error) {
-	return time.Hour, true, nil
-}
-func (e *telling) TrimTo(_ context.Context, last uint64) (bool, error) { return last <= e.folded, nil }
-func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
+func (e *telling) ErasedWithin() (time.Duration, error) { return time.Hour, nil }
+func (e *telling) TrimTo(last uint64) (bool, error)     { return last <= e.folded, nil }
+func (e *telling) Erased(context.Context) error         { e.erased++; return nil }
 
 // TestEraseAfterTelemetry checks an engine that can tell when bytes are gone. The receipt of a
 // forget must say by when the vehicle is erased, and nothing may be erased before all telemetry

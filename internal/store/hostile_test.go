@@ -113,7 +113,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	records := hostile()
 	usage := records["a rate that is none"]
 	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000.NODE", "usage: a number of calls", usageRecord{
-		Days: []dayRecord{{[2][]int64{{maxCalls}, {1}}}},
+		Calls: maxCalls + 1,
 	}
 	records["many calls"] = usage
 	usage.subject, usage.says, usage.body = "tokenuse.eve.NODE", "usage: a token's ID", usageRecord{}

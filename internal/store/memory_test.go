@@ -41,15 +41,12 @@ func newMemory(t testing.TB) *memory {
 	return m
 }
 
-func (m *memory) Alive() error                                              { return m.dead }
-func (m *memory) Partitions() int                                           { return 1 }
-func (m *memory) Scarce() bool                                              { return false }
-func (m *memory) Unfolded() *Unfolded                                       { return nil }
-func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }
-func (m *memory) Erased(context.Context) error                              { return nil }
-func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
-func (m *memory) AwaitTombstones(context.Context) error                     { return m.dead }
-func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
+func (m *memory) Alive() error                          { return m.dead }
+func (m *memory) Partitions() int                       { return 1 }
+func (m *memory) Scarce() bool                          { return false }
+func (m *memory) Unfolded() *Unfolded                   { return nil }
+func (m *memory) Forgotten() *access.Forgotten          { return &m.forgotten }
+func (m *memory) AwaitTombstones(context.Context) error { return m.dead }
 
 // Ask replies as the owner of the partition.
 func (m *memory) Ask(_ context.Context, _ int, q *Question) (r Reply, err error) {

@@ -28,27 +28,24 @@ import (
 //   - ROADS: the node ignores the record, and does not replace it.
 //   - AUDIT: the event is shown as one that this version cannot read.
 type Newer struct {
-	log     *slog.Logger
-	records *prometheus.CounterVec
+	*prometheus.CounterVec // records, by stream
+
+	log *slog.Logger
 
 	lacksStates, lacksKeys atomic.Bool // never reset
 	met                    sync.Map    // the streams; the values have no meaning
 }
 
 func NewNewer(log *slog.Logger) *Newer {
-	n := &Newer{log: log, records: prometheus.NewCounterVec(prometheus.CounterOpts{
+	n := &Newer{log: log, CounterVec: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_newer_records_total",
 		Help: "Reads of a record that a newer version wrote and this node cannot decode.",
 	}, []string{"stream"})}
 	for _, stream := range codec.Streams {
-		n.records.WithLabelValues(stream)
+		n.WithLabelValues(stream)
 	}
 	return n
 }
-
-func (n *Newer) Describe(ch chan<- *prometheus.Desc) { n.records.Describe(ch) }
-
-func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 
 // Note reports whether err means that a newer version wrote a record to a stream. If so, it counts
 // it, and logs the first of each stream.
@@ -56,7 +53,7 @@ func (n *Newer) Note(stream string, err error) bool {
 	if !codec.IsNewer(err) {
 		return false
 	}
-	n.records.WithLabelValues(stream).Inc()
+	n.WithLabelValues(stream).Inc()
 	if _, met := n.met.LoadOrStore(stream, nil); !met {
 		n.log.Warn("a newer version of carstate wrote a record that this node cannot decode: upgrade this node; "+
 			"until then it continues without the record",

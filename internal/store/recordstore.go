@@ -27,7 +27,7 @@ type RecordStore struct {
 	tables     *access.Tables
 	tokenFeed  Feed
 	srcFeed    Feed
-	usage      usageState
+	by         string     // names this process in records of usage
 	restoring  sync.Mutex // held during a restore
 	lastErased time.Time
 	// firstSeen says when EraseDue first saw a tombstone that is not quiet yet.

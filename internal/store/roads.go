@@ -35,7 +35,7 @@ const (
 // RoadSharing is implemented by an engine of several nodes, which send each other what their cars
 // show of the present traffic (evidence). Messages may be lost.
 type RoadSharing interface {
-	ShareRoads(evidence []byte) error
+	ShareRoads(evidence []byte)
 	// ListenRoads calls take with each message of another node, or with an error if it is invalid.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
@@ -79,7 +79,7 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				err = k.m.Absorb(evidence)
 			}
 			if err != nil {
-				k.roadsRefused.WithLabelValues(refusedEvidence).Inc()
+				k.roadsRefused.WithLabelValues("evidence").Inc()
 			}
 		})()
 	}
@@ -107,9 +107,7 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				continue
 			}
 			for _, evidence := range k.m.Drain(shareBytes) {
-				if err := sharing.ShareRoads(evidence); err != nil { // the evidence is lost
-					k.failing.Log(k.log, "cannot send road evidence to the other nodes", "error", err)
-				}
+				sharing.ShareRoads(evidence)
 			}
 		case <-store.C:
 			k.update(ctx, folds)
@@ -180,7 +178,7 @@ func (k *RecordStore) readRoads(
 		}
 		return do(tile, r)
 	})
-	k.roadsRefused.WithLabelValues(refusedProfile).Add(float64(damaged))
+	k.roadsRefused.WithLabelValues("profile").Add(float64(damaged))
 	return next, damaged, err
 }
 
@@ -300,9 +298,3 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 	}
 	return nil
 }
-
-// Values of the label reason.
-const (
-	refusedProfile  = "profile"
-	refusedEvidence = "evidence"
-)

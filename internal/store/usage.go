@@ -4,19 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
 )
-
-// Each node adds to tokenuse.ID.total what it has counted. Earlier versions stored one record for
-// each node, tokenuse.ID.NODE. The next write of the total adds these and replaces them by empty
-// ones, which are then removed.
 
 // A record of a later usageVersion is neither read nor replaced, because usage is only displayed
 // and should not prevent a start.
@@ -30,39 +24,18 @@ type usageRecord struct {
 	LastUsed    time.Time      `json:"last_used,omitzero"`
 	LastRefused time.Time      `json:"last_refused,omitzero"`
 	Reason      access.Outcome `json:"reason,omitempty"`
-	Days        []dayRecord    `json:"days,omitempty"` // version 1 only
-}
-
-// by operation and outcome
-type dayRecord struct {
-	Calls [2][]int64 `json:"c"`
 }
 
 const (
 	usageEvery = time.Minute
 	// usageWriters is the number of tokens whose usage is stored at the same time.
 	usageWriters = 16
-	totalUsage   = "total"
+	totalUsage   = ".total"
 	maxCalls     = 1 << 53 // what a record may count
 )
 
-type usageState struct {
-	by string // names this process
-
-	mu      sync.Mutex                      // guards the fields below
-	parts   map[string]map[string]usagePart // by token, and the rest of the subject
-	emptied []Record                        // to be removed
-}
-
-// The usage of a token is the sum of its parts.
-type usagePart struct {
-	access.Usage
-	seq uint64
-}
-
 // applyUsage skips usage that no service can have written, or that a newer version wrote.
 func (k *RecordStore) applyUsage(rest string, is Record) error {
-	id, part, _ := strings.Cut(rest, ".")
 	r, err := decodeUsage(is.Body)
 	_, skip := errors.AsType[unfit](err) // because usage should not prevent a start
 	switch {
@@ -71,23 +44,9 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	case err != nil:
 		return err
 	}
-	k.usage.mu.Lock()
-	defer k.usage.mu.Unlock()
-	parts := k.usage.parts[id]
-	if parts == nil {
-		parts = make(map[string]usagePart)
-		k.usage.parts[id] = parts
+	if id, ok := strings.CutSuffix(rest, totalUsage); ok {
+		k.tables.Tokens.NoteUsage(id, access.Usage{}.Plus(r.usage(), k.now()), r.By == k.by)
 	}
-	parts[part] = usagePart{r.usage(), is.Seq}
-	if part != totalUsage && r.usage() == (access.Usage{}) {
-		delete(parts, part)
-		k.usage.emptied = append(k.usage.emptied, Record{Subject: is.Subject, Seq: is.Seq})
-	}
-	var sum access.Usage
-	for _, p := range parts {
-		sum = sum.Plus(p.Usage, k.now())
-	}
-	k.tables.Tokens.NoteUsage(id, sum, r.By == k.usage.by)
 	return nil
 }
 
@@ -117,29 +76,14 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 			break
 		}
 	}
-	err := writers.wait()
-	if err == nil {
-		err = k.removeEmptied(timed)
-	}
-	if err != nil {
+	if err := writers.wait(); err != nil {
 		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
 	}
 }
 
-func (k *RecordStore) removeEmptied(ctx context.Context) error {
-	k.usage.mu.Lock()
-	emptied := k.usage.emptied
-	k.usage.emptied = nil
-	k.usage.mu.Unlock()
-	if len(emptied) == 0 {
-		return nil
-	}
-	return k.engine.Remove(ctx, codec.Tokens, emptied)
-}
-
-// addUsage adds what this process has counted, and the records of earlier versions, to the total.
+// addUsage adds what this process has counted to the total of all nodes.
 func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
-	subject := "tokenuse." + id + "." + totalUsage
+	subject := "tokenuse." + id + totalUsage
 	var next access.Usage
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.Tokens, subject, func(is Record) ([]Write, error) {
 		total, err := decodeUsage(is.Body)
@@ -149,26 +93,9 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 		case total.Version > usageVersion:
 			return nil, codec.ErrNewer
 		}
-		sum := total.usage()
-		k.usage.mu.Lock()
-		parts := maps.Clone(k.usage.parts[id])
-		k.usage.mu.Unlock()
-		delete(parts, totalUsage)
-		var writes []Write
-		for name, p := range parts {
-			if len(writes) == MaxBatch-1 {
-				break // the next write adds the others
-			}
-			if writes, err = appendJSON(writes, "tokenuse."+id+"."+name, usageRecord{Version: usageVersion}); err != nil {
-				return nil, err
-			}
-			last := &writes[len(writes)-1]
-			last.Expect, last.Expected = p.seq, true
-			sum = sum.Plus(p.Usage, k.now())
-		}
-		next = k.tables.Tokens.UsageToStore(id, sum, k.now())
-		return appendJSON(writes, subject, usageRecord{
-			Version: usageVersion, By: k.usage.by, Calls: next.Calls, Refusals: next.Refusals,
+		next = k.tables.Tokens.UsageToStore(id, total.usage(), k.now())
+		return appendJSON(nil, subject, usageRecord{
+			Version: usageVersion, By: k.by, Calls: next.Calls, Refusals: next.Refusals,
 			LastUsed: next.LastUsed, LastRefused: next.LastRefused, Reason: next.Reason,
 		})
 	})
@@ -187,20 +114,7 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged
 	}
-	fits := true
-	for _, d := range r.Days {
-		for _, calls := range d.Calls {
-			for o, n := range calls {
-				fits = fits && 0 <= n && n <= maxCalls-r.Calls
-				r.Calls += n
-				if o >= int(access.InsufficientScope) {
-					r.Refusals += n
-				}
-			}
-		}
-	}
-	r.Days = nil
-	if !fits || r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
+	if r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
 		return r, unfit{"usage", errors.New("a number of calls is negative or too large")}
 	}
 	return r, nil

@@ -42,11 +42,7 @@ func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bo
 }
 
 func (l *Leases) Remove(ctx context.Context, name string) error {
-	s, err := l.conn.js.Stream(ctx, codec.States)
-	if err != nil {
-		return err
-	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(codec.MemberSubject(name)))
+	return l.conn.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
 }
 
 // Follow calls put for every lease and renewal until ctx ends. The lease of a newer node cannot be
@@ -82,9 +78,8 @@ func (e *Engine) NewerFolds() bool {
 	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
 }
 
-func (e *Engine) ShareRoads(evidence []byte) error {
+func (e *Engine) ShareRoads(evidence []byte) {
 	e.tell(roadsPrefix+e.name, append([]byte{0}, evidence...))
-	return nil
 }
 
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {

@@ -133,13 +133,6 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// NATS decides when it compacts its files, and only [Engine.Trim] removes telemetry.
-func (c *conn) Erased(context.Context) error { return nil }
-
-func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) { return }
-
-func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
-
 // Store stores a single write as an ordinary message, which costs fewer syncs than a batch. In a
 // batch, only the last write may expect a sequence, and it commits the batch.
 //

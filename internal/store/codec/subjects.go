@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"path"
 	"strconv"
 	"strings"
 
@@ -60,17 +61,8 @@ const RoadPrefix = "road."
 
 // In a pattern of Matches, the name * matches any one name.
 func Matches(pattern, subject string) bool {
-	for {
-		want, patternLeft, more := strings.Cut(pattern, ".")
-		name, subjectLeft, is := strings.Cut(subject, ".")
-		if want != "*" && want != name || more != is {
-			return false
-		}
-		if !more {
-			return true
-		}
-		pattern, subject = patternLeft, subjectLeft
-	}
+	ok, _ := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(subject, ".", "/"))
+	return ok
 }
 
 // VIDKeysSubject is the subject of the keys under which the vids of forgotten vehicles are hashed.

@@ -11,7 +11,7 @@ import (
 
 const (
 	// Only its last sample may make a [Chunk] exceed ChunkBytes, by at most MaxSampleBytes.
-	ChunkSamples = store.BatchStates
+	ChunkSamples = store.MaxBatch - 1
 	ChunkBytes   = 512 << 10
 	// Even a sample with 65,535 trouble codes, the maximum, is smaller.
 	MaxSampleBytes = 400 << 10

@@ -21,29 +21,16 @@ type Metrics struct {
 // backlog returns the age of the oldest stored sample that is not folded.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
-		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_samples",
-			Help:    "Samples stored together by one group commit.",
-			Buckets: []float64{1, 3, 10, 30, 100, 300, 1000},
-		}),
-		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_duration_seconds",
-			Help:    "Time from sending a group commit to its being on disk.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_commit_failures_total",
-			Help: "Group commits that were given up; their samples were not acknowledged.",
-		}),
-		foldSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_fold_commit_duration_seconds",
-			Help:    "Time to store the states and the cursor of one fold.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		foldedStates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_states_stored_total",
-			Help: "States stored, one for each vehicle that a fold touched.",
-		}),
+		commitSamples: histogram("carstate_commit_samples", "Samples stored together by one group commit.",
+			[]float64{1, 3, 10, 30, 100, 300, 1000}),
+		commitSeconds: histogram("carstate_commit_duration_seconds",
+			"Time from sending a group commit to its being on disk.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		commitFailures: counter("carstate_commit_failures_total",
+			"Group commits that were given up; their samples were not acknowledged."),
+		foldSeconds: histogram("carstate_fold_commit_duration_seconds",
+			"Time to store the states and the cursor of one fold.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		foldedStates: counter("carstate_states_stored_total",
+			"States stored, one for each vehicle that a fold touched."),
 		streamBytes: OfStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
 		streamLimit: OfStream(store.MetricLimit, "Maximum size of a stream."),
 	}
@@ -55,6 +42,14 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 		}, func() float64 { return backlog().Seconds() }),
 	)
 	return m
+}
+
+func histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 func (m *Metrics) commit(samples int, took time.Duration, err error) {

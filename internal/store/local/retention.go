@@ -185,7 +185,7 @@ func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time
 	return seq, stored, nil
 }
 
-func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
+func (e *Engine) TrimTo(last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
 		cursor := s.cursor.Load()
@@ -211,9 +211,9 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // times as fast.
 const slowestCompaction = 4 << 20
 
-func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
+func (e *Engine) ErasedWithin() (time.Duration, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
-	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
+	return time.Duration(bytes/slowestCompaction) * time.Second, err
 }
 
 // Erased also erases what an earlier process has removed.
@@ -261,4 +261,7 @@ func (e *Engine) awaitRemoved(ctx context.Context) error {
 	return errors.Join(ctx.Err(), errors.New("obsolete files of the store are not deleted yet"))
 }
 
-var _ store.Engine = (*Engine)(nil)
+var (
+	_ store.Engine = (*Engine)(nil)
+	_ store.Eraser = (*Engine)(nil)
+)
