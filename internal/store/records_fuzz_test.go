@@ -11,8 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// FuzzRecords applies arbitrary records to the tables. It checks that each record is either refused
-// as damaged or newer, or usable afterwards.
+// Each record must be refused as damaged or newer, or be usable afterwards.
 func FuzzRecords(f *testing.F) {
 	hash := make([]byte, len(access.Hash{}))
 	seed := func(subject string, v any) {

@@ -31,8 +31,6 @@ func TestUsage_AfterARestart(t *testing.T) {
 	}
 }
 
-// TestUsageOfNewerVersionStays checks that the usage record of a newer version is not replaced, in
-// contrast to one that no service can have written.
 func TestUsageOfNewerVersionStays(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
