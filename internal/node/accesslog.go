@@ -36,9 +36,9 @@ func fileError(err error) error {
 	return err
 }
 
-// staysWrong reports whether an error of a file will occur again with the same configuration.
-// Others, such as a full disk, may end. So may the error that a key does not match its certificate:
-// a renewal may have written one of the two so far.
+// staysWrong excludes errors that may end without a change of the configuration, such as a full
+// disk, or a key that does not match its certificate: a renewal may have written one of the two so
+// far.
 func staysWrong(err error) bool {
 	if _, ok := errors.AsType[syscall.Errno](err); !ok {
 		return !strings.Contains(err.Error(), "does not match public key") // crypto/tls has no value for it

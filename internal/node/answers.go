@@ -12,11 +12,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// answers writes the newest answers to the fleet table and to the console's lists.
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil without a console
-	changes *ops.Changes     // nil without a console
+	changes *ops.Changes
 }
 
 // A zero answer means that the vehicle was forgotten.
@@ -49,8 +48,7 @@ func (a answers) Delete(id vehicle.ID) {
 // Until expireAfter, queries are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns min(now, began + ran) − expireAfter. ran is monotonic, so that vehicles do
-// not expire because the wall clock jumps ahead.
+// ran is monotonic, so that vehicles do not expire because the wall clock jumps ahead.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

@@ -10,9 +10,8 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// startBackground starts all tasks but the servers, at once. Each comment says what a crash loses;
-// it loses nothing else, because no task acknowledges anything, and the tables are copies of what
-// is stored.
+// Each comment says what a crash loses. It loses nothing else: no task acknowledges anything, and
+// the tables are copies of what is stored.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -20,26 +19,21 @@ func (n *Node) startBackground() {
 		n.background(func() error { f(ctx); return nil })
 	}
 
-	// Until all three feeds have caught up, the servers answer 503. No caller can be authenticated
-	// without tokens and sources, so these come first; operators can work as soon as both are
-	// loaded.
+	// Until all three feeds have caught up, the servers answer 503. Operators can work after the
+	// first two.
 	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
 	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
-	// A node that neither answers queries nor shows vehicles follows only the heartbeats, from
-	// which it learns how old its copies of records are.
+	// From the heartbeats alone, a node learns how old its copies of records are.
 	n.background(func() error {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
 		}
 		return n.engine.FollowAnswers(ctx, n.answers.Put, n.health.caughtUp)
 	})
-	// The states of silent vehicles stay in the store. After a crash, they are in the table again
-	// until the first expiry, an hour after the start.
+	// The states of silent vehicles stay in the store.
 	run(n.expire)
 
-	// The probe measures the queueing delay, from which overloaded listeners set their limit.
 	n.background(func() error { return n.probe.Run(ctx) })
-	// If the process hangs, systemd restarts it.
 	run(n.notifySupervisor)
 	// always, so that the curves have no gap when an operator opens the page
 	if n.config.has(Admin) {
@@ -69,7 +63,8 @@ func (n *Node) startBackground() {
 	// After a crash, the next start folds the telemetry since the last checkpoint again, before it
 	// answers. The driving rules use the map of roads.
 	//
-	// This step and the two below stop once a newer version has stored something that this one cannot fold.
+	// This step and the two below stop once a newer version has stored something that this one
+	// cannot fold.
 	folding, giveUp := context.WithCancel(ctx)
 	whileFolding := func(f func(context.Context)) {
 		n.background(func() error { f(folding); return nil })
@@ -106,8 +101,8 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// newDeriver's deriver calls giveUp if this node must stop folding, because it cannot read records
-// of a newer version, whose nodes then fold instead.
+// giveUp is for records of a newer version that this node cannot read. Nodes of that version then
+// fold.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpoint := n.config.Checkpoint
 	if checkpoint == 0 && n.cluster != nil {
@@ -131,7 +126,6 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 			n.loaded.Add(int64(vehicles))
 		},
 	}
-	// No other process ever uses this random name.
 	owner, free := n.member, store.Anyone
 	if c.Members != nil {
 		free = c.Members.Free

@@ -14,11 +14,11 @@ import (
 	"example.org/carstate/internal/store/local"
 )
 
-// Config holds the settings of a node, from flags that the caller has checked. [Start] itself
-// checks only what depends on the machine: ports, files and the store.
+// Config is made from flags that the caller has checked. [Start] checks only what depends on the
+// machine.
 type Config struct {
-	Roles     []string   // without a cluster, all of them
-	Listeners []Listener // that these roles need
+	Roles     []string // without a cluster, all of them
+	Listeners []Listener
 
 	// Its data directory also holds the admin key. Start sets its Log, Registry and Newer.
 	Store store.Config
@@ -28,12 +28,12 @@ type Config struct {
 	Local   local.Config
 
 	MaxAge     time.Duration // of a reading in an answer
-	Checkpoint time.Duration // interval at which changed states are stored
+	Checkpoint time.Duration
 	MaxFeedAge time.Duration // how long queries are answered without contact to the engine
 
-	Drain time.Duration // how long Drain keeps serving
+	Drain time.Duration
 
-	MaxStretches int // that the map learns
+	MaxStretches int
 	// At MaxVehicles, the node refuses new vehicles. 0 means a limit by the memory, or none on a
 	// node with neither the query nor the admin role.
 	MaxVehicles int
@@ -42,7 +42,7 @@ type Config struct {
 	// files.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
-	NoDocs         bool           // serve no documentation beside the queries and the telemetry
+	NoDocs         bool
 	AdminHosts     []string       // that the admin listener accepts, besides localhost
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is trusted
 
@@ -51,28 +51,26 @@ type Config struct {
 	AccessLog string // file; "-" is standard output, "" disables the log
 	LogJSON   bool
 
-	Version string
-	Log     *slog.Logger
-	// Operators can change the level while the node runs.
+	Version  string
+	Log      *slog.Logger
 	LogLevel *slog.LevelVar
 }
 
-// The roles of a node.
 const (
 	Query  = "query"
 	Ingest = "ingest"
-	Derive = "derive" // folds telemetry into states
-	Admin  = "admin"  // serves operators
+	Derive = "derive"
+	Admin  = "admin"
 )
 
 type Listener struct {
 	Name    string // one of the names below
-	Addr    string // host and port
+	Addr    string
 	TLS     bool
 	AnyPort bool // if the port is in use, use a free one instead
 }
 
-// The names of the listeners, which equal the names of their flags.
+// They equal the names of the flags.
 const (
 	QueryAddr   = "query-addr"
 	IngestAddr  = "ingest-addr"
@@ -81,15 +79,13 @@ const (
 	AdminAddr   = "admin-addr"
 )
 
-// Listeners returns the listeners that a node with these roles needs. cert says whether it has a
-// certificate.
 func Listeners(roles []string, cert bool, addresses map[string]string) []Listener {
 	var mine []Listener
 	for _, l := range []struct {
 		name     string
 		role     string // the role that needs it; "": every node has it
 		tls      bool
-		optional bool // an empty address means that the node does not have it
+		optional bool // if the address is empty, the node does not have it
 	}{
 		{name: QueryAddr, role: Query, tls: cert},
 		{name: IngestAddr, role: Ingest, tls: cert},
@@ -107,8 +103,7 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns a [store.ErrConfig] if the address is invalid, or if the listener would send
-// secrets to other machines without TLS. With behindProxy, a proxy terminates it.
+// With behindProxy, a proxy terminates TLS, so that no secret leaves the machine without it.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):
@@ -129,8 +124,6 @@ func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }
 
-// needsStates reports whether the node needs every state: to answer, to list vehicles, or to refuse
-// new ones.
 func (c *Config) needsStates() bool {
 	return c.has(Query) || c.has(Admin) || c.has(Ingest) && c.MaxVehicles != 0
 }

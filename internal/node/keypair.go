@@ -15,21 +15,19 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// keyPair holds the certificate and key of the files, which are read again when they change. Open
-// connections keep the certificate that they began with.
+// Open connections keep the certificate that they began with.
 type keyPair struct {
 	certFile, keyFile string
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
 
-	mu      sync.Mutex        // guards used, seen and refused, which are hashes of the files' contents
-	used    [sha256.Size]byte // of the pair in current
-	seen    [sha256.Size]byte // at the last check
+	mu      sync.Mutex // guards used, seen and refused, which are hashes of the files' contents
+	used    [sha256.Size]byte
+	seen    [sha256.Size]byte
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// Reading two small files costs less than subscribing to their changes, which is difficult with
-// symbolic links and mounted secrets.
+// Subscribing to changes is difficult with symbolic links and mounted secrets.
 const checkEvery = 2 * time.Second
 
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
@@ -76,9 +74,8 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check uses a changed pair. A renewal writes one file after the other, so it waits until two
-// checks have read the same pair, or complete is set. A pair that cannot be used is logged once,
-// and at each reload.
+// A renewal writes one file after the other, so check waits until two checks have read the same
+// pair, or complete is set. A pair that cannot be used is logged once, and at each reload.
 func (c *keyPair) check(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +97,6 @@ func (c *keyPair) check(complete bool) {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// After an error, hash is that of the error.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {

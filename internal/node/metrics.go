@@ -27,10 +27,9 @@ func (n *Node) counter(name, help string, labels prometheus.Labels, value func()
 		func() float64 { return float64(value()) }))
 }
 
-// byState is a gauge whose series have different labels, one each.
 type byState struct {
 	name, help string
-	count      func() map[string]map[string]int // by the label and its value
+	count      func() map[string]map[string]int
 
 	mu      sync.Mutex // guards the fields below, and is held while count runs
 	counts  map[string]map[string]int
@@ -38,8 +37,7 @@ type byState struct {
 	cost    time.Duration
 }
 
-// countRest bounds the share of time that counting takes. Scrapes need no key, so they must not
-// keep a processor busy.
+// Scrapes need no key, so counting must not keep a processor busy.
 const countRest = 20
 
 // Described metrics of one name must have equal labels.

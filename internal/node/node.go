@@ -1,6 +1,5 @@
-// Package node runs one node of the service: it assembles the parts, starts them, and ends them in
-// order. It reads no flags, writes to the terminal only through its logger, and never exits the
-// process.
+// Package node runs one node of the service. It reads no flags, writes to the terminal only through
+// its logger, and never exits the process.
 package node
 
 import (
@@ -34,45 +33,44 @@ import (
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
-	scraped  *prometheus.Registry // metrics that take long to collect
-	cert     *keyPair             // nil if no listener speaks TLS
+	scraped  *prometheus.Registry
+	cert     *keyPair // nil if no listener speaks TLS
 	ports    ports
 
-	accessLog *query.AccessLog // nil if there is no access log
+	accessLog *query.AccessLog
 	tables    access.Tables
 	fleet     *fleet.Table
 	monitor   *console.Monitor
-	answers   answers   // writes fleet and monitor
+	answers   answers
 	roads     *road.Map // empty on a node that neither folds nor has the console
 	engine    store.Engine
 	cluster   *cluster.Engine // nil on one machine
-	unclean   bool            // the last process did not close the engine
+	unclean   bool
 	records   *store.RecordStore
 	health    *health
 	probe     listen.Probe
-	loaded    atomic.Int64 // vehicles that the owners of partitions have read
-	member    string       // random name of this process among those that fold
+	loaded    atomic.Int64
+	member    string // random name of this process among those that fold
 
 	servers []server
-	stop    context.CancelFunc // ends the work in the background
+	stop    context.CancelFunc
 	running sync.WaitGroup
-	failed  chan error // receives the error of a server or background work that failed
+	failed  chan error // of a server or background work that failed
 }
 
 // All steps of Close together end within stopWithin, so that a supervisor need not kill the
 // process.
 const (
 	stopWithin       = 4500 * time.Millisecond
-	answersWithin    = 2 * time.Second         // for requests in progress
-	backgroundWithin = time.Second             // for work in the background to end by itself
+	answersWithin    = 2 * time.Second
+	backgroundWithin = time.Second
 	storeWithin      = 2500 * time.Millisecond // backgroundWithin on one machine, where up to 50,000 states are stored
 	cutWithin        = 500 * time.Millisecond
-	closeWithin      = time.Second // minimum time for the engine of one machine to close
+	closeWithin      = time.Second
 )
 
-// Start starts a node. When it returns, the listeners accept requests, but the tables may still be
-// loading. After an error, nothing is left open. If the configuration is the cause, it matches
-// [store.ErrConfig].
+// When Start returns, the listeners accept requests, but the tables may still be loading. After an
+// error, nothing is left open; [store.ErrConfig] means the configuration.
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(),
@@ -136,8 +134,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 	n.config.fitToFiles()
 	n.logVehicleBound()
-	// The servers need all parts above. Clients that have connected since the ports were opened
-	// have waited in the kernel's queue.
+	// Clients that have connected since the ports were opened have waited in the kernel's queue.
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
@@ -150,8 +147,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check returns an error if a node could not start with its files. It opens no port and changes
-// nothing. certificateEnds is zero without a certificate.
+// Check returns an error if a node could not start with its files, and changes nothing.
+// certificateEnds is zero without a certificate.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openFiles(&c)
 	if err != nil {
@@ -173,7 +170,6 @@ func openFiles(c *Config) (*keyPair, error) {
 	return cert, fileError(err)
 }
 
-// Ready returns what /readyz reports.
 func (n *Node) Ready() error { return n.health.ready() }
 
 // If ctx ends first, openEngine gives up after stopWithin; for the engine, that is a crash.
@@ -233,7 +229,7 @@ func adminKey(c *Config) (string, error) {
 	return ops.LoadOrCreateKey(c.Store.DataDir)
 }
 
-// Wait waits until ctx ends, and returns nil, or until a part of the node fails.
+// Wait returns the error of a part that fails, or nil when ctx ends.
 func (n *Node) Wait(ctx context.Context) error {
 	var err error
 	select {
@@ -249,8 +245,8 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
-// Drain makes the probes fail while the node keeps serving, so that load balancers stop sending
-// requests. It returns nil after Config.Drain or when ctx ends, or the error of a part.
+// Drain makes the probes fail while the node serves, so that load balancers stop sending requests.
+// It returns after Config.Drain, or as Wait does.
 func (n *Node) Drain(ctx context.Context) error {
 	// The supervisor may give a service less time than Drain and Close take.
 	extended := n.config.Drain + 2*stopWithin
@@ -261,10 +257,9 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// Close ends the node. A step that exceeds its time limit is abandoned. A crash meanwhile loses
-// nothing that was acknowledged, but by Local.SyncInterval.
+// A step that exceeds its time limit is abandoned. A crash meanwhile loses nothing that was
+// acknowledged.
 func (n *Node) Close() error {
-	// From now on the probes fail and telemetry is refused.
 	notify(daemon.SdNotifyStopping)
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
@@ -275,8 +270,7 @@ func (n *Node) Close() error {
 	}
 	// The log records the last answer, too. Its disk may not respond.
 	within(deadline, cutWithin, n.closeAccessLog)
-	// The background tasks store what they hold: folded states, counts of calls, the map of roads.
-	// So the engine must still be open.
+	// The tasks store what they hold, so the engine must still be open.
 	n.stop()
 	limit := backgroundWithin
 	if end, _ := deadline.Deadline(); n.cluster == nil {
@@ -312,7 +306,6 @@ func (n *Node) closeServers(ctx context.Context) {
 	closing.Wait()
 }
 
-// If f has not returned in time, it keeps running.
 func within(ctx context.Context, limit time.Duration, f func()) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

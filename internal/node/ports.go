@@ -15,8 +15,7 @@ import (
 // for the store, its engine, logs and others
 const filesBesideConnections = 512
 
-// With higher limits than the descriptors allow, the clients of one listener could use up those of
-// the others and the store, and the process would end.
+// Otherwise the clients of one listener could use up the descriptors of the others and the store.
 func (c *Config) fitToFiles() {
 	reserve := filesBesideConnections
 	var flags []string
@@ -25,7 +24,7 @@ func (c *Config) fitToFiles() {
 	for _, l := range []struct {
 		flag  string
 		limit *int
-		of    []string // the listeners that share the limit
+		of    []string
 		spare int
 	}{
 		{"query-connections", &c.QueryConnections, []string{QueryAddr}, query.SpareConnections},
@@ -95,7 +94,6 @@ func (p ports) close() {
 	}
 }
 
-// Addr returns the address of the named listener, or nil if the node does not have it.
 func (n *Node) Addr(name string) net.Addr {
 	if l := n.ports[name]; l != nil {
 		return l.Addr()

@@ -6,8 +6,6 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Reload reopens the access log by its name, as a rotation of logs requires, and reads the
-// certificate again.
 func (n *Node) Reload() {
 	if n.accessLog != nil && n.config.AccessLog != "-" {
 		n.accessLog.Reopen()

@@ -11,22 +11,19 @@ import (
 )
 
 const (
-	// foldedBytes is what a vehicle takes on a node that folds: its state with all signals (902, by
-	// BenchmarkPackedStates of derive) and its answers; knownBytes on any other node.
+	// foldedBytes is for a state with all signals (902, by BenchmarkPackedStates of derive) and its
+	// answers; knownBytes is for a node that does not fold.
 	foldedBytes = 1000
 	knownBytes  = 64
 	// of the memory, for all vehicles
 	vehiclesShare = 4
 	// of the memory, for the vids of lists of vehicles
-	vidsShare = 8
-	// lowest default, for machines with little memory
+	vidsShare     = 8
 	leastVehicles = 100_000
-	// the most that memory returns
-	mostMemory = 1 << 40
+	mostMemory    = 1 << 40
 )
 
-// vehicleBound returns how many vehicles this node may know; 0: any. A node that does not follow
-// states cannot tell which vehicles are new.
+// 0 is no limit. A node that does not follow states cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -57,8 +54,6 @@ func (n *Node) logVehicleBound() {
 	}
 }
 
-// memory returns the bytes that this process may use, by the machine, its control groups, and
-// GOMEMLIMIT.
 func memory(root fs.FS) uint64 {
 	least := min(mostMemory, uint64(debug.SetMemoryLimit(-1))) // never negative
 	note := func(text string, unit uint64) {
@@ -71,8 +66,7 @@ func memory(root fs.FS) uint64 {
 		kib, _, _ := strings.Cut(rest, "kB")
 		note(kib, 1024)
 	}
-	// All ancestors of the control group can limit the memory. In a container they may be
-	// invisible; its own group then appears as the root.
+	// In a container, the ancestors of its control group may be invisible.
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
 	for line := range strings.Lines(string(groups)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")

@@ -19,9 +19,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// backedUp lists what a backup contains, in the order of the file; states and roads follow.
 // Tombstones come first, so that a reader knows all forgotten vehicles before it reads a state.
-// Each record is copied at some moment while the backup runs.
+// States and roads follow. Each record is copied at some moment while the backup runs.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -30,7 +29,6 @@ var backedUp = []struct {
 	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*.*"}},
 }
 
-// Backup writes a backup to w while the service runs, and returns the number of its records.
 // version is that of this carstate.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
@@ -91,15 +89,13 @@ func (k *RecordStore) backUpStates(ctx context.Context, b *backupfile.Writer, p 
 
 const maxVersion = 100
 
-// CheckBackup reads a backup to its end and describes it. The backup is authenticated if it was
-// made with one of the given keys. [RecordStore.BadBackup] is true for an error that the contents
-// cause.
+// CheckBackup describes a backup, which is authenticated if it was made with one of the keys.
+// [RecordStore.BadBackup] is true for an error that the contents cause.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
 }
 
-// checkBackup also returns the keys under which the vids of forgotten vehicles are hashed.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -136,7 +132,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// namesOf maps each kind of record to the number of names that follow it in a subject.
+// the number of names that follow the kind in a subject
 var namesOf = map[string]int{
 	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
 	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,
@@ -144,7 +140,6 @@ var namesOf = map[string]int{
 
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether a restore could store a record of this kind whose names are rest.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -158,17 +153,15 @@ func validNames(kind, rest string) bool {
 	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
-// setsSeen counts the set records of one credential. Those of one grant share a random mark; with
-// another mark, the count begins again.
+// Set records of one grant share a random mark. With another, the count begins again.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord checks the record of a backup with the subject kind.rest. The error is
-// [backupfile.ErrNewer] if the kind is unknown or a newer version wrote it, [backupfile.ErrUnfit]
-// if no service can have written it, and otherwise [backupfile.ErrTorn]. parts counts the set
-// records, which precede their credential: if some are missing, that record is torn.
+// The error is [backupfile.ErrNewer] if the kind is unknown or a newer version wrote it,
+// [backupfile.ErrUnfit] if no service can have written it, and otherwise [backupfile.ErrTorn], also
+// if set records, which precede their credential, are missing.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)
@@ -228,8 +221,7 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 	return nil
 }
 
-// BackupKey returns the key with which this service authenticates its backups. It creates and
-// stores the key if there is none.
+// BackupKey creates and stores the key if there is none.
 func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	var r struct {
 		Key string `json:"key"`

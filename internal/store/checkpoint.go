@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// CheckpointCycle is the number of checkpoints that together contain every state.
+	// Together, CheckpointCycle checkpoints contain every state.
 	CheckpointCycle = 16
 	// If one of the KeptCheckpoints is damaged, those before it and the telemetry since are read.
 	KeptCheckpoints = 2 * CheckpointCycle
@@ -22,14 +22,14 @@ const (
 	PieceBytes = 512 << 10
 )
 
-// Checkpoint describes what is stored of a partition at one position of its telemetry: the states
-// that have changed since the checkpoint before, and every state of some of the buckets.
+// Checkpoint has the states of a partition that have changed since the one before, and every state
+// of some of the buckets.
 type Checkpoint struct {
 	Number uint64 `json:"number"`
 	// First is the oldest checkpoint that must be read for all states.
 	First uint64 `json:"first"`
 	Owner uint64 `json:"owner"` // who wrote it, as Reply.Owner
-	// Every sample up to Seq is folded. A state may be ahead, up to the position of its piece.
+	// A state may be ahead of Seq, up to the position of its piece.
 	Seq    uint64 `json:"seq"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // before compression
@@ -42,7 +42,7 @@ type Checkpoint struct {
 func (c *Checkpoint) Add(piece Piece) { c.Pieces, c.Bytes = c.Pieces+1, c.Bytes+len(piece.Entries) }
 
 type Piece struct {
-	Seq     uint64 // position of the states
+	Seq     uint64
 	Entries []byte // as AppendEntry appends them
 }
 
@@ -60,9 +60,9 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 	return Write{Subject: subject, Record: codec.Seal(subject, b)}
 }
 
-// ReadStates calls put with the entries of the last checkpoint of all, oldest first, and the
-// position of their piece. A later entry of a vehicle replaces an earlier one. If a piece is
-// damaged or missing, the error is [codec.ErrDamaged].
+// ReadStates calls put with the entries of the last checkpoint of all, oldest first, and their
+// position. A later entry of a vehicle replaces an earlier one. For a damaged or missing piece, the
+// error is [codec.ErrDamaged].
 func ReadStates(
 	ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error,
 ) error {
@@ -97,7 +97,7 @@ func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int) 
 	for i := range head {
 		n := 0
 		if head[i], n = binary.Uvarint(body); n <= 0 {
-			head = [3]uint64{} // no checkpoint has the number 0
+			head = [3]uint64{}
 			break
 		}
 		body = body[n:]
@@ -131,7 +131,7 @@ func AppendEntry(b []byte, e Entry) []byte {
 	return append(b, e.State...)
 }
 
-// DecodeEntries calls yield with each entry of a piece, whose State shares memory with b.
+// The State of an entry shares memory with b.
 func DecodeEntries(b []byte, yield func(Entry) error) error {
 	take := func() ([]byte, bool) {
 		length, n := binary.Uvarint(b)
@@ -160,7 +160,6 @@ func DecodeEntries(b []byte, yield func(Entry) error) error {
 	return nil
 }
 
-// AppendAnswer appends an answer as it travels between nodes.
 func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
 	b = binary.AppendUvarint(b, uint64(len(id)))
 	b = append(b, id...)
@@ -209,9 +208,8 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearOld removes the pieces of dropped checkpoints or, with all, of everything before the
-// checkpoint c, also of failed ones. It leaves later ones: another process may have taken the
-// partition.
+// ClearOld removes the pieces of dropped checkpoints or, with all, of everything before c, also of
+// failed ones. Later ones may be those of another owner.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Checkpoint, all bool) error {
 	var gone []Record
 	for _, d := range dropped {
@@ -268,7 +266,7 @@ func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) (kept, dropped []
 		first = c.Number
 	} else if i := slices.IndexFunc(all, func(is Checkpoint) bool { return is.Number >= c.First }); i > 0 {
 		first = all[i-1].First
-	} else if i < 0 && len(all) > 0 { // c has all states
+	} else if i < 0 && len(all) > 0 {
 		first = all[len(all)-1].First
 	} else if len(all) > 0 {
 		first = all[0].Number

@@ -9,11 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a storage engine and the [RecordStore]. A zero field means the default.
+// A zero field means the default.
 type Config struct {
 	DataDir string
-	// Partitions is stored at the first start and cannot change. 0 means the stored number, and at
-	// the first start the engine's default.
+	// Partitions is stored at the first start and cannot change. 0 means the stored number.
 	Partitions int
 	// Retention is how long folded telemetry is kept.
 	Retention      time.Duration
@@ -27,15 +26,13 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Patience configures how long the store waits.
 type Patience struct {
-	// Store is how long a write is retried before it fails.
+	// Store is how long a write is retried.
 	Store time.Duration
 	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at
-	// least, so that a node that was disconnected receives it, and the least time between two
-	// erasures.
+	// least, so that a disconnected node receives it, and the least time between two erasures.
 	Markers time.Duration
-	// Roads is the interval at which learned profiles of roads are stored.
+	// Roads is the interval at which learned profiles are stored.
 	Roads time.Duration
 }
 
@@ -44,11 +41,9 @@ const (
 	DefaultTelemetryBytes = 4 << 30
 
 	defaultStore = 20 * time.Second
-	// A profile changes at most once in 15 minutes. A crash loses at most 20 minutes of evidence: a
-	// complete quarter hour whose profile is not stored yet, and these 5 minutes.
+	// A profile changes at most once in 15 minutes. A crash loses at most 20 minutes of evidence.
 	defaultRoads = 5 * time.Minute
 
-	// MaxBatch is the maximum number of writes of one [Records.Store].
 	MaxBatch       = 1000
 	requestTimeout = 5 * time.Second
 )

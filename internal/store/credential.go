@@ -40,8 +40,7 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// Create stores a new credential, or returns [access.ErrExists]. The name of a removed source or
-// operator may be used again; that of a revoked token may not.
+// The name of a removed source or operator may be used again; that of a revoked token may not.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
@@ -70,8 +69,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential with change, which may run several times, and returns it. It returns
-// [access.ErrNotFound] for a removed source or operator; a revoked token can be changed.
+// change may run several times. The error is [access.ErrNotFound] for a removed source or operator;
+// a revoked token can be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -107,9 +106,8 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential returns the writes that store a credential, its own record last. It empties the
-// set records that the grant before has beyond the new one, because a forget would not find the
-// vehicles in them.
+// packCredential empties the set records that the grant before has beyond the new one, because a
+// forget would not find the vehicles in them. The credential's own record is the last write.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -140,9 +138,8 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// decodeCredential decodes a credential without its vehicles. The error matches [codec.ErrDamaged].
-// The number of a source is the sequence of its first record, which no other record has; later
-// records repeat it.
+// The credential comes without its vehicles. The error matches [codec.ErrDamaged]. The number of a
+// source is the sequence of its first record; later records repeat it.
 func decodeCredential(is Record) (c access.Credential, granted grantedRecord, err error) {
 	var r credentialRecord
 	ok := json.Unmarshal(is.Body, &r) == nil && subjectOf(r.Kind, r.Name) == is.Subject &&

@@ -10,27 +10,25 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Record is the latest record of a subject, which is its key, in a stream.
 type Record struct {
 	Subject string
 	// Body is the content without schema version and checksum. A callback must not use Body or
 	// Sealed after it has returned.
 	Body []byte
-	// 0 means that there is no record.
+	// Seq is 0 if there is no record.
 	Seq    uint64
 	Sealed []byte
 	// Newer means that a newer version wrote the record; Body is then nil. Only feeds, ScanFrom and
-	// Before return such records; for the error of others, [codec.IsNewer] is true. So [Change]
-	// never replaces one.
+	// Before return such records; others return an error for which [codec.IsNewer] is true.
 	Newer bool
-	// Only [Records.Before] sets Stored, and only with Newer.
+	// Stored is set only by [Records.Before], and only with Newer.
 	Stored time.Time
 }
 
 type Write struct {
 	Subject string
 	Record  []byte // as sealed by [codec.Seal]
-	// Expect is the sequence that the subject's record must have if Expected is set; 0: no record.
+	// Expect is the sequence of the subject's record if Expected is set; 0: no record.
 	Expect   uint64
 	Expected bool
 }
@@ -40,27 +38,25 @@ type End struct {
 	Made int64  // creation time, Unix ns; sequences of a re-created stream start again
 }
 
-// Records keeps the last record of each subject in each stream. Package codec defines both.
 type Records interface {
 	// Last returns the current record of a subject; its Seq is 0 if there is none.
 	Last(ctx context.Context, stream, subject string) (Record, error)
 	// Store stores all writes or none, on disk, and returns the sequence of the last. [ErrConflict]
-	// means that nothing was stored, because a record does not have the expected sequence. After
-	// [context.DeadlineExceeded] without an end of ctx, it is unknown whether the writes were
-	// stored.
+	// means that a record does not have the expected sequence. After [context.DeadlineExceeded]
+	// without an end of ctx, it is unknown whether the writes were stored.
 	Store(ctx context.Context, stream string, writes []Write) (seq uint64, err error)
-	// Scan calls do with the last record of each subject that matches a pattern, in which * stands
-	// for one name, in no order. For a subject that changes meanwhile, do may receive the old
-	// record, the new one, or both. An error of do ends the scan.
+	// Scan calls do with the last record of each subject that matches a pattern, in any order; *
+	// stands for one name. For a subject that changes meanwhile, do may receive the old record, the
+	// new one, or both. An error of do ends the scan.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
-	// ScanFrom calls do with the records from the sequence from on. It skips and counts those that
-	// are damaged or for which do returns an error. A later call continues at next.
+	// ScanFrom calls do with the records from a sequence on. It skips and counts those that are
+	// damaged or for which do returns an error. A later call continues at next.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records before a sequence, newest first; 0 means the end. The
-	// stream must keep all its records. older is before for the next page, or 0 after the last.
+	// stream must keep all its records. older is 0 after the last page.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
-	// Remove removes records by Subject and Seq, but not a successor of one. If Seq is 0, it
-	// removes whatever record the subject has.
+	// Remove removes records, but not a successor of one. If Seq is 0, it removes whatever the
+	// subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
 	End(ctx context.Context, stream string) (End, error)
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
@@ -69,9 +65,9 @@ type Records interface {
 }
 
 type Feed interface {
-	// Run delivers records until ctx ends, and then returns nil. It calls caughtUp once, after
-	// every record that existed at the start. If a record is damaged or the stream was replaced,
-	// Run returns an error, or the engine fails, or both.
+	// Run calls caughtUp once, after every record that existed at the start, and returns nil when
+	// ctx ends. If a record is damaged or the stream was replaced, it returns an error, or the
+	// engine fails, or both.
 	Run(ctx context.Context, caughtUp func()) error
 	// Wait returns nil once apply has received the records up to seq.
 	Wait(ctx context.Context, seq uint64) error
@@ -86,51 +82,45 @@ type Engine interface {
 	// slice afterwards. The error is [ErrOverloaded] or [ErrBacklog] because of load. After an
 	// error, some samples may be stored: a state ignores a sample that is not newer.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent returns about the newest most retained samples of a vehicle, or what was read when ctx
-	// ended.
+	// Recent returns about the newest most samples of a vehicle, or what was read when ctx ended.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
-	// Trim runs until ctx ends or the engine fails. It removes telemetry that is folded and older
-	// than the retention, and if the telemetry exceeds 80 % of its limit, the oldest folded, down
-	// to 60 %.
+	// Trim removes telemetry that is folded and older than the retention, and above 80 % of the
+	// limit, the oldest folded, down to 60 %. It runs until ctx ends or the engine fails.
 	Trim(ctx context.Context)
 
 	Partitions() int
-	// Take makes the process with this name the owner of partition p, once it has received every
-	// stored tombstone; saves of the previous owner then fail. If free returns false for the
-	// current owner ("": none), the error is [ErrHeld]. Questions for the partition go to owner.
+	// Take makes the process with this name the owner, once it has received every stored tombstone;
+	// saves of the previous owner then fail. If free returns false for the current owner ("":
+	// none), the error is [ErrHeld].
 	Take(ctx context.Context, p int, name string, owner Owner, free func(holder string) bool) (Partition, error)
-	// Release gives up partition p if the process with this name owns it.
 	Release(ctx context.Context, p int, name string) error
-	// Folding has the partitions that this process has taken and not closed, with the value true.
-	// Another process may have taken some of them meanwhile.
+	// Folding returns the partitions that this process has taken and not closed, with the value
+	// true. Another process may have taken some meanwhile.
 	Folding() map[int]bool
-	// Ask passes a question to the owner of partition p, on whichever node. If none replies in
-	// time, the error is [ErrNoOwner].
+	// Ask asks the owner of partition p, on whichever node. If none replies in time, the error is
+	// [ErrNoOwner].
 	Ask(ctx context.Context, p int, q *Question) (Reply, error)
-	// FollowAnswers calls put with the answer of each vehicle and with every change until ctx ends;
-	// concurrently for different partitions. A zero Answer means a forgotten vehicle. It calls
-	// caughtUp once put has what was stored when the owners took their partitions.
+	// FollowAnswers calls put with the answer of each vehicle and with every change, concurrently
+	// for different partitions. A zero Answer means a forgotten vehicle. It calls caughtUp once put
+	// has what was stored when the owners took their partitions.
 	FollowAnswers(ctx context.Context, put func(vehicle.ID, *Answer), caughtUp func()) error
-	// AwaitTombstones waits until this process has received every tombstone that is stored now. The
-	// error is [ErrReplaced] if those that it has are of another stream.
+	// AwaitTombstones waits for every tombstone that is stored now. The error is [ErrReplaced] if
+	// those that this process has are of another stream.
 	AwaitTombstones(ctx context.Context) error
-	// Unfolded returns what this process has stored and nobody has folded yet.
 	Unfolded() *Unfolded
-	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
 	Forgotten() *access.Forgotten
 
-	// Alive returns the failure after which only a restart can help.
 	Alive() error
-	// Writable returns why nothing can be stored at present.
 	Writable() error
 	// Scarce reports whether the room that is left is reserved for taking rights away.
 	Scarce() bool
-	// Failed receives one error, that of Alive. It is never closed.
+	// Failed receives one error, that of Alive, after which only a restart helps. It is never
+	// closed.
 	Failed() <-chan error
-	// Fed returns the time up to which this process's copies of the stored records are complete. ok
-	// is false until every feed has caught up. Fed neither blocks nor allocates.
+	// Fed returns the time up to which the copies of records are complete. ok is false until every
+	// feed has caught up. Fed neither blocks nor allocates.
 	Fed() (at time.Time, ok bool)
-	// Cut makes all requests in flight fail at once. Only Close may be called afterwards.
+	// Cut makes all requests fail at once. Only Close may be called afterwards.
 	Cut()
 	Close() error
 }
@@ -138,30 +128,29 @@ type Engine interface {
 // Eraser is implemented by an engine that can tell when bytes are gone.
 type Eraser interface {
 	// Erased removes the bytes of deleted and replaced records and of trimmed telemetry from the
-	// engine's files. ErasedWithin estimates how long that would take.
+	// files. ErasedWithin estimates how long that takes.
 	Erased(ctx context.Context) error
 	ErasedWithin() (time.Duration, error)
 	// TrimTo removes folded telemetry up to last. gone is false if some is not folded yet.
 	TrimTo(last uint64) (gone bool, err error)
 }
 
-// Partition is one that this process owns. Save and Forgotten may be called concurrently with the
-// other methods and with each other.
+// Partition is one that this process owns. Save and Forgotten may be called concurrently.
 type Partition interface {
-	// Checkpoints returns those that existed at Take, oldest first.
+	// Checkpoints returns those as of Take, oldest first.
 	Checkpoints() []Checkpoint
 	// End returns the sequence of the newest telemetry as of Take.
 	End() uint64
-	// Seek makes Next continue after a checkpoint, or with a zero one, at the beginning. It returns
-	// [codec.ErrDamaged] if telemetry after that was removed, or if the beginning is wanted and the
+	// Seek makes Next continue after a checkpoint, or with a zero one, at the beginning. The error
+	// is [codec.ErrDamaged] if telemetry since was removed, or if the beginning is wanted and the
 	// checkpoints have restored states.
 	Seek(ctx context.Context, c Checkpoint) error
 	// Next waits for the next group. After a loss of the partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)
-	// Forgotten reports whether a vehicle in a group or checkpoint with this sequence must be
-	// ignored. [codec.IsNewer] is true for the error if a newer version wrote the tombstone.
+	// Forgotten reports whether to ignore a vehicle in a group or checkpoint with this sequence.
+	// [codec.IsNewer] is true for the error if a newer version wrote the tombstone.
 	Forgotten(id vehicle.ID, seq uint64) (bool, error)
-	// Live begins publishing, with all that the owner has, unless ctx ends first.
+	// Live begins publishing, with all that the owner has.
 	Live(ctx context.Context, answers func(yield func(vehicle.ID, *Answer)))
 	Publish(id vehicle.ID, a *Answer)
 	// Save stores the pieces and then the checkpoint, in place of the oldest, and returns it with
@@ -175,31 +164,29 @@ type Partition interface {
 
 type Group struct {
 	Seq     uint64
-	Stored  time.Time // is in the log, so it is the same whenever the group is folded
+	Stored  time.Time // from the log, so it is the same whenever the group is folded
 	Samples []vehicle.Sample
 }
 
 type Recent struct {
 	Samples []vehicle.Sample // in order of time
-	// Samples has every sample that was stored at Since or later.
-	Since time.Time
-	// Samples has all that is retained, which begins at Since.
+	Since   time.Time
+	// All means that Samples has all that is retained, which begins at Since. Otherwise it has all
+	// that was stored since.
 	All bool
 }
 
 var (
-	// ErrHeld means that a live node owns the partition, which is about to release it.
+	// ErrHeld means that a live node is about to release the partition.
 	ErrHeld = errors.New("another node owns the partition")
 	// ErrFenced means that the caller must stop folding. What it folded after the loss was not
 	// stored.
-	ErrFenced  = errors.New("another node has taken the partition")
-	ErrNoOwner = errors.New("no node folds the vehicle's partition at present: try again")
-	// [Change] returns ErrConflict only after repeated attempts.
+	ErrFenced     = errors.New("another node has taken the partition")
+	ErrNoOwner    = errors.New("no node folds the vehicle's partition at present: try again")
 	ErrConflict   = errors.New("the record is being changed by another writer: try again")
 	ErrOverloaded = errors.New("too many samples are waiting to be stored")
-	// With more of them, acknowledged samples could be dropped before they are folded.
+	// ErrBacklog prevents that acknowledged samples are dropped before they are folded.
 	ErrBacklog = errors.New("too many stored samples are waiting to be folded")
-	// ErrReplaced means that a stream was re-created or has lost its newest records. The process
-	// must end; its next start reads the stream again.
+	// ErrReplaced means that the process must end. Its next start reads the stream again.
 	ErrReplaced = errors.New("the stream was replaced")
 )

@@ -15,15 +15,13 @@ import (
 
 const (
 	eraseEvery = 10 * time.Second
-	// forgetTimeout is the time after which a forget without a note of its end counts as
-	// interrupted.
+	// after which a forget without a note of its end counts as interrupted
 	forgetTimeout = time.Minute
 	// An erasure may rewrite tens of millions of states.
 	eraseTimeout = 24 * time.Hour
 )
 
-// Erase calls EraseDue until ctx ends. Every derive node runs it, but only the owner of partition 0
-// erases. A former owner may erase until it learns of its loss, as every step can be repeated. A
+// Only the owner of partition 0 erases. A former owner may, too, as every step can be repeated. A
 // node whose engine has failed must not: its tombstones may be those of a replaced stream.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
@@ -39,8 +37,8 @@ func (k *RecordStore) Erase(ctx context.Context) {
 	}
 }
 
-// EraseDue erases all forgotten vehicles that are due, and completes interrupted forgets. It
-// chooses telemetry by sequence, because the clock may be set: the clock only decides when.
+// EraseDue also completes interrupted forgets. It chooses telemetry by sequence, because the clock
+// may be set: the clock only decides when.
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
@@ -112,8 +110,7 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet records in tombstones that no node stores telemetry of their vehicles any more, and
-// where TELEMETRY ends, unless an earlier call has.
+// No node stores telemetry of these vehicles any more, and this is where TELEMETRY ends.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -148,7 +145,6 @@ func (k *RecordStore) updateTombstones(
 	return nil
 }
 
-// Gone reports whether the marker of a forgotten vehicle may be dropped.
 func (k *RecordStore) Gone(id vehicle.ID) bool {
 	t, ok := k.forgotten.Find(id)
 	return ok && k.engine.Alive() == nil && k.isDue(t, k.now())

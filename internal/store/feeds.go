@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// NewRecordStore returns a RecordStore on e. While RunTokens and RunSources run, they fill tables.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
@@ -35,18 +34,15 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-// RunTokens maintains the table of tokens and their usage, as [Feed.Run] does. It runs once.
+// RunTokens maintains the table of tokens and their usage, as [Feed.Run] does.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, caughtUp)
 }
 
-// RunSources does the same for sources, operators and tombstones.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply updates the tables with a record of TOKENS or SOURCES, and collects set records in large.
-// It ignores a kind that it does not know.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer && kind != "tokenuse" {
@@ -83,7 +79,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer does what [Newer] says for a record of a newer version.
+// as [Newer] says
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	delete(large, kind+"."+rest)
 	switch kind {

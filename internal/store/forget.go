@@ -33,8 +33,8 @@ const (
 
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
-// LoadVIDKeys passes to f the keys under which vids are hashed: this installation's own, which it
-// creates and stores if there is none, and those that came with restored backups.
+// LoadVIDKeys passes to f this installation's own key, which it creates if there is none, and those
+// of restored backups.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -53,7 +53,6 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
-// LoadForgotten does what LoadVIDKeys does, and passes all stored tombstones to f.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -103,7 +102,6 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	return r.Tombstone, nil
 }
 
-// Forget removes the state and the grants of a vehicle, and makes all nodes refuse its telemetry.
 // The receipt says from when no byte on the disk names the vehicle, if the engine can tell. If
 // Forget fails after the tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
@@ -149,13 +147,12 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	return r, k.noteRemoved(ctx, t)
 }
 
-// keptFor returns how long data that names a forgotten vehicle stays once no node stores more of
-// it.
+// for which data that names a forgotten vehicle stays once no node stores more of it
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// noteRemoved records that the state and grants are removed, unless it was forgotten once more.
+// unless the vehicle was forgotten once more
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -164,8 +161,7 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 	return err
 }
 
-// Allow makes all nodes accept a forgotten vehicle again, without earlier data. It returns
-// [access.ErrNotFound] if the vehicle is not forgotten.
+// The vehicle has no earlier data. The error is [access.ErrNotFound] if it is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -208,8 +204,8 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// putTombstone changes a tombstone, and waits until this node's table has it. If there is none and
-// Forgotten stays zero, the error is errNoTombstone.
+// putTombstone waits until this node's table has the tombstone. If there is none and Forgotten
+// stays zero, the error is errNoTombstone.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
 ) (uint64, error) {
@@ -250,8 +246,7 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 
 const askPause = 100 * time.Millisecond
 
-// ask asks the owner of a partition. While there is none, as during a takeover, it retries for
-// Patience.Store.
+// While there is no owner, as during a takeover, ask retries for Patience.Store.
 func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.config.Patience.Store)
 	defer cancel()
@@ -262,7 +257,6 @@ func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err
 	}
 }
 
-// askAll asks the owners of all partitions, several at a time.
 func (k *RecordStore) askAll(ctx context.Context, kind string) ([]Reply, error) {
 	replies := make([]Reply, k.engine.Partitions())
 	ctx, asking := newWorkers(ctx, batchWriters)
@@ -276,8 +270,8 @@ func (k *RecordStore) askAll(ctx context.Context, kind string) ([]Reply, error) 
 	return replies, cmp.Or(err, asking.wait())
 }
 
-// dropGrants removes vehicles from all grants, also of revoked and removed credentials. For each,
-// without returns what remains, and whether it removed any.
+// dropGrants also changes revoked and removed credentials. without returns what remains of a grant,
+// and whether it removed any.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {
@@ -305,8 +299,7 @@ func (k *RecordStore) dropGrants(
 
 var errKnownTombstone = errors.New("the vehicle's tombstone is known")
 
-// bury stores a tombstone for a vehicle that was forgotten at the time at, unless it is forgotten
-// already, or was allowed again since.
+// bury does nothing if the vehicle is forgotten already, or was allowed again since.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
 	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
@@ -321,9 +314,9 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return err == nil, err
 }
 
-// Bury forgets vehicles again by the receipts that operators have kept, for example after a restore
-// from an older backup, unless they were allowed since. It returns how many. After an error, those
-// of the receipts before are forgotten.
+// Bury forgets vehicles again by receipts that operators have kept, as after a restore from an
+// older backup, unless they were allowed since. After an error, those of the receipts before are
+// forgotten.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -347,8 +340,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten removes the states and grants of all forgotten vehicles, by their hashes. After
-// an error, EraseDue calls it again.
+// Only the hashes are known. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	_, err := k.askAll(ctx, AskDropAll)
@@ -381,7 +373,6 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// receipt returns what an operator gets and may keep.
 func receipt(t access.Tombstone) access.ForgetReceipt {
 	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten}
 	if !t.Lifted.IsZero() {

@@ -14,26 +14,17 @@ import (
 )
 
 // Newer keeps track of data that a newer version wrote and this one cannot decode, as exists while
-// a cluster is upgraded node by node. On one machine, carstate does not start with it.
-//
-//   - STATES: the node keeps its last answer for the vehicle. If it meets such a state during its
-//     start, it answers no queries, because "unknown" would be wrong.
-//   - STATES and TELEMETRY of an owned partition: the node stops folding it. Once a newer node has
-//     joined, the older releases all its partitions.
-//   - TOKENS, SOURCES: the credential is invalid, because it may have been revoked. As an unknown
-//     secret may be its own, the node refuses it with 503: senders treat 401 as final.
-//   - Tombstones: the vehicle is forgotten. It may have been allowed again, so the node stops
-//     folding a partition that has samples of it.
-//   - Keys of tombstones: the node neither answers queries nor accepts telemetry.
-//   - ROADS: the node ignores the record, and does not replace it.
-//   - AUDIT: the event is shown as one that this version cannot read.
+// a cluster is upgraded. docs/operations.md says what a node does for each kind: it never
+// overwrites a record, and treats a credential as revoked and a vehicle as forgotten. As an unknown
+// secret may be that of such a credential, it is refused with 503, because senders treat 401 as
+// final.
 type Newer struct {
 	*prometheus.CounterVec // records, by stream
 
 	log *slog.Logger
 
 	lacksStates, lacksKeys atomic.Bool // never reset
-	met                    sync.Map    // the streams; the values have no meaning
+	met                    sync.Map
 }
 
 func NewNewer(log *slog.Logger) *Newer {
@@ -47,8 +38,7 @@ func NewNewer(log *slog.Logger) *Newer {
 	return n
 }
 
-// Note reports whether err means that a newer version wrote a record to a stream. If so, it counts
-// it, and logs the first of each stream.
+// Note counts a record of a newer version, and logs the first of each stream.
 func (n *Newer) Note(stream string, err error) bool {
 	if !codec.IsNewer(err) {
 		return false
@@ -62,7 +52,6 @@ func (n *Newer) Note(stream string, err error) bool {
 	return true
 }
 
-// Streams returns the streams that have such records.
 func (n *Newer) Streams() (met []string) {
 	for stream := range n.met.Range {
 		met = append(met, stream.(string))
@@ -82,7 +71,6 @@ func (n *Newer) LacksStates() { n.lacksStates.Store(true) }
 
 func (n *Newer) loseKeys() { n.lacksKeys.Store(true) }
 
-// Answers returns why this node cannot answer queries.
 func (n *Newer) Answers() error {
 	if n.lacksStates.Load() && !n.lacksKeys.Load() {
 		return errNewerStates
@@ -90,7 +78,6 @@ func (n *Newer) Answers() error {
 	return n.Telemetry()
 }
 
-// Telemetry returns why this node cannot accept telemetry.
 func (n *Newer) Telemetry() error {
 	if n.lacksKeys.Load() {
 		return errNewerKeys
@@ -98,6 +85,6 @@ func (n *Newer) Telemetry() error {
 	return nil
 }
 
-// A forget fails with it, because it must not claim that all data of the vehicle is removed.
+// A forget must not claim that all data of the vehicle is removed.
 var errNewerCredential = fmt.Errorf("%w: this node cannot decode the vehicles of a token or a source: "+
 	"use an upgraded node", codec.ErrNewer)

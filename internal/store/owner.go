@@ -7,13 +7,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Owner is the process that folds a partition and has its states in memory.
 type Owner interface {
 	// Reply may be called concurrently.
 	Reply(ctx context.Context, q *Question) (Reply, error)
 }
 
-// Kinds of questions.
 const (
 	AskState      = "state"      // for the packed state of Vehicle
 	AskDrop       = "drop"       // to drop the state of Vehicle, which is forgotten
@@ -45,12 +43,10 @@ type Reply struct {
 	Checkpoint Checkpoint `json:"checkpoint,omitzero"`
 }
 
-// Answer is what queries and the console show of a vehicle.
 type Answer struct {
 	Driving  vehicle.DrivingVerdict
 	Throttle vehicle.ThrottleVerdict
-	// When the driving state and the anomaly of the throttle began; 0 is unknown, as with a trouble
-	// code.
+	// 0 is unknown, as with a trouble code.
 	JamSince, AnomalySince vehicle.UnixMilli
 }
 
@@ -62,7 +58,6 @@ func AnswerOf(s *vehicle.State) Answer {
 	return a
 }
 
-// State asks the owner for the state of a vehicle.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	r, err := e.Ask(ctx, codec.PartitionOf(id, e.Partitions()), &Question{Kind: AskState, Vehicle: id})
 	if err != nil || !r.Had {

@@ -15,9 +15,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// RecordStore stores tokens, sources, operators, tombstones, usage, roads and the audit. When a
-// call that changes a record returns nil, the record is on disk and in this node's table. Other
-// nodes follow within the latency of their feeds.
+// When a call that changes a record returns nil, the record is on disk and in this node's table.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -33,12 +31,12 @@ type RecordStore struct {
 	// firstSeen says when EraseDue first saw a tombstone that is not quiet yet.
 	firstSeen map[access.Tombstone]time.Time
 
-	roadsChanged chan struct{}          // receives a value after a restore or a forget of roads
-	roadsRefused *prometheus.CounterVec // label reason
+	roadsChanged chan struct{} // receives a value after a restore or a forget of roads
+	roadsRefused *prometheus.CounterVec
 }
 
-// unfit is the error for an undamaged record that no service can have written. It is a
-// [codec.ErrDamaged], so that a node does not start with one. Its text has nothing of the record.
+// unfit is for an undamaged record that no service can have written. It is a [codec.ErrDamaged], so
+// that a node does not start with one, and has nothing of the record in its text.
 type unfit struct {
 	kind string
 	err  error
@@ -48,8 +46,8 @@ func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 
 func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// change is like [Change], but returns once this node's table has the record. If the feed does not
-// deliver it in time, the error comes with the sequence, and the record is stored.
+// change returns once this node's table has the record. If the feed does not deliver it in time,
+// the error comes with the sequence, and the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
@@ -87,7 +85,6 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 
 const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
-// AuditPage returns events as [Records.Before] returns records.
 func (k *RecordStore) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {

@@ -19,15 +19,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A restore stores a backup in a service that is empty, or that has a part of the same backup,
-// because every step can be repeated. The credentials come last: without a source no telemetry is
-// accepted, so no state can change before.
+// Every step can be repeated, so a service may have a part of the same backup. The credentials come
+// last: without a source no telemetry is accepted, so no state can change before.
 
 const (
-	// A restore may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// A batch is complete with batchRecords records or batchBytes bytes. At most batchWriters are
-	// stored at a time, because folding needs most of a node's.
+	// Folding needs most of a node's.
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
@@ -57,14 +54,11 @@ func (r *restore) count(kind string, n access.RestoreCount, records int) {
 	}
 }
 
-// Restore stores a backup in a service that is empty, and counts the records of each kind. It first
-// checks the whole backup; [RecordStore.BadBackup] is true if that fails. The error is
-// [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the same
-// backup leaves, and [access.ErrBusy] during another restore. audited must record the restore in
-// the audit and call merge, or return an error. progress is called after each record, never
-// concurrently.
-//
-// With options.Compare, it changes nothing, does not call audited, and counts the differences.
+// Restore first checks the whole backup; [RecordStore.BadBackup] is true if that fails. The error
+// is [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the
+// same backup leaves, and [access.ErrBusy] during another restore. audited must record the restore
+// in the audit and call merge, or return an error. progress is never called concurrently. With
+// options.Compare, nothing is changed, and the differences are counted.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -101,8 +95,8 @@ func (k *RecordStore) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// checkEmpty returns [access.ErrNotEmpty] if the service has a credential that the backup lacks, or
-// all that it has: then a restore is complete, and cars may have reported since.
+// If the service has all credentials of the backup, a restore is complete, and cars may have
+// reported since.
 func (r *restore) checkEmpty(file io.ReadSeeker) error {
 	t := r.k.tables
 	own := len(t.Tokens.All()) + len(t.Sources.All()) + len(t.Operators.All())
@@ -129,7 +123,7 @@ func (r *restore) checkEmpty(file io.ReadSeeker) error {
 
 func isCredential(kind string) bool { return kind == "token" || kind == "source" || kind == "operator" }
 
-// BadBackup reports whether err means that Restore refused a backup and changed nothing.
+// BadBackup reports whether Restore refused a backup and changed nothing.
 func (*RecordStore) BadBackup(err error) bool {
 	refusals := []error{
 		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
@@ -138,7 +132,7 @@ func (*RecordStore) BadBackup(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// spool copies a backup to a file without a name, which the kernel deletes when it is closed.
+// The kernel deletes a file without a name when it is closed.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -216,7 +210,7 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 
 func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	ctx, storing := newWorkers(ctx, batchWriters)
-	batches, sizes := make(map[string][]Record), make(map[string]int) // by kind; sizes in bytes
+	batches, sizes := make(map[string][]Record), make(map[string]int)
 	flush := func(kind string) error {
 		batch := batches[kind]
 		batches[kind], sizes[kind] = nil, 0
@@ -242,7 +236,7 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-// askedBytes is the size from which states are passed to an owner, perhaps in a message of NATS.
+// perhaps in a message of NATS
 const askedBytes = 128 << 10
 
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
@@ -296,8 +290,7 @@ func (r *restore) sameOwner(p int, reply Reply) error {
 	return nil
 }
 
-// storeStates makes the owners store the states, and remove the checkpoints before, which would be
-// read if that of the restored states were damaged.
+// The owners also remove the checkpoints before, which would be read if this one were damaged.
 func (r *restore) storeStates(ctx context.Context) error {
 	replies, err := r.k.askAll(ctx, AskErase)
 	for p, reply := range replies {
@@ -325,8 +318,7 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// restoreKeys adds the tombstone keys of the backup. A hash cannot be converted to another key, so
-// each vid is looked up with every key.
+// A hash cannot be converted to another key, so each vid is looked up with every key.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -376,8 +368,8 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bo
 	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
 }
 
-// restoreCredential also returns the number of set records. It keeps a credential that an
-// interrupted restore has restored.
+// It keeps a credential that an interrupted restore has restored. sets is the number of set
+// records.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
 	theirs, granted, err := decodeCredential(rec)
 	if err != nil {
@@ -390,8 +382,7 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored b
 	return true, granted.Sets, r.k.Create(ctx, theirs)
 }
 
-// restoreBatch stores records of one kind. If the service has one already, it stores each by
-// itself.
+// If the service has one of the records already, each is stored by itself.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
 	if kind == "state" {
 		return r.restoreStates(ctx, batch)

@@ -17,49 +17,45 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// All profiles can be learned again, so a damaged record is skipped and never prevents a start. The
-// name of a tile, a square of the map, is a place: it appears in no log, error or metric.
+// A damaged record is skipped and never prevents a start, because profiles can be learned again.
+// The name of a tile is a place: it appears in no log, error or metric.
 //
-// Each tile has one writer, the owner of a partition that follows from its name. For about a second
-// after a partition has moved there may be two, which have received the same evidence.
+// Each tile has one writer, the owner of a partition. For about a second after the partition has
+// moved there may be two, which have received the same evidence.
 
 const (
-	shareEvery = time.Second
-	shareBytes = 256 << 10
-	loadPause  = 500 * time.Millisecond
-	// A batch is complete with roadBatch tiles or roadBatchBytes bytes.
+	shareEvery     = time.Second
+	shareBytes     = 256 << 10
+	loadPause      = 500 * time.Millisecond
 	roadBatch      = 250
 	roadBatchBytes = 4 << 20
 )
 
-// RoadSharing is implemented by an engine of several nodes, which send each other what their cars
-// show of the present traffic (evidence). Messages may be lost.
+// RoadSharing sends the other nodes what the cars of this one show of the present traffic. Messages
+// may be lost.
 type RoadSharing interface {
 	ShareRoads(evidence []byte)
-	// ListenRoads calls take with each message of another node, or with an error if it is invalid.
+	// take gets an error for an invalid message.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
 type roadStore struct {
 	*RecordStore
 	m    *road.Map
-	next uint64 // sequence of ROADS from which to read on
-	// sequence of the record of forgotten boxes that was last read
+	next uint64
+	// of the record of forgotten boxes that was last read
 	forgotten uint64
-	// as of the last check
-	owned map[int]bool
-	// packed
-	unsaved map[road.Tile][]byte
+	owned     map[int]bool
+	unsaved   map[road.Tile][]byte
 	// of a newer version; not replaced
 	unread  map[road.Tile]bool
 	failing lograte.Warning
 }
 
-// KeepRoads maintains a node's map of roads until ctx ends. It loads the stored profiles, until it
-// succeeds or ctx ends, and calls loaded. Then it adds what other nodes store, every
-// Patience.Roads, and on a cluster their evidence at once. A node that folds also sends the
-// evidence of its cars, and stores the changed profiles of its partitions, also when ctx ends.
-// Errors are logged.
+// KeepRoads loads the stored profiles, until it succeeds or ctx ends, and calls loaded. Then it
+// adds what other nodes store, every Patience.Roads, and on a cluster their evidence at once. A
+// node that folds also sends its evidence, and stores the changed profiles of its partitions, also
+// when ctx ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
@@ -117,14 +113,13 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 	}
 }
 
-// update reads ROADS before it stores, so that the stored tiles include the records of other nodes.
+// load comes first, so that the stored tiles include the records of other nodes.
 func (k *roadStore) update(ctx context.Context, folds bool) {
 	if k.load(ctx) && folds {
 		k.store(ctx)
 	}
 }
 
-// load adds what was stored since the last call, and reports whether ROADS could be read.
 func (k *roadStore) load(ctx context.Context) bool {
 	seq, boxes, err := k.forgottenBoxes(ctx)
 	for _, f := range boxes {
@@ -155,7 +150,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with each stored tile, without the profiles of forgotten boxes.
+// without the profiles of forgotten boxes
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -182,7 +177,6 @@ func (k *RecordStore) readRoads(
 	return next, damaged, err
 }
 
-// Tiles that cannot be stored are kept for the next call.
 func (k *roadStore) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(func(t road.Tile) bool {
 		return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
@@ -218,11 +212,11 @@ func (k *roadStore) store(ctx context.Context) {
 	flush()
 }
 
-// forgottenSubject is the subject of the record of boxes whose roads were forgotten. It is no tile.
+// It is no tile.
 const forgottenSubject = codec.RoadPrefix + "forgotten"
 
-// The profiles of a forgottenBox up to the sequence After are not used. Only the newest
-// mostForgotten are kept; the owners of the tiles have long stored them without these profiles.
+// Profiles up to the sequence After are not used. Only the newest mostForgotten are kept; the
+// owners of the tiles have long stored them without these profiles.
 type forgottenBox struct {
 	Box   road.Box `json:"box"`
 	After uint64   `json:"after"`
@@ -230,8 +224,7 @@ type forgottenBox struct {
 
 const mostForgotten = 1000
 
-// ForgetRoads stores that the roads in a box are forgotten. Other nodes forget them within
-// Patience.Roads.
+// Other nodes forget the roads within Patience.Roads.
 func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 	end, err := k.engine.End(ctx, codec.Roads)
 	if err != nil {
@@ -258,7 +251,6 @@ func (k *RecordStore) readRoadsSoon() {
 	}
 }
 
-// A damaged record has no boxes.
 func (k *RecordStore) forgottenBoxes(ctx context.Context) (seq uint64, boxes []forgottenBox, err error) {
 	is, err := k.engine.Last(ctx, codec.Roads, forgottenSubject)
 	if errors.Is(err, codec.ErrDamaged) || errors.Is(err, codec.ErrNewer) {
@@ -274,7 +266,6 @@ func decodeForgotten(is Record) (boxes []forgottenBox) {
 	return boxes
 }
 
-// It skips records that are damaged or of a newer version.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	_, boxes, err := k.forgottenBoxes(ctx)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// A record of a later usageVersion is neither read nor replaced, because usage is only displayed
-// and should not prevent a start.
+// Usage is only displayed and should not prevent a start, so a record of a later version is neither
+// read nor replaced.
 const usageVersion = 2
 
 type usageRecord struct {
 	Version     int            `json:"v"`
-	By          string         `json:"by,omitempty"` // the process that stored the record
+	By          string         `json:"by,omitempty"`
 	Calls       int64          `json:"calls,omitempty"`
 	Refusals    int64          `json:"refusals,omitempty"`
 	LastUsed    time.Time      `json:"last_used,omitzero"`
@@ -27,14 +27,12 @@ type usageRecord struct {
 }
 
 const (
-	usageEvery = time.Minute
-	// usageWriters is the number of tokens whose usage is stored at the same time.
+	usageEvery   = time.Minute
 	usageWriters = 16
 	totalUsage   = ".total"
-	maxCalls     = 1 << 53 // what a record may count
+	maxCalls     = 1 << 53
 )
 
-// applyUsage skips usage that no service can have written, or that a newer version wrote.
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	_, skip := errors.AsType[unfit](err) // because usage should not prevent a start
@@ -50,8 +48,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// KeepUsage stores this node's counts of calls once a minute and when ctx ends. A kill loses those
-// of the last minute.
+// A kill loses the calls of the last minute.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage(ctx)
@@ -59,7 +56,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// It also stores after ctx has ended. The next call stores what this one did not.
+// It also stores after ctx has ended.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -81,7 +78,6 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 	}
 }
 
-// addUsage adds what this process has counted to the total of all nodes.
 func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	subject := "tokenuse." + id + totalUsage
 	var next access.Usage
@@ -120,7 +116,7 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 	return r, nil
 }
 
-// usage returns the usage in r, without a refusal whose reason this version does not know.
+// A refusal whose reason this version does not know is left out.
 func (r usageRecord) usage() access.Usage {
 	u := access.Usage{Calls: r.Calls, Refusals: r.Refusals, LastUsed: r.LastUsed}
 	if r.Reason.Known() {

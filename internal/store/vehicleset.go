@@ -15,18 +15,18 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// More than maxInlineIDs vehicles of a credential are listed in set records, which precede it in
-// the same batch: the vids of [access.MaxNamed] vehicles can exceed one NATS message.
+// The vids of [access.MaxNamed] vehicles can exceed one NATS message, so more than maxInlineIDs are
+// in set records, which precede the credential in the same batch.
 
 type grantedRecord struct {
 	All  bool         `json:"all,omitempty"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitempty"`  // random mark that all its set records contain; "" if there are none
-	Sets int          `json:"sets,omitempty"` // number of set records
+	Set  string       `json:"set,omitempty"` // random, in all its set records; "" if there are none
+	Sets int          `json:"sets,omitempty"`
 }
 
 type setRecord struct {
-	Set string       `json:"set"` // mark of the set; "" if the part was emptied, and no record refers to it
+	Set string       `json:"set"` // "" if the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
 }
 
@@ -36,7 +36,6 @@ const (
 	maxSetBytes = 400 << 10
 )
 
-// packVehicles returns the grant of v and the writes of its set records, for the same batch.
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -65,7 +64,7 @@ func setSubject(prefix, owner string, n int) string {
 	return prefix + "." + owner + "." + strconv.Itoa(n)
 }
 
-// check returns an error if no service can have granted g. decodeSet checks the set records.
+// decodeSet checks the set records.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -113,7 +112,7 @@ func isEmptied(r Record) bool {
 
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// If the set records were replaced while they were read, the error is errSetChanged.
+// errSetChanged means that the set records were replaced while they were read.
 func readVehicles(
 	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
 ) (access.Vehicles, error) {
@@ -139,17 +138,16 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets collects set records by the subject of their credential, which arrives after them.
+// by the subject of the credential, which arrives after its set records
 type sets map[string]*setParts
 
 type setParts struct {
 	mark  string
 	parts map[int][]vehicle.ID
-	owner func(access.Vehicles) // applies the record that refers to the set; nil until that record has arrived
+	owner func(access.Vehicles) // nil until the credential has arrived
 	need  int
 }
 
-// withMark begins an empty collection if that of the owner has another mark.
 func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
@@ -159,8 +157,8 @@ func (s sets) withMark(owner, mark string) *setParts {
 	return p
 }
 
-// record passes the vehicles that g grants to apply. Before the feed has caught up, set records may
-// be missing: then apply receives no vehicles, and all of them later.
+// Before the feed has caught up, set records may be missing: then apply receives no vehicles, and
+// all of them later.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -178,7 +176,6 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete applies the set once its credential and all set records have arrived.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {

@@ -47,7 +47,6 @@ var (
 		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
 )
 
-// Header is the first record of a backup.
 type Header struct {
 	Version    string    `json:"version"`
 	Began      time.Time `json:"began"`
@@ -90,7 +89,7 @@ func (b *Writer) Add(subject string, sealed []byte) error {
 
 func (b *Writer) Records() int { return b.n - 1 } // the first is the header
 
-// End completes the backup. It does not close the underlying writer.
+// End does not close the underlying writer.
 func (b *Writer) End() error {
 	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
@@ -124,8 +123,7 @@ type Reader struct {
 	sum, mac []byte // from the end of the file; nil until it is verified
 }
 
-// Open returns a Reader for the records after the header. The error is [ErrForeign], [ErrOlder],
-// [ErrNewer] or [ErrTorn], or wraps that of r.
+// The error of Open is [ErrForeign], [ErrOlder], [ErrNewer] or [ErrTorn], or wraps that of r.
 func Open(r io.Reader) (*Reader, Header, error) {
 	h := sha256.New()
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
@@ -153,9 +151,8 @@ func Open(r io.Reader) (*Reader, Header, error) {
 	return b, header, nil
 }
 
-// Next returns the next record, which is valid until the next call, or io.EOF after the last if the
-// file is complete and undamaged. The error is [ErrTorn] or [ErrNewer], or wraps that of the
-// underlying reader.
+// Next returns a record that is valid until the next call, and io.EOF after the last if the file is
+// complete. The error is [ErrTorn] or [ErrNewer], or wraps that of the underlying reader.
 func (b *Reader) Next() (Record, error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -206,7 +203,6 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end verifies the hash, and that only the MAC follows.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
 	last := make([]byte, 2*sha256.Size)
@@ -221,8 +217,7 @@ func (b *Reader) end() error {
 	return io.EOF
 }
 
-// Authentic reports whether the file was written with the given key; false until [Reader.Next] has
-// returned io.EOF, and for an empty key.
+// Authentic is false until [Reader.Next] has returned io.EOF, and for an empty key.
 func (b *Reader) Authentic(key string) bool {
 	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
 }

@@ -15,13 +15,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follower keeps this node's answers of one partition complete. It asks the owner for all, and then
-// receives new ones. After a gap in their numbers, or a change of owner, it asks for all again.
+// follower asks the owner of a partition for all answers, and then receives new ones. After a gap
+// in their numbers, or a change of owner, it asks for all again.
 type follower struct {
 	e     *Engine
 	p     int
 	put   func(vehicle.ID, *store.Answer)
-	ready func() // called once this node has had all answers
+	ready func()
 
 	// of the newest message that was received in order
 	generation, number uint64
@@ -30,9 +30,9 @@ type follower struct {
 	// during a load.
 	compare  bool
 	loaded   uint64
-	complete bool      // no message after number is known to be lost
-	live     bool      // ready was called
-	heard    time.Time // when the answers were last complete
+	complete bool // no message after number is known to be lost
+	live     bool
+	heard    time.Time
 }
 
 const loadAgain = 250 * time.Millisecond
@@ -85,8 +85,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// receive ignores a message that cannot be read: if it was one of the owner, the next number shows
-// it.
+// If a message that cannot be read was one of the owner, the next number shows it.
 func (f *follower) receive(m *nats.Msg) {
 	b, err := codec.Unseal(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
@@ -106,7 +105,6 @@ func (f *follower) receive(m *nats.Msg) {
 	}
 }
 
-// oldest returns the generation of the present owner, as far as this node knows.
 func (f *follower) oldest() uint64 {
 	if c := f.e.cursors[f.p].Load(); c != nil {
 		return max(f.generation, c.Generation)
@@ -174,7 +172,7 @@ type lacks struct {
 	// of since, in ns after began; 0 if there is none
 	oldest atomic.Int64
 
-	mu    sync.Mutex // guards since
+	mu    sync.Mutex
 	since map[int]time.Duration
 }
 

@@ -26,7 +26,7 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// conn is the connection to the cluster. After fail, it is unusable until the node restarts.
+// After fail, conn is unusable until the node restarts.
 type conn struct {
 	config Config
 	log    *slog.Logger
@@ -34,27 +34,27 @@ type conn struct {
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this API has ordered push consumers
 
-	batches chan struct{} // holds one element for each atomic batch in flight
+	batches chan struct{}
 	warned  warned
-	beats   map[string]*heartbeat // for each of fedStreams
+	beats   map[string]*heartbeat
 
 	// when a node of a newer version last renewed its lease, Unix ns; 0: none has been seen
 	newerLease atomic.Int64
 
-	// needed is set from start until Close or Cut. If the client library closes the connection
-	// meanwhile, it has given up, and the engine fails.
+	// While needed is set, a closed connection means that the client library has given up, and the
+	// engine fails.
 	needed atomic.Bool
 
-	// denied cancels the requests of Open when NATS denies a permission. It is nil after Open.
+	// denied cancels the requests of Open when NATS denies a permission; nil after Open.
 	denied atomic.Pointer[context.CancelCauseFunc]
 
 	*engine.Failure
 }
 
-// Many would be logged during an outage; all partitions share one limit for each kind.
+// All partitions share one limit for each kind.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
-// If the connection is lost later, the client library tries to reconnect until it is closed.
+// The client library tries to reconnect until the connection is closed.
 func (c *conn) connect() (err error) {
 	opts := append(c.login(),
 		nats.MaxReconnects(-1),
@@ -62,14 +62,11 @@ func (c *conn) connect() (err error) {
 		nats.Timeout(5*time.Second),
 		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
-		// Certificates need not be valid for the IP addresses that servers report of each other,
-		// and the error of one would hide that of a configured address.
+		// Certificates need not be valid for the IP addresses that servers report of each other.
 		nats.IgnoreDiscoveredServers(),
 		// By default, the second authorization error of one server closes the connection for good.
-		// But another may accept the login, or the same one later.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ClosedHandler(c.onClosed),
-		// The servers of a cluster may have different versions.
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			if err := checkVersion(nc); err != nil {
 				c.log.Error("the NATS connection has moved to a server that is too old", "error", err)
@@ -97,8 +94,7 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// unreachable says what the operator can do. For a file that the configuration names, the error is
-// a [store.ErrConfig].
+// For a file that the configuration names, the error is a [store.ErrConfig].
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -134,10 +130,8 @@ func unreachable(err error) error {
 	return err
 }
 
-// The first message of a server contains its version.
 const greetTimeout = 2 * time.Second
 
-// checkVersions asks each server that --nats names, and ignores one that does not answer.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -182,7 +176,7 @@ func (c *conn) onAsyncError() nats.Option {
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
 			if deny := c.denied.Load(); deny != nil {
-				(*deny)(d) // Open returns it
+				(*deny)(d)
 				return
 			}
 			err = d.withoutNames()
@@ -202,8 +196,7 @@ func isRefusal(err error) bool {
 	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// Servers older than leastServer may lose what they have acknowledged: they could omit a sync when
-// they compacted a file.
+// Older servers could omit a sync when they compacted a file.
 const leastServer = "2.15.2"
 
 // the newest that the tests ran against
@@ -221,7 +214,6 @@ func older(version, than string) bool {
 	return err != nil || slices.Compare(a, b) < 0
 }
 
-// checkServer also logs the server's version.
 func (c *conn) checkServer(ctx context.Context) error {
 	if err := cmp.Or(checkVersion(c.nc), c.checkVersions()); err != nil {
 		return err
@@ -256,17 +248,16 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// isNoLeader reports whether a request may have failed because the cluster or a stream has no
-// leader.
+// isNoLeader reports whether the cluster or a stream may have no leader.
 func isNoLeader(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
 }
 
 const setupTimeout = 30 * time.Second
 
-// patiently repeats ask, which must be idempotent, while it may have failed for lack of a leader,
-// for setupTimeout at most. Servers refuse or drop requests while they elect one: of the cluster,
-// of a new stream, or of one whose number of replicas changes.
+// patiently repeats ask, which must be idempotent, for setupTimeout: servers refuse or drop
+// requests while they elect a leader of the cluster, of a new stream, or of one whose number of
+// replicas changes.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -284,15 +275,13 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	}
 }
 
-// denial names a permission that the NATS account lacks.
 type denial struct{ what string }
 
 func (d denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
-// withoutNames removes all after the kind in a subject, which may name a vehicle or place, for the
-// log.
+// withoutNames removes what may name a vehicle or place, for the log.
 func (d denial) withoutNames() denial {
 	what, subject, ok := strings.Cut(d.what, " to ")
 	if !ok || strings.HasPrefix(subject, "$") {
@@ -307,7 +296,6 @@ func asDenial(err error) (denial, bool) {
 		return denial{}, false
 	}
 	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
-	// Keep nothing after the subject.
 	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
 		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
@@ -321,8 +309,8 @@ func (c *conn) Cut() {
 
 func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
 
-// isFinal reports whether reading again would result in the same err. Unless a record is of a newer
-// version, the engine fails.
+// isFinal reports whether reading again would result in the same err. The engine then fails, except
+// for a record of a newer version.
 func (c *conn) isFinal(err error) bool {
 	switch {
 	case codec.IsNewer(err):
@@ -349,8 +337,7 @@ const (
 	notCreated = 10049
 	// the last record of a subject does not have the sequence that the write expects
 	wrongLastSequence = 10071
-	// the description of the error says why
-	storeFailed = 10077
+	storeFailed       = 10077
 	// an earlier write with the same message id is still being processed
 	duplicateInProcess = 10158
 	// the stream's leader is still processing another write of the subject

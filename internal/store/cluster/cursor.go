@@ -10,19 +10,17 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// cursor says which node owns a partition, and which checkpoints it has.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
 	Next       uint64 `json:"next"`       // sequence in TELEMETRY after that of the last checkpoint
 	Made       int64  `json:"made"`       // when the TELEMETRY stream of Next was created, Unix ns
-	// oldest first
+	// Checkpoints are those that are kept, oldest first.
 	Checkpoints []store.Checkpoint `json:"checkpoints,omitempty"`
 
 	newer bool // a newer version wrote the record; the other fields are unknown
 }
 
-// Without a record, no node has ever taken the partition.
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
@@ -30,7 +28,6 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// If change returns false, nothing is stored.
 func (e *Engine) changeCursor(
 	ctx context.Context, p int, change func(c *cursor) (changed bool, err error),
 ) (rev uint64, err error) {
@@ -52,7 +49,6 @@ func (e *Engine) changeCursor(
 	return rev, err
 }
 
-// FollowCursors follows the cursors, for a node that does not need answers.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	return e.followCursors(ctx, 0, caughtUp)
 }
@@ -67,8 +63,8 @@ func (e *Engine) followCursors(ctx context.Context, longest time.Duration, caugh
 	})
 }
 
-// noteCursor keeps a copy of a cursor. If another process has taken a partition of this one, or a
-// newer version has written the cursor, reading ends with [store.ErrFenced].
+// If another process has taken a partition of this one, or a newer version has written the cursor,
+// reading ends with [store.ErrFenced].
 func (e *Engine) noteCursor(r store.Record) (err error) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {

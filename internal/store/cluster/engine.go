@@ -21,20 +21,19 @@ var (
 	_ store.RoadSharing = (*Engine)(nil)
 )
 
-// Engine is an open store.
 type Engine struct {
 	*conn
 	partitions int
 	now        func() time.Time
 	name       string // of this process, in the subject of what it shares of roads
 
-	queues     []*engine.Queue // by partition
+	queues     []*engine.Queue
 	backlog    backlog
 	unfolded   *store.Unfolded
-	scarce     atomic.Bool  // see watchLimits
+	scarce     atomic.Bool
 	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
-	failing    atomic.Bool  // whether the last write of TELEMETRY failed
-	committing atomic.Int32 // number of commits of samples in flight
+	failing    atomic.Bool
+	committing atomic.Int32
 	metrics    *metrics
 
 	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
@@ -43,16 +42,15 @@ type Engine struct {
 	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
 	cursors       []atomic.Pointer[cursor]    // this node's copy of the cursors, by partition
 	cursorsRead   atomic.Bool                 // the copy has caught up
-	folded        []atomic.Uint64             // the owners have folded up to here, by partition
+	folded        []atomic.Uint64             // the owners have folded up to here
 	lacks         lacks
 
-	stop    context.CancelFunc // ends the background goroutines
+	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Open connects to the cluster, creates missing streams, and updates those that differ. The error
-// says that a permission is missing, or that NATS does not answer within setupTimeout. The end of
-// ctx cancels Open, and has no effect on an open engine.
+// Open creates missing streams, and updates those that differ. The end of ctx cancels it, and has
+// no effect on an open engine.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
 		panic("cluster: a configuration without URLs")
@@ -69,7 +67,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.nc.Close()
 		}
 	}()
-	// If a permission is denied, every request of Open is canceled.
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
@@ -167,7 +164,6 @@ func (e *Engine) Writable() error {
 
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
-// Fed is the oldest time of the followed streams and of the partitions whose answers are lacking.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()

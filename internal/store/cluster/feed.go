@@ -18,15 +18,14 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// feed follows a stream in order and without gaps, across outages of NATS.
-//
-// It uses the ordered push consumer of the client library's legacy API, which notices a lost server
-// when two idle heartbeats are missing. With the newer API, that can take 16 s.
+// feed survives outages of NATS. The ordered push consumer of the client library's legacy API
+// notices a lost server when two idle heartbeats are missing; with the newer API, that can take 16
+// s.
 type feed struct {
 	conn     *conn
-	beat     *heartbeat // if nil, heartbeats are ignored
+	beat     *heartbeat
 	stream   string
-	filters  []string                 // subjects to follow
+	filters  []string
 	newer    bool                     // accept records of a newer version; if false, they end the feed
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
@@ -34,20 +33,18 @@ type feed struct {
 	// for which the feed may receive nothing; 0 means any time
 	longest time.Duration
 
-	last  uint64    // sequence of the newest applied record
-	heard time.Time // when it was applied
-	live  bool      // caughtUp was called
-	goal  uint64    // the present lap ends when this sequence is applied (see feedLaps)
-	lap   int       // how many laps have ended
+	last  uint64 // sequence of the newest applied record
+	heard time.Time
+	live  bool
+	goal  uint64 // the present lap ends here (see feedLaps)
+	lap   int
 
 	engine.Progress // of last
 
-	// when the stream was created, Unix ns; 0 before it was looked up
+	// of the stream, Unix ns; 0 before it was looked up
 	created atomic.Int64
 }
 
-// newFeed returns a feed of the subjects that match a filter, and of the heartbeats if there are
-// any.
 func (c *conn) newFeed(stream string, filters ...string) *feed {
 	return &feed{conn: c, stream: stream, filters: filters, beat: c.beats[stream]}
 }
@@ -55,18 +52,15 @@ func (c *conn) newFeed(stream string, filters ...string) *feed {
 const (
 	feedBackoff = 500 * time.Millisecond
 	// After feedLaps laps, a feed counts as caught up even if more records wait. A lap ends with
-	// what was the last sequence at its beginning. A record that is replaced meanwhile comes later;
-	// the second lap is so short that almost none is.
+	// what was the last sequence at its beginning. In the second, almost no record is replaced.
 	feedLaps = 2
-	// When a subscription begins at the start of the stream, NATS looks up the last record of each
-	// of millions of subjects.
+	// NATS then looks up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
-	// One that continues costs NATS almost nothing. The cluster may assign it to a server that has
-	// just stopped, and the feed must then repeat the request.
+	// This costs NATS almost nothing, but the cluster may assign it to a server that has just
+	// stopped.
 	feedResume = 2 * time.Second
 )
 
-// If f.newer is false, a record of a newer version ends Run.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
 	for {
@@ -121,8 +115,7 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goLive()
 	}
 	for {
-		// A live subscription delivers something within Timeouts.Stall: stored records, and then
-		// heartbeats or leases.
+		// A live subscription delivers at least heartbeats or leases within Timeouts.Stall.
 		waiting, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 		m, meta, err := sub.receive(waiting)
 		cancel()
@@ -145,7 +138,7 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// Only this node's own heartbeats matter, so one of a newer version is ignored.
+// Only this node's own heartbeats matter.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -168,9 +161,9 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// progress checks whether the feed has caught up. In a stream that is written to all the time,
-// pending, what NATS has yet to send, may never be 0. When a record replaces another, NATS first
-// decrements and then increments it, so it may be 0 although one record is missing.
+// In a stream that is written to all the time, pending, what NATS has yet to send, may never be 0.
+// It may be 0 although one record is missing: when a record replaces another, NATS first decrements
+// and then increments it.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -204,9 +197,9 @@ type heartbeat struct {
 	stream string
 	node   uint64 // identifies this node's heartbeats
 
-	failing atomic.Bool // whether the last write failed
-	start   time.Time   // time from which the numbers below are measured (monotonic)
-	// time of the latest heartbeat that the feed has delivered, in ns after start; 0: none
+	failing atomic.Bool
+	start   time.Time // monotonic origin of the numbers below
+	// of the latest heartbeat that was delivered, in ns after start; 0: none
 	returned atomic.Int64
 }
 
@@ -242,7 +235,6 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// fed returns the time up to which this node's copy of the stream is complete.
 func (h *heartbeat) fed() (at time.Time, ok bool) {
 	r := h.returned.Load()
 	return h.start.Add(time.Duration(r)), r != 0
@@ -253,7 +245,6 @@ type subscription struct {
 	consumer string // name of the consumer; "" before the first message
 }
 
-// subscribe waits at most wait for NATS to create the consumer.
 func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
 	js, err := c.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {
@@ -264,8 +255,7 @@ func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt)
 	if err != nil {
 		return nil, err
 	}
-	// The consumer's flow control bounds the pending messages. A limit of the client library would
-	// drop records.
+	// A limit of the client library would drop records. The consumer's flow control bounds them.
 	return &subscription{Subscription: sub}, sub.SetPendingLimits(-1, -1)
 }
 
@@ -273,8 +263,8 @@ func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription
 	return c.subscribe(codec.Telemetry, requestTimeout, append(opts, nats.ConsumerFilterSubjects(subject))...)
 }
 
-// After errConsumerChanged, the client library has made another consumer without a check whether
-// the stream is still the same. So the caller must check it and subscribe again.
+// The client library has made another consumer without a check whether the stream is the same. The
+// caller must check it and subscribe again.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
@@ -286,7 +276,6 @@ func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgM
 	return m, meta, err
 }
 
-// If another consumer has sent the message, the error is errConsumerChanged.
 func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
 	m, meta, err := receive(ctx, s.Subscription)
 	if err != nil {

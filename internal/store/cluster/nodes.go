@@ -15,12 +15,10 @@ import (
 
 // leaseRecord contains no time, because every node measures the age of a lease by its own clock.
 type leaseRecord struct {
-	// A record with the same Beat as before does not renew the lease.
 	Beat    uint64 `json:"beat"`
 	Leaving bool   `json:"leaving,omitempty"`
 }
 
-// Leases are the records by which the derive nodes know of each other.
 type Leases struct{ conn *conn }
 
 func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
@@ -28,8 +26,7 @@ func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 // Stale returns how long a node may be silent before others take its partitions.
 func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
-// Renew stores the lease of a node. beat increases each time, and leaving says that it is about to
-// end.
+// beat increases each time, and leaving says that the node is about to end.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	subject := codec.MemberSubject(name)
 	body, err := json.Marshal(leaseRecord{Beat: beat, Leaving: leaving})
@@ -45,12 +42,11 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	return l.conn.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
 }
 
-// Follow calls put for every lease and renewal until ctx ends. The lease of a newer node cannot be
-// decoded: its beat is the sequence of its record.
+// The lease of a newer node cannot be decoded: its beat is the sequence of its record.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := l.conn.newFeed(codec.States, codec.MemberSubject("*"))
 	f.newer = true
-	newer := make(map[string]bool) // names of nodes of a newer version
+	newer := make(map[string]bool)
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
@@ -72,7 +68,6 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	return f.Run(ctx, func() {})
 }
 
-// NewerFolds reports whether a node of a newer version has folded within Timeouts.Lease.
 func (e *Engine) NewerFolds() bool {
 	last := e.newerLease.Load()
 	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease

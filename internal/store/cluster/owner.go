@@ -24,28 +24,27 @@ import (
 // No stream stores these messages. An owner replies only to replyPrefix: the asker chooses where a
 // reply goes, and NATS would store it in a stream with such a subject.
 const (
-	ownerPrefix   = "carstate.owner." // questions to the owner of a partition
+	ownerPrefix   = "carstate.owner."
 	replyPrefix   = "carstate.reply."
-	answersPrefix = "carstate.answers." // new answers of the vehicles of a partition
-	foldedPrefix  = "carstate.folded."  // up to where a node has folded its partitions
-	roadsPrefix   = "carstate.roads."   // road evidence of a node
+	answersPrefix = "carstate.answers."
+	foldedPrefix  = "carstate.folded."
+	roadsPrefix   = "carstate.roads."
 )
 
 func ownerSubject(p int) string   { return ownerPrefix + strconv.Itoa(p) }
 func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
 
-// outgoing holds answers that an owner is about to send. The messages of a generation are numbered,
-// so that a follower notices a lost one.
+// The messages of a generation are numbered, so that a follower notices a lost one.
 type outgoing struct {
-	sync.Mutex        // guards the fields below, and orders the messages
-	live       bool   // Live was called
+	sync.Mutex // guards the fields below, and orders the messages
+	live       bool
 	number     uint64 // of the last message
 	packed     []byte
 }
 
 const (
 	sendEvery = 25 * time.Millisecond
-	// from this size on, answers are sent at once
+	// the size from which answers are sent at once
 	answersBytes = 256 << 10
 )
 
@@ -76,8 +75,8 @@ func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// send sends the new answers, or with empty, a message without any. While the connection is lost,
-// it drops them, and followers notice that a number is missing.
+// send with empty sends a message even without answers. While the connection is lost, it drops
+// them, and followers notice that a number is missing.
 func (t *Partition) send(empty bool) {
 	o := &t.answers
 	o.Lock()
@@ -124,7 +123,6 @@ func (e *Engine) sendAnswers(ctx context.Context) {
 	}
 }
 
-// followFolded follows up to where all nodes have folded.
 func (e *Engine) followFolded() (stop func()) {
 	sub, err := e.nc.Subscribe(foldedPrefix+"*", func(m *nats.Msg) {
 		b, err := codec.Unseal(m.Subject, m.Data)
@@ -146,7 +144,7 @@ func (e *Engine) followFolded() (stop func()) {
 }
 
 const (
-	// At most openQuestions to the owner of a partition are answered at a time. Further ones wait.
+	// Further questions wait.
 	openQuestions        = 4
 	waitingQuestions     = 64
 	waitingQuestionBytes = 8 << 20
@@ -159,18 +157,18 @@ type question struct {
 
 type reply struct {
 	store.Reply
-	Generation uint64 `json:"generation"` // of the owner's cursor
-	Number     uint64 `json:"number"`     // of the owner's last message before Answers were read
+	Generation uint64 `json:"generation"`
+	Number     uint64 `json:"number"` // of the owner's last message before Answers were read
 	Error      string `json:"error,omitempty"`
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
 
-// errorKinds are the errors that an asker recognizes.
+// errors that an asker recognizes
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
 type remoteError struct {
 	text string
-	kind error // one of errorKinds, or nil
+	kind error
 }
 
 func (r remoteError) Error() string { return r.text }

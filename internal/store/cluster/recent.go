@@ -14,9 +14,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Recent must read all samples of a partition. It reads windows of time, newest first, so that a
-// short deadline yields the newest samples. Each begins windowGrowth times as long ago as the one
-// before.
+// A short deadline yields the newest samples, because each window begins windowGrowth times as long
+// ago as the one before.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
@@ -51,8 +50,8 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the samples that were stored from a time on, in commits before until. made is the
-// creation time of TELEMETRY, Unix ns. first is the first commit that it read, or until.
+// made is the creation time of TELEMETRY, Unix ns. first is the first commit that was read, or
+// until.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

@@ -20,8 +20,8 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Last reads from the stream's leader, never from a replica, which may lag. If the record cannot be
-// decoded, it comes without Body, and an error.
+// Last reads from the stream's leader, because a replica may lag. A record that cannot be decoded
+// comes without Body, and an error.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -108,7 +108,6 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// NATS decides when it overwrites the bytes that Remove removes.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -133,11 +132,10 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// Store stores a single write as an ordinary message, which costs fewer syncs than a batch. In a
-// batch, only the last write may expect a sequence, and it commits the batch.
-//
-// It tries again only while NATS is processing another write of the subject, perhaps an earlier one of
-// the same caller, for Timeouts.Try at most. Then it returns [store.ErrConflict], too.
+// A single write as an ordinary message costs fewer syncs than a batch. In a batch, only the last
+// write may expect a sequence, and it commits the batch. While NATS is processing another write of
+// the subject, perhaps an earlier one of the same caller, Store tries again for Timeouts.Try, and
+// then returns [store.ErrConflict].
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	return c.storeIf(ctx, stream, "", writes)
 }
@@ -163,11 +161,8 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 
 const inProgressBackoff = 50 * time.Millisecond
 
-// The client library has no call for atomic batches, so storeOnce implements NATS ADR-50: every
-// message has the id of the batch and its number in it, and the server answers the last.
-//
-// The server drops batches if a stream has more than 50 open ones, so a node opens at most openBatches.
-// This costs no speed, because it processes the batches of a stream one at a time.
+// The client library has no call for atomic batches (NATS ADR-50). The server drops batches if a
+// stream has more than 50 open ones, and processes those of a stream one at a time.
 func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
@@ -198,7 +193,6 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 			}
 			continue
 		}
-		// A batch belongs to one stream, so the header of the last write applies to all.
 		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
@@ -222,9 +216,9 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 	return 0, nil
 }
 
-// Scan serves the streams with heartbeats. A record that is replaced meanwhile may be missed, so it
-// ends after everything that was stored when all others had come; heartbeats show that. While NATS
-// is unavailable, it retries until ctx ends.
+// A record that is replaced meanwhile may be missed, so Scan ends after everything that was stored
+// when all others had come; heartbeats show that. While NATS is unavailable, it retries until ctx
+// ends.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

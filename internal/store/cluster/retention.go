@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// backlog describes the telemetry that is not folded, every backlogEvery.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
@@ -24,19 +23,19 @@ type backlog struct {
 	next []atomic.Uint64
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
-	// By partition. In seen, what is in no checkpoint counts as unfolded, and in folding, what the
-	// owner has not folded yet.
+	// In seen, what is in no checkpoint counts as unfolded, and in folding, what the owner has not
+	// folded yet.
 	seen, folding []firstUnfolded
 }
 
-// firstUnfolded is a partition's first commit that is not folded. It is kept, because another
-// lookup is needed only after the stream or the cursor has changed.
+// firstUnfolded is kept, because another lookup is needed only after the stream or the cursor has
+// changed.
 type firstUnfolded struct {
-	made   time.Time // when the TELEMETRY stream was created
-	cursor uint64    // first sequence that counts as not folded
-	end    uint64    // last sequence of the stream at the lookup
-	first  uint64    // sequence of the first commit that is not folded; 0 if there is none
-	stored time.Time // when that commit was stored
+	made   time.Time
+	cursor uint64 // first sequence that counts as not folded
+	end    uint64
+	first  uint64 // sequence of the first commit that is not folded; 0 if there is none
+	stored time.Time
 }
 
 func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
@@ -46,7 +45,6 @@ func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	return w.first >= s.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == s.State.LastSeq
 }
 
-// find looks up the first commit of partition p from a sequence on.
 func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, from uint64) error {
 	info := s.CachedInfo()
 	if w.isCurrent(from, info) {
@@ -67,8 +65,7 @@ const backlogEvery = 2 * time.Second
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns the sequence below which all telemetry may be removed, or 0 if that is
-// unknown.
+// Below firstNeeded, all telemetry may be removed; 0 if that is unknown.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(math.MaxUint64)
 	for p := range b.next {
@@ -89,7 +86,7 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	}
 }
 
-// firstCommit returns nil if there is no such commit.
+// nil if there is none
 func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -98,7 +95,6 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 	return m, err
 }
 
-// lastCommit returns the sequence of the newest commit of a partition, or 0 if there is none.
 func (e *Engine) lastCommit(ctx context.Context, p int) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -117,9 +113,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// A position that is read before the stream's end and is ahead of it is of another TELEMETRY
-	// stream, or the end was lost. A copy of a cursor may be too old; then some samples seem to be
-	// in no checkpoint.
+	// A position that was read before the stream's end and is ahead of it is of another stream, or
+	// the end was lost. With a cursor that is too old, some samples seem to be in no checkpoint.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
@@ -152,7 +147,6 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			return err
 		}
 		if w.first == 0 {
-			// No commit up to the end that was read above is needed.
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
 			continue
 		}
@@ -197,8 +191,6 @@ func (e *Engine) Trim(ctx context.Context) {
 	}
 }
 
-// trim removes folded commits that are old by the clock of the servers, and if the stream is nearly
-// full, the oldest.
 func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
@@ -226,7 +218,7 @@ func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes returns 0 below 80 % of limit, and otherwise the sequence from which about 60 % remain.
+// overBytes returns 0 below 80 % of limit, and else the sequence from which about 60 % remain.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -235,7 +227,7 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-// firstSince returns the first commit of any partition that was stored at time t or later, or 0.
+// 0 if there is none
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
@@ -266,18 +258,17 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 	return max(0, info.Config.Replicas-copies)
 }
 
-// in percent of a stream's limit; the alarm comes again only after the level has fallen below
-// fullOver
+// in percent; the alarm comes again only after the level has fallen below fullOver
 const (
 	fullAlarm = 80
-	// reservedFrom is the level of TOKENS, SOURCES or AUDIT from which only rights are taken away,
-	// with 64 MiB left, and of STATES from which no checkpoint is stored.
+	// From reservedFrom on, only rights are taken away, with 64 MiB left, and no checkpoint is
+	// stored.
 	reservedFrom = 94
 	fullOver     = 75
 )
 
-// watchLimits logs no error for TELEMETRY, which fills and is trimmed all the time. alarmed has the
-// streams for which it was logged.
+// TELEMETRY fills and is trimmed all the time. alarmed has the streams for which the error was
+// logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
 	for _, name := range codec.Streams {

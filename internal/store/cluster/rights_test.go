@@ -176,11 +176,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	if r, err := n.Recent(ctx, storetest.SecretVID, 10); err != nil || len(r.Samples) != 1 {
 		t.Errorf("the readings of a vehicle: %+v, %v", r, err)
 	}
-	usage := "tokenuse." + tokens[0] + ".GONE"
-	record := store.Write{Subject: usage, Record: codec.Seal(usage, []byte("\x00{}"))}
-	seq, err := n.Store(ctx, codec.Tokens, []store.Write{record})
-	must(err)
-	must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: usage, Seq: seq}}))
 	g, _ := n.Tables.Tokens.Get(tokens[0])
 	g.Count(access.Answered, config.Now())
 	ended, cancel := context.WithCancel(ctx)

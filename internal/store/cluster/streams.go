@@ -20,7 +20,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// fedStreams are those that every node keeps a copy of. Each contains heartbeats.
+// Each contains heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 const partitionsKey = "carstate.partitions"
@@ -28,17 +28,9 @@ const partitionsKey = "carstate.partitions"
 // A carstate with a lower schema version than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
 
-// Only the leader of a stream answers requests for records, because another server may lag. At its
-// limit
-//
-//   - TELEMETRY refuses a commit, so that no limit drops what was acknowledged. It has no age limit;
-//     Trim removes what is folded and old;
-//   - STATES drops its oldest record, so that nodes can renew their leases. From reservedFrom on, no
-//     checkpoint is stored;
-//   - TOKENS, SOURCES and AUDIT refuse writes;
-//   - ROADS drops its oldest record, the tile that has had no car for longest.
-//
-// An alarm is logged at 80 %, but for TELEMETRY.
+// Only the leader answers requests for records, because another server may lag. DESIGN.md of store
+// says what a full stream does: TELEMETRY refuses, so that no limit drops what was acknowledged;
+// STATES drops its oldest record, so that nodes can renew their leases.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		if slices.Contains(fedStreams, name) {
@@ -51,8 +43,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxBytes:           bytes,
 			Discard:            d,
 			AllowAtomicPublish: true,
-			// No write has an id. With a longer window, a server that starts would search all its
-			// records for ids.
+			// With a longer window, a server that starts would search all its records for ids.
 			Duplicates: leastDuplicateWindow,
 		}
 	}
@@ -94,12 +85,11 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	return configs
 }
 
-// nats-server's consumer limit for a stream that does not set one
+// the limit of a stream that does not set one
 const usualConsumers = 1000
 
-// Each folded partition needs a consumer, and for some seconds after a node has died, its consumers
-// are there, too. Trim and the console need one occasionally. For few partitions, -1 is the
-// server's default, so that an operator need not raise the limit of the account.
+// Each folded partition needs a consumer, and for some seconds those of a dead node are there, too.
+// With -1, the server's default, an operator need not raise the limit of the account.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return -1
@@ -107,14 +97,12 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// The first start chooses fixedNumbers, and later ones read them from the streams. 0 before that.
+// The first start chooses fixedNumbers, and later ones read them from the streams.
 type fixedNumbers struct{ partitions, replicas int }
 
-// Nodes that start at the same time get the same number of partitions, because one creates the
-// stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
-	// If TELEMETRY alone was lost, each vehicle still belongs to the partition under which its
-	// state is stored.
+	// If TELEMETRY alone was lost, each vehicle stays in the partition under which its state is
+	// stored.
 	_, was, err := storedStream(ctx, js, codec.States)
 	if err == nil {
 		err = c.checkPartitions(was.partitions)
@@ -130,7 +118,6 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
 		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
 	}
-	// the other streams use its numbers
 	for i := range codec.Streams {
 		is, err := ensureStream(ctx, js, c, i, want)
 		if err != nil {
@@ -156,14 +143,14 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// Another node may create or remove the stream between lookup and change, and a stream that it has
-// just created may not be visible at once.
+// Another node may create or remove the stream in between, and one that was just created may not be
+// visible at once.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
 )
 
-// The setting of one node must not reduce the replicas for all, so fewer are an error.
+// The setting of one node must not reduce the replicas for all.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -195,8 +182,8 @@ func ensureStream(
 		if name == codec.States { // an operator may have raised its limit
 			sc.MaxBytes = max(sc.MaxBytes, stored.MaxBytes)
 		}
-		// If the servers have no room for another stream, creating an existing one fails, even with
-		// an identical configuration.
+		// If the servers have no room, creating an existing stream fails, even with the same
+		// configuration.
 		change := js.CreateStream
 		if found {
 			change = js.UpdateStream
@@ -219,7 +206,7 @@ func ensureStream(
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
-		last = err // another node has just created or removed the stream
+		last = err
 		if err := periodic.Pause(ctx, ensureEvery); err != nil {
 			return fixedNumbers{}, err
 		}
@@ -227,8 +214,7 @@ func ensureStream(
 	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
-// storedStream returns zero values for a stream that does not exist. A TELEMETRY that is not
-// carstate's is an error.
+// A stream that does not exist has zero values. A TELEMETRY that is not carstate's is an error.
 func storedStream(
 	ctx context.Context, js jetstream.JetStream, name string,
 ) (stored jetstream.StreamConfig, is fixedNumbers, err error) {
@@ -261,8 +247,7 @@ func setUpByNewer(stored jetstream.StreamConfig) bool {
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// A stream that is the same is not updated: another node may just have updated it, and that would
-// be undone.
+// An update of a stream that is the same would undo one that another node has just made.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -284,10 +269,8 @@ const flowProbe = "$JS.FC.probe"
 // a sequence that no stream reaches
 const noRecord = `{"seq":4611686018427387904}`
 
-// probeRights makes the requests for which the engine later needs permissions, so that Open fails
-// if the account lacks one. They change nothing, as each names something that does not exist. It
-// does not check the right to create or change streams, which an operator may revoke once they
-// exist.
+// The requests change nothing, as each names something that does not exist. An operator may revoke
+// the right to create or change streams once they exist, so it is not probed.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error
@@ -320,8 +303,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 			ask(m)
 		}
 	}
-	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
-		// nothing is purged, because this subject does not exist
+	for _, name := range []string{codec.Telemetry, codec.States} {
+		// this subject does not exist
 		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
 	for _, name := range codec.Streams {

@@ -44,10 +44,8 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// of a partition
 const maxWaitingBytes = 8 << 20
 
-// What fits into one message is one commit.
 func newQueue() *engine.Queue {
 	return engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
 }
@@ -69,10 +67,9 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	})
 }
 
-// publish sends a commit until NATS confirms that it is on disk, or Patience.Store has passed, and
-// returns its sequence. After a time-out, it is unknown whether it was stored: NATS recognizes a
-// duplicate by the message id. The error is [store.ErrBacklog] if the stream is full, and
-// [engine.ErrClosed] if ctx is canceled.
+// After a time-out, it is unknown whether the commit was stored: NATS recognizes a duplicate by the
+// message id. The error is [store.ErrBacklog] if the stream is full, and [engine.ErrClosed] if ctx
+// is canceled.
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
@@ -128,12 +125,11 @@ func unpackCommit(m *nats.Msg) ([]byte, error) {
 	return packed, nil
 }
 
-// After a failure, tryTelemetry stores commits without samples, because only a stored commit proves
-// that writes work, and no samples are accepted until then.
+// Only a stored commit proves that writes work, and no samples are accepted after a failure.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_, _ = e.publish(ctx, 0, nil) // sets failing
+			_, _ = e.publish(ctx, 0, nil)
 		}
 	}
 }

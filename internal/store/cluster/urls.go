@@ -17,9 +17,8 @@ func ValidURLs(urls string) bool {
 	})
 }
 
-// LoginInClear reports whether a login could go to another machine without TLS. Only tls:// and
-// wss:// exclude that: with other schemes, an attacker in the network could pretend that the server
-// has no TLS.
+// Only tls:// and wss:// exclude a login in clear: with other schemes, an attacker in the network
+// could pretend that the server has no TLS.
 func (c *Config) LoginInClear() bool {
 	all, _ := parseURLs(c.URLs)
 	return ValidURLs(c.URLs) && slices.ContainsFunc(all, func(u *url.URL) bool {

@@ -15,8 +15,8 @@ import (
 //	float32 little endian, for each signal present, lowest bit first
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
-// A byte 0 and a uvarint are the source of the samples that follow; bit 32 is set if each of its cars
-// is a voice on roads. Packed samples can be joined, because each series begins with a source.
+// A byte 0 and a uvarint are the source of the samples that follow; bit 32 is set if each of its
+// cars is a voice on roads. Packed samples can be joined, because each series begins with a source.
 
 func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
@@ -45,7 +45,6 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 
 const crowdBit = 1 << 32
 
-// AppendSource appends the source of x and of the samples that follow.
 func AppendSource(b []byte, x *vehicle.Sample) []byte {
 	n := uint64(x.Source)
 	if x.Crowd {
@@ -54,9 +53,8 @@ func AppendSource(b []byte, x *vehicle.Sample) []byte {
 	return binary.AppendUvarint(append(b, 0), n)
 }
 
-// DecodeSamples calls yield for each sample, none of which shares memory with body. At the first
-// that cannot be decoded it ends, with [ErrNewer] for an unknown signal, and otherwise
-// [ErrDamaged].
+// No sample shares memory with body. The samples before one that cannot be decoded are yielded. The
+// error is [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
@@ -107,8 +105,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// reader reads values from the beginning of b. If b is too short, or a length is invalid, it
-// returns the zero value and sets short, which is never reset.
+// If b is too short, or a length is invalid, reader returns the zero value and sets short, which is
+// never reset.
 type reader struct {
 	b     []byte
 	short bool
@@ -143,7 +141,7 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip returns -1, with which reader.bytes sets short, for a length that means an invalid varint.
+// -1 stands for an invalid varint: reader.bytes then sets short
 func skip(n int) int {
 	if n <= 0 {
 		return -1

@@ -1,8 +1,8 @@
 // Package codec defines the stored formats: subjects, seals, and the packing of samples and states.
 // Tests pin every byte of each.
 //
-// A sealed record is a byte of schema version, the body, and a CRC-32C of subject, version and body.
-// Only the seal detects a record that is found at the wrong subject.
+// A sealed record is a byte of schema version, the body, and a CRC-32C of subject, version and
+// body. Only the seal detects a record that is found at the wrong subject.
 package codec
 
 import (
@@ -22,7 +22,6 @@ const SealBytes = 1 + crc32.Size
 
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// With ErrNewer, another version wrote the record, perhaps an older one (see [IsNewer]).
 var (
 	ErrDamaged = errors.New("a stored record is damaged")
 	ErrNewer   = errors.New("a stored record was written by a newer version of carstate")
@@ -48,15 +47,12 @@ func (v otherVersion) Error() string {
 
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
-// Seal sets the first byte of record to the schema version, and appends the checksum. The body
-// begins at the second byte. It may reuse the memory of record.
+// The body of record begins at the second byte. Seal may reuse its memory.
 func Seal(subject string, record []byte) []byte {
 	record[0] = SchemaVersion
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
-// Unseal returns the body of a sealed record, without a copy. The error is [ErrDamaged] or
-// [ErrNewer].
 func Unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))
@@ -71,7 +67,6 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 	return body[1:], nil
 }
 
-// Checksum returns the checksum with which the record ends.
 func Checksum(subject string, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(subject), Castagnoli), Castagnoli, record)
 }

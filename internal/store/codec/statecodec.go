@@ -24,8 +24,8 @@ import (
 //	numbers  those that are not zero: a time as the varint of its distance to the time before it, a
 //	         stretch of road too, a bool as nothing, and any other as its bytes, little endian
 //
-// No bit is lost, because verdicts depend on them. A number that is added at the end of a section is
-// zero in states that were packed before.
+// No bit is lost, because verdicts depend on them. A number that is added at the end of a section
+// is zero in states that were packed before.
 
 type number struct {
 	at    int

@@ -36,39 +36,35 @@ func PartitionOf[Name ~string](name Name, n int) int {
 
 func TelemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }
 
-// StateSubject returns the subject of a vehicle's state in a backup.
+// StateSubject is that of a state in a backup.
 func StateSubject(p int, id vehicle.ID) string {
 	return "state." + strconv.Itoa(p) + "." + string(id)
 }
 
-// CursorSubject returns the subject of the record of a partition's checkpoints.
 func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
-// MemberSubject returns the subject of a node's lease.
 func MemberSubject(name string) string { return "member." + name }
 
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// Each node writes heartbeats. When its feed delivers one, the time in it shows how far the feed
-// lags.
+// When its feed delivers a node's heartbeat, the time in it shows how far the feed lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 const AuditSubject = "audit.event"
 
 const RoadPrefix = "road."
 
-// In a pattern of Matches, the name * matches any one name.
+// The name * matches any one name.
 func Matches(pattern, subject string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(subject, ".", "/"))
 	return ok
 }
 
-// VIDKeysSubject is the subject of the keys under which the vids of forgotten vehicles are hashed.
 const VIDKeysSubject = "tombstonekey"
 
-// BackupKeySubject is the subject of the key that authenticates backups. No backup contains it.
+// No backup contains this key.
 const BackupKeySubject = "backupkey"
 
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
@@ -85,13 +81,11 @@ func VehicleOfState(subject string) (vehicle.ID, bool) {
 	return vehicle.ID(vid), ok && ok2
 }
 
-// IsSet reports whether a subject is that of a part of the vehicles of a large grant.
 func IsSet(subject string) bool {
 	kind, _, _ := strings.Cut(subject, ".")
 	return strings.HasSuffix(kind, "set")
 }
 
-// Checkpoints use slots in turn.
 func ChunkSubject(p, slot, piece int) string {
 	return "chunk." + strconv.Itoa(p) + "." + strconv.Itoa(slot) + "." + strconv.Itoa(piece)
 }

@@ -14,8 +14,7 @@ const (
 	ChunkSamples = store.MaxBatch - 1
 	ChunkBytes   = 512 << 10
 	// Even a sample with 65,535 trouble codes, the maximum, is smaller.
-	MaxSampleBytes = 400 << 10
-	// UsualSampleBytes is the approximate size of a packed sample.
+	MaxSampleBytes   = 400 << 10
 	UsualSampleBytes = 44
 )
 
@@ -25,14 +24,13 @@ var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 type Chunk struct {
 	Partition int
 	Source    uint32
-	Count     int              // of samples
+	Count     int
 	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
 	Waiter    *Waiter
 }
 
-// Pack packs samples into chunks by partition, in order. With keep, the chunks contain the unpacked
-// samples too, and may share memory with samples.
+// With keep, the chunks contain the unpacked samples too, and may share memory with samples.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
 	open := make([]int, partitions)             // by partition: index of its last chunk, plus one
 	last := make([]*vehicle.Sample, partitions) // in that chunk
@@ -65,7 +63,6 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 	return chunks, nil
 }
 
-// Waiter waits until all chunks of one [store.Engine.Append] are stored or have failed.
 type Waiter struct {
 	left atomic.Int32
 	err  atomic.Pointer[error]
@@ -81,7 +78,7 @@ func NewWaiter(chunks []Chunk) *Waiter {
 	return w
 }
 
-// Finish records the result of one chunk. It must be called once for each.
+// Finish must be called once for each chunk.
 func (w *Waiter) Finish(err error) {
 	if err != nil {
 		w.err.CompareAndSwap(nil, &err)
@@ -93,5 +90,4 @@ func (w *Waiter) Finish(err error) {
 
 func (w *Waiter) Done() <-chan struct{} { return w.done }
 
-// Err returns the first error so far.
 func (w *Waiter) Err() error { return errorAt(&w.err) }

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 )
 
-// Failure is the first failure of an engine after which only a restart can help.
 type Failure struct {
 	err    atomic.Pointer[error]
 	failed chan error
@@ -13,7 +12,6 @@ type Failure struct {
 
 func NewFailure() *Failure { return &Failure{failed: make(chan error, 1)} }
 
-// Fail records and logs err, unless a failure was recorded before.
 func (f *Failure) Fail(log *slog.Logger, message string, err error) {
 	if f.err.CompareAndSwap(nil, &err) {
 		log.Error(message, "error", err)

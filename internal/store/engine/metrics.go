@@ -18,7 +18,7 @@ type Metrics struct {
 	streamLimit    *prometheus.GaugeVec
 }
 
-// backlog returns the age of the oldest stored sample that is not folded.
+// backlog is the age of the oldest stored sample that is not folded.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
 		commitSamples: histogram("carstate_commit_samples", "Samples stored together by one group commit.",

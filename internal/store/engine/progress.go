@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Progress lets goroutines wait until a feed has applied a record. The zero value is ready to use.
+// The zero value is ready to use.
 type Progress struct {
 	mu      sync.Mutex // guards the fields below
 	applied uint64     // sequence of the newest applied record

@@ -11,23 +11,22 @@ import (
 
 var ErrClosed = errors.New("the engine is closed")
 
-// Queue holds samples that wait. It stores all of them, up to a limit, in one group commit, while
-// new ones wait for the next. So an idle engine stores a single sample at once, and on a slow disk
-// the commits become larger.
+// While a commit is in progress, new samples wait for the next. So an idle engine stores a single
+// sample at once, and on a slow disk the commits become larger.
 type Queue struct {
-	waitingBytes               int // maximum of bytes
+	waitingBytes               int
 	commitSamples, commitBytes int
 
 	wake chan struct{} // holds one element while samples may be waiting
 
 	mu      sync.Mutex // guards the fields below
 	waiting []Chunk
-	bytes   int // of the chunks in waiting
+	bytes   int
 	closed  bool
 }
 
-// NewQueue returns an empty queue, which accepts more than waitingBytes only if nothing else waits.
-// A chunk that is too large for a commit has one of its own.
+// More than waitingBytes is accepted only if nothing else waits. A chunk that is too large for a
+// commit has one of its own.
 func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	return &Queue{
 		waitingBytes: waitingBytes, commitSamples: commitSamples, commitBytes: commitBytes,
@@ -35,7 +34,7 @@ func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	}
 }
 
-// Add queues all chunks of one Append or none. The error is [store.ErrOverloaded], or ErrClosed
+// All chunks of one Append are queued or none. The error is [store.ErrOverloaded], or ErrClosed
 // once Run has returned.
 func (q *Queue) Add(chunks ...Chunk) error {
 	bytes := 0
@@ -59,8 +58,8 @@ func (q *Queue) Add(chunks ...Chunk) error {
 	return nil
 }
 
-// take removes the chunks of one commit. It drops a chunk whose Append has failed, or a vehicle's
-// newer samples could be stored without the older, which would be ignored when sent again.
+// A chunk whose Append has failed is dropped, or a vehicle's newer samples could be stored without
+// the older, which would be ignored when sent again.
 func (q *Queue) take() (chunks []Chunk, samples int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,8 +85,7 @@ func (q *Queue) take() (chunks []Chunk, samples int) {
 	return chunks, samples
 }
 
-// Run stores the queued chunks, with one call of store for each commit, until ctx ends. Then it
-// rejects what waits and comes later.
+// When ctx ends, Run rejects what waits and comes later.
 func (q *Queue) Run(ctx context.Context, m *Metrics, store func(ctx context.Context, chunks []Chunk) error) {
 	defer q.close()
 	for {

@@ -63,7 +63,7 @@ const (
 	livePoll      = 5 * time.Millisecond
 )
 
-// Progress returns how many of the groups that were not folded at Open are folded now.
+// Progress is of the groups that were not folded at Open.
 func (e *Engine) Progress() (folded, groups uint64) {
 	for _, s := range e.partitions {
 		s.mu.Lock()

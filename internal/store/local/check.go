@@ -25,8 +25,7 @@ type Checked struct {
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Check reads everything in the data directory of a stopped service, and only locks it. It returns
-// an error if anything is damaged or acknowledged data is missing, with what it has found.
+// Check only locks the directory of a stopped service. With an error, it returns what it has found.
 func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err error) {
 	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
 	if id, err := (&dataDir{fs: fsys, path: path}).identify(); err != nil {

@@ -42,26 +42,23 @@ const (
 	storeDir     = "store"
 
 	directoryFormat = 8
-	// storeFormat is the version of Pebble's file format. A later carstate may raise it, and can
-	// still read directories with the older one.
+	// A later carstate may raise it, and can still read directories with the older one.
 	storeFormat = pebble.FormatWALSyncChunks
 )
 
-// harmless entries are those of a first start that was killed, the file with which earlier versions
-// named a cluster node, and the directory that mkfs creates.
+// Entries of a first start that was killed, of earlier versions on a cluster, and of mkfs.
 var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
-// identity is the content of carstate.json.
 type identity struct {
 	Format     int    `json:"format"`
 	Partitions int    `json:"partitions"`
 	Made       int64  `json:"made"`  // Unix ns
 	Key        []byte `json:"key"`   // HMAC key of the hashes in the keys of the database
 	Ready      bool   `json:"ready"` // the store was created; if it is missing, it is damaged
-	// Ends are the sequences at the last orderly close, by stream and partition, and the cursors.
+	// Ends are those at the last orderly close, by stream and partition, and the cursors.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest is the part of Pebble's list of its tables that is on disk. Pebble treats a damaged
-	// record of it as its end, and would open the store without the tables that follow.
+	// Pebble treats a damaged record of its list of tables as the end, and would open the store
+	// without the tables that follow. So this is how much of it is on disk.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
@@ -85,14 +82,12 @@ func (id identity) text() []byte {
 
 const keyBytes = 32
 
-// HasRecords reports whether dir is a data directory of this engine.
 func HasRecords(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, identityFile))
 	_, noCopy := os.Stat(filepath.Join(dir, identityCopy))
 	return err == nil || noCopy == nil
 }
 
-// The lock is held until close.
 type dataDir struct {
 	fs   vfs.FS
 	path string
@@ -103,8 +98,6 @@ type dataDir struct {
 	fromCopy bool // carstate.json is damaged or lost
 }
 
-// openDataDir opens or creates a data directory and locks it. After an error, existing data is
-// unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -143,7 +136,6 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	return d, d.checkPartitions(partitions)
 }
 
-// If wanted is 0, any number is right.
 func (d *dataDir) checkPartitions(wanted int) error {
 	if wanted == 0 || d.Format == 0 || wanted == d.Partitions {
 		return nil
@@ -159,7 +151,7 @@ func inUse(err error) bool {
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// ErrFormat marks an error about a directory of another program, format or number of partitions.
+// ErrFormat is of another program, format or number of partitions.
 var ErrFormat = errors.New("another format")
 
 type formatError string
@@ -167,8 +159,7 @@ type formatError string
 func (e formatError) Error() string      { return string(e) }
 func (formatError) Is(target error) bool { return target == ErrFormat }
 
-// CheckFormat returns an [ErrFormat] if this version cannot open dir, or not with this number of
-// partitions; 0: any. It changes nothing, and a service may be using the directory.
+// CheckFormat changes nothing, and a service may be using the directory. 0 partitions: any number.
 func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
 	if d.identity, err = d.identify(); err != nil {
@@ -177,7 +168,6 @@ func CheckFormat(dir string, partitions int) (err error) {
 	return d.checkPartitions(partitions)
 }
 
-// read also returns an error if a part of the store is missing.
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {
 		return id, err
@@ -185,7 +175,6 @@ func (d *dataDir) read() (id identity, err error) {
 	return id, d.checkStore(id)
 }
 
-// identify returns the identity of the directory, which is zero if it is absent or empty.
 func (d *dataDir) identify() (id identity, err error) {
 	entries, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -254,8 +243,7 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// If the synced part of the manifest is cut off or changed, Pebble would open the store without
-// some of its records.
+// Otherwise Pebble would open the store without some of its records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -297,7 +285,7 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if another user than root could have forged records.
+// Another user than root could have forged records.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -328,7 +316,7 @@ func (e damagedError) Error() string {
 
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
-// unusable returns the error for a directory, or with what, for a file in it, that cannot be done.
+// what is a file in the directory, or ""
 func (d *dataDir) unusable(done, what string, err error) error {
 	err = access.WithoutPath(err) // the message names the path already
 	advice := ""
@@ -362,7 +350,6 @@ func (d *dataDir) saveCopy() error {
 	return nil
 }
 
-// change changes the identity and saves it. If that fails, the change stays in memory.
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -370,12 +357,12 @@ func (d *dataDir) change(do func(*identity)) error {
 	return d.save()
 }
 
-// probeBytes is more than the store needs for a few records, so that it can write after a probe.
+// more than a few records need, so that the store can write after a probe
 const probeBytes = 1 << 20
 
 func (d *dataDir) probe() error {
 	name := d.name("probe")
-	defer func() { _ = d.fs.Remove(name) }() // the file was needed only for this test
+	defer func() { _ = d.fs.Remove(name) }()
 	return durable.WriteFile(d.fs, name, make([]byte, probeBytes))
 }
 

@@ -10,7 +10,7 @@
 //	A  sequence               AUDIT
 //	M  letter                 the last sequence of a stream
 //
-// Names occur only in values. Pebble copies keys to places that no compaction rewrites soon, such as
-// the table bounds in the manifest, and the name of a forgotten vehicle must not remain there. The
-// hash is the first 16 bytes of HMAC-SHA-256 of the subject, under a key of the data directory.
+// Names occur only in values. Pebble copies keys to places that no compaction rewrites soon, such
+// as the table bounds in the manifest, and the name of a forgotten vehicle must not remain there.
+// The hash is the first 16 bytes of HMAC-SHA-256 of the subject, under a key of the data directory.
 package local

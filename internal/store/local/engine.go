@@ -25,23 +25,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures the engine.
 type Config struct {
 	store.Config
-	// SyncInterval is the maximum time from an acknowledgement until the sync. 0 means a sync
-	// before it. Until then data may be in this process, so a power cut, a signal or a crash can
-	// lose it.
+	// SyncInterval is the maximum time from an acknowledgement until the sync. Until then data may
+	// be in this process, so a power cut, a signal or a crash can lose it.
 	SyncInterval time.Duration
 	// MemoryBytes is for the block cache and the records that are not in tables yet.
 	MemoryBytes int64
-	// If nil, the file system of the machine is used.
-	FS vfs.FS
+	FS          vfs.FS
 
 	// plain is for tests that read the files: no compression and no automatic compactions.
 	plain bool
 }
 
-// DefaultMemoryBytes suits a machine with 1 GB of memory.
 const DefaultMemoryBytes = 128 << 20
 
 const (
@@ -49,7 +45,6 @@ const (
 	watchEvery        = time.Second
 )
 
-// Engine is an open store.
 type Engine struct {
 	config    Config
 	dir       *dataDir
@@ -65,34 +60,33 @@ type Engine struct {
 
 	hasher     *access.Hasher
 	streams    map[string]*stream
-	queue      *engine.Queue // of samples
+	queue      *engine.Queue
 	partitions []*partitionState
 	put        func(vehicle.ID, *store.Answer) // set before following is closed
 	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowAnswers has begun
-	over       atomic.Bool   // the backlog is over its limit
-	scarce     atomic.Bool   // the disk has less free space than reservedBytes
-	oldest     atomic.Int64  // age of the oldest sample that is not folded, ns
+	over       atomic.Bool
+	scarce     atomic.Bool  // the disk has less free space than reservedBytes
+	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc
-	cut          context.Context // ends when Cut is called
+	cut          context.Context
 	cutOff       context.CancelFunc
-	halted       context.Context    // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
-	stop         context.CancelFunc // ends the background goroutines
+	halted       context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
+	stop         context.CancelFunc
 	running      sync.WaitGroup
 	readers      atomic.Int64 // how many goroutines read the database
 	// Pebble cannot write the records in memory to tables
 	tablesFailing atomic.Bool
-	opened        atomic.Bool // Pebble has opened the database
+	opened        atomic.Bool
 	tablesBackOff atomic.Bool // see haltingFS
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
 	viewDamaged   atomic.Bool // viewError has logged damage
 	*engine.Failure
 }
 
-// Open opens the store in the data directory, and creates it at the first start. A directory of
-// another user, program or version stays unchanged.
+// A directory of another user, program or version stays unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = cmp.Or[vfs.FS](c.FS, vfs.Default)
@@ -171,7 +165,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// Unclean reports whether the process before did not close the engine.
 func (e *Engine) Unclean() bool { return e.unclean }
 
 func (e *Engine) openDB() error {
@@ -239,8 +232,7 @@ func (e *Engine) options() *pebble.Options {
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
-	// Each new table holds one kind of record, so that a damaged block does not make other kinds
-	// unreadable: a start does not need AUDIT.
+	// A damaged block must not make other kinds of records unreadable: a start does not need AUDIT.
 	o.Experimental.SpanPolicyFunc = func(key []byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil
 	}
@@ -255,11 +247,11 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// When all memtables but one are full, writes wait, so a quarter of the memory is the block cache.
+// When all but one are full, writes wait, so a quarter of the memory is the block cache.
 const memTables = 4
 
-// Other sizes than Pebble's defaults, and a key for the answers of each vehicle, shortened a start
-// with a million vehicles from 3.2 s to 1.3 s.
+// Other sizes than Pebble's defaults, and keys for answers, shortened a start with a million
+// vehicles from 3.2 s to 1.3 s.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -306,8 +298,8 @@ var errTablesFailing = errors.New("the store cannot write its tables: the disk m
 
 var errClosed = engine.ErrClosed
 
-// safely calls write. After a fatal error of Pebble, write blocks forever or panics, and the error
-// is errWritesFailed, also if Pebble met it before the call, or during one that returned nil.
+// After a fatal error of Pebble, write blocks forever or panics. The error is errWritesFailed also
+// if Pebble met it before, or during a call that returned nil.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -327,8 +319,7 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// unblocked calls do as safely does, on a goroutine of its own, which a fatal error of Pebble may
-// block forever.
+// A fatal error of Pebble may block the goroutine forever.
 func (e *Engine) unblocked(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- e.safely(do) }()
@@ -364,8 +355,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch probes the disk after a fatal error. Once it accepts writes again, the engine fails,
-// because only a restart helps. Until then, the process can answer queries.
+// Once the disk accepts writes again, the engine fails, because only a restart helps. Until then,
+// the process can answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -393,10 +384,8 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.dir.close())
 }
 
-// The next start reads the rest of the records from the log.
 const flushWithin = 2 * time.Second
 
-// A node that shuts down has a shorter limit of its own.
 const closeWithin = flushWithin + 20*time.Second
 
 func (e *Engine) flush() error {
@@ -412,7 +401,7 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// After Cut, no further change begins. After a fatal error of Pebble, it returns false at once.
+// After a fatal error of Pebble, awaitRunning returns false at once.
 func (e *Engine) awaitRunning() bool {
 	return nil == e.unblocked(context.Background(), func() error {
 		e.running.Wait()
@@ -440,7 +429,7 @@ func (e *Engine) abandon() {
 		e.awaitRunning()
 	}
 	if e.db != nil {
-		_ = e.closeDB(e.db.Close) // the first error is reported
+		_ = e.closeDB(e.db.Close)
 	}
 	e.mark.close()
 	_ = e.dir.close()

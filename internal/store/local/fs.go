@@ -17,8 +17,7 @@ import (
 
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
-// haltingFS intercepts errors of writing the write-ahead log, because Pebble would end the process.
-// It also delays Pebble's retries of writing tables.
+// Pebble would end the process after an error of its write-ahead log.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
@@ -30,11 +29,9 @@ type haltingFS struct {
 // Pebble itself retries to write a table at once.
 const tableBackoff = time.Second
 
-// Pebble's category of the files of its write-ahead log
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
-// halt blocks its goroutine until the process ends, if err is not nil. It may hold locks of Pebble,
-// so another call, even a read, may block, too.
+// The blocked goroutine may hold locks of Pebble, so another call, even a read, may block, too.
 func (fs *haltingFS) halt(err error) {
 	if err != nil {
 		fs.failWrites(err)
@@ -59,7 +56,7 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 
 // Pebble would overwrite an old log. What is not overwritten could still name a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// The old file may have been removed already, because it named a forgotten vehicle.
+	// it may have been removed already, because it named a forgotten vehicle
 	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
 		fs.halt(err)
 	}
@@ -76,7 +73,6 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 
 func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
 
-// haltingFile is a file of the write-ahead log or a directory.
 type haltingFile struct {
 	vfs.File
 	fs *haltingFS

@@ -18,7 +18,7 @@ var letters = map[string]byte{
 
 const hashBytes = 16
 
-// The stream is not AUDIT, whose keys contain no subject.
+// not of AUDIT, whose keys contain no subject
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
 	return append([]byte{letter}, sum[:hashBytes]...)

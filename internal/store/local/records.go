@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// The changes of a stream run one after the other (DESIGN.md says why).
 type stream struct {
 	e      *Engine
 	name   string
@@ -24,10 +23,10 @@ type stream struct {
 	turn   chan struct{} // holds a value while a change runs
 	last   atomic.Uint64 // greatest stored sequence; written by changes
 	given  atomic.Uint64 // greatest sequence that was assigned to a write
-	feeds  []*feed       // used by changes only
+	feeds  []*feed
 }
 
-// do runs f, a change of the stream. After an error of the context, it may have run or still run.
+// After an error of the context, f may have run or still run.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -133,8 +132,7 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return e.view().Scan(ctx, name, patterns, do)
 }
 
-// If a part of ROADS cannot be read, ScanFrom removes the roads from there on, because they will be
-// learned again.
+// If a part of ROADS cannot be read, it is removed from there on, because it will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -263,7 +261,6 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// ends are in the form of identity.Ends.
 func (e *Engine) ends() map[string]uint64 {
 	ends := make(map[string]uint64)
 	for name, s := range e.streams {
@@ -293,7 +290,6 @@ func (e *Engine) noteEnds(ends map[string]uint64) {
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
 func cursorName(p int) string       { return fmt.Sprintf("cursor %d", p) }
 
-// compareEnds returns an error if a sequence is below that of the last orderly close or the mark.
 func (d *dataDir) compareEnds(ends, totals map[string]uint64) error {
 	for _, c := range []struct{ was, is map[string]uint64 }{{d.Ends, ends}, {readMark(d), totals}} {
 		for name, was := range c.was {

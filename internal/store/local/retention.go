@@ -57,8 +57,8 @@ func (e *Engine) measureBytes() {
 	e.used.Set(float64(e.db.Metrics().DiskSpaceUsage()))
 }
 
-// measureBacklog measures the age of the oldest telemetry that is not folded, and the size of that
-// whose states are not stored, which Trim keeps. If one exceeds half of its limit, Append refuses.
+// Trim keeps telemetry whose states are not stored. If its size, or the age of what is not folded,
+// exceeds half of its limit, Append refuses.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -143,9 +143,8 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince returns the first group in [first, end) that is within the retention, or end. A
-// damaged group is as old as the next. One more than trimEvery in the future was stored before the
-// clock was set back, and is too old.
+// A damaged group is as old as the next. One more than trimEvery in the future was stored before
+// the clock was set back, and is too old.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -163,7 +162,7 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 	return end, nil
 }
 
-// firstReadable is like firstGroup, but skips damage. seq is 0 if no group before end can be read.
+// firstReadable skips damage. seq is 0 if no group before end can be read.
 func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time.Time, err error) {
 	seq, stored, err = e.firstGroup(p, from)
 	if !errors.Is(err, codec.ErrDamaged) {
@@ -197,7 +196,6 @@ func (e *Engine) TrimTo(last uint64) (gone bool, err error) {
 	return gone, nil
 }
 
-// without a sync
 func (e *Engine) trimBefore(n int, upTo uint64) error {
 	return e.safely(func() error {
 		return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
@@ -205,10 +203,8 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 }
 
 // The bytes of a removed record remain in the log, and in tables until a compaction has read them.
-// So an erasure flushes the log into tables, and compacts them.
 
-// slowestCompaction is the rate on a busy machine, in bytes per second. An idle one is several
-// times as fast.
+// in bytes per second, on a busy machine; an idle one is several times as fast
 const slowestCompaction = 4 << 20
 
 func (e *Engine) ErasedWithin() (time.Duration, error) {
@@ -216,7 +212,6 @@ func (e *Engine) ErasedWithin() (time.Duration, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, err
 }
 
-// Erased also erases what an earlier process has removed.
 func (e *Engine) Erased(ctx context.Context) error {
 	if err := e.emptyLogs(); err != nil {
 		return err

@@ -69,17 +69,15 @@ func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 	return nil
 }
 
-// group contains samples of one partition that are stored under one key.
 type group struct {
 	partition int
 	seq       uint64 // the groups of all partitions are numbered together, without gaps
-	before    uint64 // sequence of the preceding group of the partition
+	before    uint64
 	stored    time.Time
 	samples   []vehicle.Sample
-	packed    []byte // nil once the group is stored
+	packed    []byte
 }
 
-// storeGroups stores chunks in one commit, and combines small ones of a partition into a group.
 func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
 	last := e.telemetryEnd()
 	open := make([]int, len(e.partitions)) // by partition: index of its last group, plus one
@@ -127,10 +125,9 @@ func (e *Engine) telemetryEnd() (last uint64) {
 	return last
 }
 
-// A stored group begins with the time of storing, Unix ns.
 const timeBytes = 8
 
-// encode seals the sequence of the preceding group too, by which a missing group is found.
+// The sequence of the preceding group shows a missing one.
 func (g *group) encode() []byte {
 	b := make([]byte, 0, timeBytes+codec.SealBytes+binary.MaxVarintLen64+len(g.packed))
 	b = append(binary.BigEndian.AppendUint64(b, uint64(g.stored.UnixNano())), codec.SchemaVersion)
@@ -162,7 +159,7 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the first group at or after a sequence; seq is 0 if there is none.
+// seq is 0 if there is none
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, from))
 	if err != nil {
@@ -182,8 +179,8 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 	return sequenceOf(it.Key()), storedAt(value), nil
 }
 
-// If the last group cannot be read, but was folded before the last orderly close, lastGroup returns
-// cursor: the group is not needed any more.
+// If the last group cannot be read, but was folded before the last orderly close, it is not needed
+// any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, 0))
 	if err == nil {

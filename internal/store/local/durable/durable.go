@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Unfinished is the suffix of the new content of a file, which a kill may leave behind.
 const Unfinished = ".new"
 
 func ReadFile(fsys vfs.FS, name string) ([]byte, error) {
@@ -22,7 +21,6 @@ func ReadFile(fsys vfs.FS, name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// WriteFile creates a file or replaces it atomically.
 func WriteFile(fsys vfs.FS, name string, content []byte) error {
 	f, err := fsys.Create(name+Unfinished, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -43,7 +41,7 @@ func WriteFile(fsys vfs.FS, name string, content []byte) error {
 	return SyncDir(fsys, fsys.PathDir(name))
 }
 
-// MakeDir creates a directory and its parents. If path exists, even as a file, it returns nil.
+// If path exists, even as a file, MakeDir returns nil.
 func MakeDir(fsys vfs.FS, path string) error {
 	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
