@@ -18,7 +18,7 @@ import (
 func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
-	var fed time.Time // zero: no heartbeat yet
+	var fed time.Time
 	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil },
 		store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
 	want := func(after time.Duration, want error) {
@@ -35,7 +35,7 @@ func TestCanAnswer(t *testing.T) {
 	h.recordsCaughtUp()
 	h.recordsCaughtUp()
 	h.caughtUp()
-	want(time.Second, errStarting) // no heartbeat has arrived
+	want(time.Second, errStarting)
 	fed = start.Add(time.Second)
 	want(2*time.Second, nil)
 	want(6*time.Second, nil)

@@ -49,7 +49,6 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	}
 	logged(0, 0)
 
-	// A check between the two writes of a renewal logs nothing.
 	copyFile(t, certFile, newCert)
 	k.check(false)
 	copyFile(t, keyFile, newKey)
@@ -74,7 +73,6 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 		}
 	}
 
-	// When the good pair is restored, nothing is logged.
 	os.Remove(keyFile)
 	copyFile(t, keyFile, newKey)
 	logged(6, 1)

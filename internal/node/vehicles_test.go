@@ -85,7 +85,7 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 		first := startNode(t, c)
 		first.awaitReady(t)
 		key = gateway(t, operatorOf(t, first))
-		post(first, 2, "A", "B", "C") // before any state is stored
+		post(first, 2, "A", "B", "C")
 		testkit.Await(t, "the vehicles are known", func() bool { return first.fleet.Len() == 2 })
 		post(first, 2, "A", "B", "C", "D")
 		post(first, 0, "C")

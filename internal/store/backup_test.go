@@ -16,8 +16,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestBadBackups checks that Restore refuses each bad file with the right error, and audits and
-// restores nothing, also if it cannot be audited.
+// Nothing may be audited or restored of a bad file.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)

@@ -49,11 +49,10 @@ func (s *shown) known(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
 	return s.all[id].Driving.Time, s.all[id].Throttle.Time
 }
 
-// testOwner replies with one vehicle at a time.
 type testOwner struct {
 	mu      sync.Mutex // guards the fields below
 	answers map[vehicle.ID]store.Answer
-	hold    chan struct{} // if not nil, replies wait until it is closed
+	hold    chan struct{}
 	err     error
 }
 
@@ -133,8 +132,7 @@ func (s *shown) await(t *testing.T, id vehicle.ID, at vehicle.UnixMilli) {
 	testkit.Await(t, fmt.Sprintf("%s is shown at %d", id, at), func() bool { return s.time(id) == at })
 }
 
-// A node must show all answers of an owner on another node, and every change; after a takeover
-// those of the new owner, but none that are older.
+// After a takeover, a node must show the answers of the new owner, but none that are older.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -188,7 +186,7 @@ func TestAnswers_Lost(t *testing.T) {
 	owner.mu.Unlock()
 	owner.change(part, answer("a", 2), true)
 	part.answers.Lock()
-	part.answers.number++ // as if a message had been lost
+	part.answers.number++
 	part.answers.Unlock()
 	testkit.Await(t, "the answers are old", func() bool {
 		at, ok := e.Fed()

@@ -114,8 +114,8 @@ func TestBacklogByBytes(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-// If TELEMETRY fills up between two measurements, every acknowledged sample must be stored, and
-// once they are folded and removed, samples must be accepted again.
+// Every acknowledged sample must be stored, and once they are folded and removed, samples be
+// accepted again.
 func TestTelemetryFull(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
@@ -163,7 +163,6 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	foldAll(t, e, 11)
 }
 
-// Telemetry is kept until the slowest partition has folded it.
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -241,8 +240,6 @@ func TestTrimRaces(t *testing.T) {
 		func() bool { trim(t, e); return telemetry(t, e).Msgs == 0 })
 }
 
-// A measurement must send no request for a partition in which nothing has changed, and notice every
-// change.
 func TestBacklogOfManyPartitions(t *testing.T) { // not in parallel, because it sends hundreds of requests in 5 s
 	const partitions = 200
 	e := open(t, Config{Partitions: partitions})

@@ -93,7 +93,6 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// A cluster with one old server is refused, whichever server the connection uses.
 func TestOldServerAmongOthers(t *testing.T) {
 	t.Parallel()
 	good := clustertest.Account(t)

@@ -37,7 +37,6 @@ func TestLoneSample(t *testing.T) {
 	}
 }
 
-// Samples that arrive at the same time must share commits.
 func TestSharedCommits(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -228,7 +227,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	k := pack(t, sample("car", 2))
 	young := engine.NewWaiter(k)
 	testkit.NoError(t, q.Add(k...))
-	both := make([]engine.Chunk, 2) // the chunks of one Append
+	both := make([]engine.Chunk, 2)
 	w := engine.NewWaiter(both)
 	w.Finish(errors.New("the first part was not stored"))
 	k[0].Waiter = w

@@ -28,7 +28,7 @@ func TestConformance_OneServerLong(t *testing.T) {
 
 // All engines of the same directory use the same account.
 func servers() storetest.Open {
-	var mu sync.Mutex // guards urls
+	var mu sync.Mutex
 	urls := make(map[string]string)
 	return func(t testing.TB, c store.Config) store.Engine {
 		mu.Lock()

@@ -17,8 +17,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A vehicle whose partition another node owns must be forgotten on both nodes, not come back by
-// waiting samples, and once allowed, have only later ones.
+// The vehicle must not come back by waiting samples, and once allowed, have only later ones.
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -49,8 +49,8 @@ func TestTokensFull(t *testing.T) {
 	}
 }
 
-// The last room of AUDIT is kept for taking rights away and for the admin key. Without it, nothing
-// is done, until the limit is raised.
+// Without the last room of AUDIT, which is kept for taking rights away and for the admin key,
+// nothing is done.
 func TestAuditFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

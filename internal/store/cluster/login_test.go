@@ -109,7 +109,7 @@ type authority struct {
 	t                 *testing.T
 	operator, account nkeys.KeyPair
 	system            nkeys.KeyPair
-	revoked           []string // public keys of users
+	revoked           []string
 }
 
 func newAuthority(t *testing.T) *authority {

@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// later returns a record as a newer version would store it.
 func later(subject, body string) []byte {
 	record := append([]byte{codec.SchemaVersion + 1}, body...)
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
@@ -165,7 +164,6 @@ func TestNewerTombstone(t *testing.T) {
 	}
 }
 
-// The node must stop folding the partition, and overwrite nothing.
 func TestNewerPartition(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -275,7 +273,6 @@ func TestNewerTile(t *testing.T) {
 	o.met(t, codec.Roads)
 }
 
-// A start of this version must not change the stream.
 func TestStreamOfNewer(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})

@@ -81,8 +81,8 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	}
 }
 
-// After an outage that lasts longer than a commit is retried, the engine must find out by itself
-// that it can store again: no caller stores while Writable returns an error.
+// No caller stores while Writable returns an error, so the engine must find out by itself that it
+// can store again.
 func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -285,7 +285,6 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	}
 }
 
-// wire is a proxy between a client and a server.
 type wire struct {
 	url  string      // of the server, with the address of the proxy
 	deaf atomic.Bool // drop what the server sends
@@ -352,13 +351,12 @@ func pass(to io.Writer, from io.Reader, first int, drop *atomic.Bool, dropped io
 	}
 }
 
-// say sends each client a text as if from the server.
 func (w *wire) say(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c, client := range w.open {
 		if client {
-			_, _ = io.WriteString(c, text) // the client has gone
+			_, _ = io.WriteString(c, text)
 		}
 	}
 }

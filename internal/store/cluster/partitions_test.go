@@ -52,7 +52,6 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 	}
 }
 
-// Open must fail and change nothing if a stream with such a name is not carstate's.
 func TestForeignStream(t *testing.T) {
 	t.Parallel()
 	for name, metadata := range map[string]map[string]string{

@@ -80,8 +80,8 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 
 // rightsCluster has the permissions of deploy/nats, and a second user who receives all messages.
 type rightsCluster struct {
-	urls    string   // with the login of the user carstate
-	publish []string // subjects to which carstate may publish
+	urls    string // with the login of carstate
+	publish []string
 	js      jetstream.JetStream
 
 	mu   sync.Mutex
@@ -141,13 +141,12 @@ func (c *rightsCluster) unused() (rights []string) {
 	return rights
 }
 
-// The permissions of deploy/nats must suffice for everything, and each must be used.
 func TestRights_SufficientAndAllUsed(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
-	var ahead atomic.Int64 // how far the clock is ahead
+	var ahead atomic.Int64
 	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
@@ -161,7 +160,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 		}
 	}
 
-	// Cars and developers.
 	tokens := n.GrantAll(t)
 	var cars []vehicle.ID
 	for i := range 100 {
@@ -186,7 +184,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	must(leases.Renew(ctx, "gone", 1, false))
 	must(leases.Remove(ctx, "gone"))
 
-	// Operators.
 	n.EndOf(t, access.TokenKind, tokens[1])
 	o, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, config.Now())
 	must(err)

@@ -29,7 +29,6 @@ func checkNoTile(t *testing.T, log string) {
 	}
 }
 
-// An invalid profile or message is ignored and counted. The log must name no place.
 func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -101,7 +100,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	for n, e := range engines {
 		ends = append(ends, storetest.KeepRoads(t, idle(e), maps[n], n < 2))
 	}
-	for q := range 6 { // only the first node's cars provide evidence
+	for q := range 6 {
 		if err := storetest.Learn(maps[0], 6, q, 60); err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,6 @@ type workload struct {
 	shown [workVehicles]store.Answer // what queries get
 }
 
-// promise has the number of samples of each vehicle, and the last value of the counter record.
 type promise struct {
 	samples [workVehicles]int
 	counter uint64
@@ -59,7 +58,7 @@ type promises struct {
 
 const (
 	workVehicles = 12
-	workSamples  = 400 // per vehicle
+	workSamples  = 400
 	workTicks    = 100 // retention of the telemetry of a workload, see tick
 	counterName  = "token.counter"
 )
