@@ -15,9 +15,7 @@ import (
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
-	run := func(f func(context.Context)) {
-		n.background(func() error { f(ctx); return nil })
-	}
+	run := func(f func(context.Context)) { n.background(func() error { f(ctx); return nil }) }
 
 	// Until all three feeds have caught up, the servers answer 503. Operators can work after the
 	// first two.
@@ -66,9 +64,7 @@ func (n *Node) startBackground() {
 	// This step and the two below stop once a newer version has stored something that this one
 	// cannot fold.
 	folding, giveUp := context.WithCancel(ctx)
-	whileFolding := func(f func(context.Context)) {
-		n.background(func() error { f(folding); return nil })
-	}
+	whileFolding := func(f func(context.Context)) { n.background(func() error { f(folding); return nil }) }
 	deriver := n.newDeriver(folding, giveUp)
 	whileFolding(func(ctx context.Context) {
 		n.awaitRoads(ctx, roadsLoaded)

@@ -42,6 +42,4 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 }
 
 // If messages are missing, systemd's own time limits apply.
-func notify(message string) {
-	_, _ = daemon.SdNotify(false, message)
-}
+func notify(message string) { _, _ = daemon.SdNotify(false, message) }

@@ -56,14 +56,11 @@ type roadStore struct {
 // adds what other nodes store, every Patience.Roads, and on a cluster their evidence at once. A
 // node that folds also sends its evidence, and stores the changed profiles of its partitions, also
 // when ctx ends.
-func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
-	(&roadStore{
-		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
+func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
+	k := &roadStore{
+		RecordStore: s, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
 		unread: make(map[road.Tile]bool),
-	}).run(ctx, folds, loaded)
-}
-
-func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
+	}
 	sharing, shared := k.engine.(RoadSharing)
 	shares := shared && folds
 	if shares {

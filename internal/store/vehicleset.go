@@ -194,7 +194,7 @@ func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	name, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
-	if err != nil {
+	if err != nil || n < 0 || n >= MaxBatch || strconv.Itoa(n) != number {
 		return codec.ErrDamaged
 	}
 	part, err := decodeSet(r.Body)

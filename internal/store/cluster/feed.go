@@ -267,17 +267,12 @@ func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription
 // caller must check it and subscribe again.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
-func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
-	m, err := sub.NextMsgWithContext(ctx)
+func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
+	m, err := s.NextMsgWithContext(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	meta, err := m.Metadata()
-	return m, meta, err
-}
-
-func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
-	m, meta, err := receive(ctx, s.Subscription)
 	if err != nil {
 		return nil, nil, err
 	}

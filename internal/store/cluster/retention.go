@@ -238,7 +238,7 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	if err != nil || pending == 0 {
 		return 0, err
 	}
-	_, meta, err := receive(ctx, sub.Subscription)
+	_, meta, err := sub.receive(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
 	}
