@@ -85,8 +85,7 @@ func (n *Node) background(f func() error) {
 	})
 }
 
-// Loading a million stretches of road takes about a second.
-const roadsWithin = 30 * time.Second
+const roadsWithin = 30 * time.Second // Loading a million stretches of road takes about a second.
 
 func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	select {

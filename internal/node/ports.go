@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/query"
 )
 
-// for the store, its engine, logs and others
-const filesBesideConnections = 512
+const filesBesideConnections = 512 // for the store, its engine, logs and others
 
 // Otherwise the clients of one listener could use up the descriptors of the others and the store.
 func (c *Config) fitToFiles() {

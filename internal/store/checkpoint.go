@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// Together, CheckpointCycle checkpoints contain every state.
-	CheckpointCycle = 16
+	CheckpointCycle = 16 // Together, CheckpointCycle checkpoints contain every state.
 	// If one of the KeptCheckpoints is damaged, those before it and the telemetry since are read.
 	KeptCheckpoints = 2 * CheckpointCycle
 	// PieceBytes is the usual size of a piece before compression. NATS accepts messages of 1 MB.
@@ -26,11 +25,9 @@ const (
 // of some of the buckets.
 type Checkpoint struct {
 	Number uint64 `json:"number"`
-	// First is the oldest checkpoint that must be read for all states.
-	First uint64 `json:"first"`
-	Owner uint64 `json:"owner"` // who wrote it, as Reply.Owner
-	// A state may be ahead of Seq, up to the position of its piece.
-	Seq    uint64 `json:"seq"`
+	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
+	Owner  uint64 `json:"owner"` // who wrote it, as Reply.Owner
+	Seq    uint64 `json:"seq"`   // A state may be ahead of Seq, up to the position of its piece.
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // before compression
 	// Restored means that some states come from a backup, so that no telemetry has them.

@@ -15,22 +15,19 @@ type Record struct {
 	Subject string
 	// Body is the content without schema version and checksum. A callback must not use Body or
 	// Sealed after it has returned.
-	Body []byte
-	// Seq is 0 if there is no record.
-	Seq    uint64
+	Body   []byte
+	Seq    uint64 // Seq is 0 if there is no record.
 	Sealed []byte
 	// Newer means that a newer version wrote the record; Body is then nil. Only feeds, ScanFrom and
 	// Before return such records; others return an error for which [codec.IsNewer] is true.
-	Newer bool
-	// Stored is set only by [Records.Before], and only with Newer.
-	Stored time.Time
+	Newer  bool
+	Stored time.Time // Stored is set only by [Records.Before], and only with Newer.
 }
 
 type Write struct {
-	Subject string
-	Record  []byte // as sealed by [codec.Seal]
-	// Expect is the sequence of the subject's record if Expected is set; 0: no record.
-	Expect   uint64
+	Subject  string
+	Record   []byte // as sealed by [codec.Seal]
+	Expect   uint64 // Expect is the sequence of the subject's record if Expected is set; 0: no record.
 	Expected bool
 }
 
@@ -229,10 +226,9 @@ type Reply struct {
 }
 
 type Answer struct {
-	Driving  vehicle.DrivingVerdict
-	Throttle vehicle.ThrottleVerdict
-	// 0 is unknown, as with a trouble code.
-	JamSince, AnomalySince vehicle.UnixMilli
+	Driving                vehicle.DrivingVerdict
+	Throttle               vehicle.ThrottleVerdict
+	JamSince, AnomalySince vehicle.UnixMilli // 0 is unknown, as with a trouble code.
 }
 
 func AnswerOf(s *vehicle.State) Answer {

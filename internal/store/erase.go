@@ -14,11 +14,9 @@ import (
 )
 
 const (
-	eraseEvery = 10 * time.Second
-	// after which a forget without a note of its end counts as interrupted
-	forgetTimeout = time.Minute
-	// An erasure may rewrite tens of millions of states.
-	eraseTimeout = 24 * time.Hour
+	eraseEvery    = 10 * time.Second
+	forgetTimeout = time.Minute    // after which a forget without a note of its end counts as interrupted
+	eraseTimeout  = 24 * time.Hour // An erasure may rewrite tens of millions of states.
 )
 
 // Only the owner of partition 0 erases. A former owner may, too, as every step can be repeated. A

@@ -24,10 +24,9 @@ import (
 
 const (
 	restoreTimeout = 6 * time.Hour
-	// Folding needs most of a node's.
-	batchRecords = 500
-	batchBytes   = 4 << 20
-	batchWriters = 2
+	batchRecords   = 500
+	batchBytes     = 4 << 20
+	batchWriters   = 2 // folding needs most of a node's
 )
 
 type restore struct {
@@ -236,8 +235,7 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-// perhaps in a message of NATS
-const askedBytes = 128 << 10
+const askedBytes = 128 << 10 // perhaps in a message of NATS
 
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	var n access.RestoreCount

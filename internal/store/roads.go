@@ -41,15 +41,13 @@ type RoadSharing interface {
 
 type roadStore struct {
 	*RecordStore
-	m    *road.Map
-	next uint64
-	// of the record of forgotten boxes that was last read
-	forgotten uint64
+	m         *road.Map
+	next      uint64
+	forgotten uint64 // of the record of forgotten boxes that was last read
 	owned     map[int]bool
 	unsaved   map[road.Tile][]byte
-	// of a newer version; not replaced
-	unread  map[road.Tile]bool
-	failing lograte.Warning
+	unread    map[road.Tile]bool // of a newer version; not replaced
+	failing   lograte.Warning
 }
 
 // KeepRoads loads the stored profiles, until it succeeds or ctx ends, and calls loaded. Then it
@@ -209,8 +207,7 @@ func (k *roadStore) store(ctx context.Context) {
 	flush()
 }
 
-// It is no tile.
-const forgottenSubject = codec.RoadPrefix + "forgotten"
+const forgottenSubject = codec.RoadPrefix + "forgotten" // It is no tile.
 
 // Profiles up to the sequence After are not used. Only the newest mostForgotten are kept; the
 // owners of the tiles have long stored them without these profiles.

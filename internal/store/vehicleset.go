@@ -32,8 +32,7 @@ type setRecord struct {
 
 const (
 	maxInlineIDs = 500
-	// of the ids in one set record
-	maxSetBytes = 400 << 10
+	maxSetBytes  = 400 << 10 // of the ids in one set record
 )
 
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {

@@ -23,8 +23,7 @@ type follower struct {
 	put   func(vehicle.ID, *store.Answer)
 	ready func()
 
-	// of the newest message that was received in order
-	generation, number uint64
+	generation, number uint64 // of the newest message that was received in order
 	// compare is set while an answer may be older than the one that this node shows: of the
 	// successor of an owner that did not know of it, or of a message up to the number loaded, sent
 	// during a load.
@@ -168,9 +167,8 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 
 // lacks has, by partition, since when answers are known to be missing.
 type lacks struct {
-	began time.Time // the times below are measured from here, because they are monotonic
-	// of since, in ns after began; 0 if there is none
-	oldest atomic.Int64
+	began  time.Time    // the times below are measured from here, because they are monotonic
+	oldest atomic.Int64 // of since, in ns after began; 0 if there is none
 
 	mu    sync.Mutex
 	since map[int]time.Duration

@@ -18,10 +18,8 @@ type Config struct {
 	// If Partitions is 0, the first start creates 64.
 	store.Config
 
-	// URLs are comma separated; at least one.
-	URLs string
-	// If CredsFile is empty, the login is the one in URLs.
-	CredsFile string
+	URLs      string // URLs are comma separated; at least one.
+	CredsFile string // If CredsFile is empty, the login is the one in URLs.
 	// Fewer Replicas than an existing stream has are an error. 0 leaves existing streams; a new one
 	// then gets 1, or 3 if there are several URLs.
 	Replicas int
@@ -36,17 +34,14 @@ type Config struct {
 }
 
 type Timeouts struct {
-	// After Try, the same bytes are sent again. 0: 4 s.
-	Try time.Duration
+	Try time.Duration // After Try, the same bytes are sent again. 0: 4 s.
 	// After Stall without a message, a subscription is checked or replaced. It is several times
 	// Beat, as a feed may have only heartbeats. 0: 10 s.
 	Stall time.Duration
-	// Beat is the interval of heartbeats. 0: 1 s.
-	Beat time.Duration
+	Beat  time.Duration // Beat is the interval of heartbeats. 0: 1 s.
 	// After Lease without a word of a derive node, others take its partitions. 0: 6 s.
 	Lease time.Duration
-	// Idle is the interval of NATS's heartbeats, at least 100 ms. 0: 500 ms.
-	Idle time.Duration
+	Idle  time.Duration // Idle is the interval of NATS's heartbeats, at least 100 ms. 0: 500 ms.
 }
 
 const (
@@ -56,9 +51,8 @@ const (
 	defaultPartitions = 64
 	clusterReplicas   = 3
 
-	openBatches = 8
-	// the default of NATS
-	payloadBytes = 1 << 20
+	openBatches  = 8
+	payloadBytes = 1 << 20 // the default of NATS
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends one again.
 	duplicateWindow = time.Minute

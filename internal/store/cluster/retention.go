@@ -19,8 +19,7 @@ import (
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	// by partition, the first sequence that was not folded; 0 if it is unknown
-	next []atomic.Uint64
+	next   []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
 	// In seen, what is in no checkpoint counts as unfolded, and in folding, what the owner has not

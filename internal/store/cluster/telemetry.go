@@ -109,8 +109,7 @@ func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64,
 	}
 }
 
-// before it is compressed
-const maxCommitBytes = engine.ChunkBytes + 2*engine.MaxSampleBytes
+const maxCommitBytes = engine.ChunkBytes + 2*engine.MaxSampleBytes // before it is compressed
 
 func unpackCommit(m *nats.Msg) ([]byte, error) {
 	body, err := codec.Unseal(m.Subject, m.Data)

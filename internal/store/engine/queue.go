@@ -125,10 +125,9 @@ func (q *Queue) close() {
 
 const (
 	// Only its last sample may make a [Chunk] exceed ChunkBytes, by at most MaxSampleBytes.
-	ChunkSamples = store.MaxBatch - 1
-	ChunkBytes   = 512 << 10
-	// Even a sample with 65,535 trouble codes, the maximum, is smaller.
-	MaxSampleBytes   = 400 << 10
+	ChunkSamples     = store.MaxBatch - 1
+	ChunkBytes       = 512 << 10
+	MaxSampleBytes   = 400 << 10 // Even a sample with 65,535 trouble codes, the maximum, is smaller.
 	UsualSampleBytes = 44
 )
 

@@ -26,8 +26,7 @@ type haltingFS struct {
 	cut        context.Context // ends when Cut is called, and then ends the pause
 }
 
-// Pebble itself retries to write a table at once.
-const tableBackoff = time.Second
+const tableBackoff = time.Second // Pebble itself retries to write a table at once.
 
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 

@@ -18,8 +18,7 @@ import (
 const (
 	// A larger [Engine.Append] than waitingBytes is accepted only while no other samples wait.
 	waitingBytes = 16 << 20
-	// A larger chunk than commitBytes has a commit of its own.
-	commitBytes = 4 << 20
+	commitBytes  = 4 << 20 // A larger chunk than commitBytes has a commit of its own.
 )
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
