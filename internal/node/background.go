@@ -33,7 +33,7 @@ func (n *Node) startBackground() {
 
 	n.background(func() error { return n.probe.Run(ctx) })
 	run(n.notifySupervisor)
-	// always, so that the curves have no gap when an operator opens the page
+	// The monitor always runs, so that the curves have no gap when an operator opens the page
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
 		run(n.answers.changes.Run)

@@ -131,7 +131,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// the number of names that follow the kind in a subject
+// namesOf is the number of names that follow the kind in a subject.
 var namesOf = map[string]int{
 	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
 	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,

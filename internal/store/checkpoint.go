@@ -229,7 +229,7 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Ch
 	return err
 }
 
-// It removes the last first, so that none is left behind a missing one.
+// clearSlot removes the last first, so that none is left behind a missing one.
 func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
 	var found []Record
 	for piece := from; ; piece++ {

@@ -108,7 +108,8 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// No node stores telemetry of these vehicles any more, and this is where TELEMETRY ends.
+// noteQuiet notes that no node stores telemetry of these vehicles any more, and where TELEMETRY
+// ends.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -125,7 +126,7 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// It skips tombstones that are gone, or whose vehicle was forgotten once more.
+// updateTombstones skips tombstones that are gone, or whose vehicle was forgotten once more.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {

@@ -79,7 +79,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// as [Newer] says
+// applyNewer does what [Newer] says.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	delete(large, kind+"."+rest)
 	switch kind {

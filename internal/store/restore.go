@@ -180,7 +180,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 	return r.eachRecord(file, func(rec Record, kind string) error {
 		switch {
 		case codec.IsSet(rec.Subject):
-			// stored with its credential, which follows
+			// It is stored with its credential, which follows.
 			err := r.sets.apply(rec)
 			r.count(kind, access.RestoreCount{}, 1)
 			return err
@@ -366,8 +366,8 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bo
 	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
 }
 
-// It keeps a credential that an interrupted restore has restored. sets is the number of set
-// records.
+// restoreCredential keeps a credential that an interrupted restore has restored. sets is the number
+// of set records.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
 	theirs, granted, err := decodeCredential(rec)
 	if err != nil {

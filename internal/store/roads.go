@@ -145,7 +145,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// without the profiles of forgotten boxes
+// readRoads leaves out the profiles of forgotten boxes.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {

@@ -56,7 +56,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// It also stores after ctx has ended.
+// storeUsage also stores after ctx has ended.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()

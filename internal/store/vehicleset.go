@@ -137,7 +137,7 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// by the subject of the credential, which arrives after its set records
+// sets are by the subject of the credential, which arrives after its set records.
 type sets map[string]*setParts
 
 type setParts struct {

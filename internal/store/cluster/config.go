@@ -56,7 +56,7 @@ const (
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends one again.
 	duplicateWindow = time.Minute
-	// the minimum of NATS, for streams whose writes have no message id
+	// leastDuplicateWindow is the minimum of NATS, for streams whose writes have no id.
 	leastDuplicateWindow = 100 * time.Millisecond
 )
 

@@ -50,7 +50,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// It has a share of the partitions, too, but the first record may be old.
+			// The newer node has a share of the partitions, too, but the first record may be old.
 			if newer[name] {
 				l.conn.newerLease.Store(time.Now().UnixNano())
 			}

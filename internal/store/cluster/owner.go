@@ -161,7 +161,7 @@ type reply struct {
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
 
-// errors that an asker recognizes
+// An asker recognizes errorKinds.
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
 type remoteError struct {

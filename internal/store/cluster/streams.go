@@ -264,7 +264,7 @@ const requestTimeout = 5 * time.Second
 
 const flowProbe = "$JS.FC.probe" // the flow-control subject of a consumer that does not exist
 
-// a sequence that no stream reaches
+// noRecord asks for a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
 // The requests change nothing, as each names something that does not exist. An operator may revoke
@@ -302,7 +302,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		}
 	}
 	for _, name := range []string{codec.Telemetry, codec.States} {
-		// this subject does not exist
+		// No stream has this subject.
 		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
 	for _, name := range codec.Streams {

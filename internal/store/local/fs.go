@@ -55,7 +55,7 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 
 // Pebble would overwrite an old log. What is not overwritten could still name a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// it may have been removed already, because it named a forgotten vehicle
+	// The old file may have been removed already, because it named a forgotten vehicle
 	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
 		fs.halt(err)
 	}

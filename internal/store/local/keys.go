@@ -18,7 +18,7 @@ var letters = map[string]byte{
 
 const hashBytes = 16
 
-// not of AUDIT, whose keys contain no subject
+// The stream is not AUDIT, whose keys contain no subject.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
 	return append([]byte{letter}, sum[:hashBytes]...)
@@ -29,7 +29,7 @@ func telemetryKey(p int, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(k, seq)
 }
 
-// of a key of telemetry or AUDIT
+// The key is one of telemetry or AUDIT.
 func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func auditKey(seq uint64) []byte {

@@ -160,7 +160,7 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// seq is 0 if there is none
+// firstGroup returns a seq of 0 if there is none.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, from))
 	if err != nil {
