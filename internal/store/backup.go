@@ -215,7 +215,7 @@ func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	_, err := Change(ctx, k.engine, k.config.Patience.Store, stream, subject, func(is Record) ([]Write, error) {
 		if is.Seq == 0 {
 			r.Key = fresh
-			return appendJSON(nil, subject, r)
+			return AppendJSON(nil, subject, r)
 		}
 		if json.Unmarshal(is.Body, &r) != nil || access.Check(access.BackupKind, []byte(r.Key)) != nil {
 			return nil, unfit{subject, errors.New("not a valid backup key")}

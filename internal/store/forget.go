@@ -41,7 +41,7 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	keys := vidKeysRecord{Keys: [][]byte{key}}
 	_, err := Change(ctx, r, defaultStore, codec.Sources, codec.VIDKeysSubject, func(is Record) (_ []Write, err error) {
 		if is.Seq == 0 {
-			return appendJSON(nil, codec.VIDKeysSubject, keys)
+			return AppendJSON(nil, codec.VIDKeysSubject, keys)
 		}
 		keys, err = decodeVIDKeys(is.Body)
 		return nil, err
@@ -223,7 +223,7 @@ func (k *RecordStore) putTombstone(
 		if is.Seq == 0 && t.Forgotten.IsZero() {
 			return nil, errNoTombstone
 		}
-		return appendJSON(nil, subject, tombstoneRecord{hash[:], t})
+		return AppendJSON(nil, subject, tombstoneRecord{hash[:], t})
 	})
 }
 

@@ -335,7 +335,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, e
 		case len(ours.Keys) > maxVIDKeys:
 			return nil, errVIDKeys
 		}
-		return appendJSON(nil, codec.VIDKeysSubject, ours)
+		return AppendJSON(nil, codec.VIDKeysSubject, ours)
 	})
 	return restored, err
 }

@@ -227,7 +227,7 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 	with := func(is Record) ([]Write, error) {
 		boxes := decodeForgotten(is)
 		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end.Last})
-		return appendJSON(nil, forgottenSubject, boxes)
+		return AppendJSON(nil, forgottenSubject, boxes)
 	}
 	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, with)
 	if errors.Is(err, codec.ErrDamaged) { // as mostForgotten says, its boxes are rarely needed

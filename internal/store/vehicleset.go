@@ -52,7 +52,7 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 	}
 	g := grantedRecord{Set: rand.Text(), Sets: len(parts)}
 	for n, ids := range parts {
-		if writes, err = appendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
+		if writes, err = AppendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
 			return g, nil, err
 		}
 	}

@@ -28,13 +28,10 @@ func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
 // beat increases each time, and leaving says that the node is about to end.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
-	subject := codec.MemberSubject(name)
-	body, err := json.Marshal(leaseRecord{Beat: beat, Leaving: leaving})
-	if err != nil {
-		return err
+	w, err := store.AppendJSON(nil, codec.MemberSubject(name), leaseRecord{Beat: beat, Leaving: leaving})
+	if err == nil {
+		_, err = l.conn.js.Publish(ctx, w[0].Subject, w[0].Record, jetstream.WithExpectStream(codec.States))
 	}
-	_, err = l.conn.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)),
-		jetstream.WithExpectStream(codec.States))
 	return err
 }
 
