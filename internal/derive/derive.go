@@ -55,8 +55,8 @@ type Config struct {
 	// Checkpoint is the interval at which changed states are stored. After a crash, the telemetry
 	// since then is folded again. 0 means [DefaultCheckpoint].
 	Checkpoint time.Duration
-	// SilentDays is the number of days after which the state of a silent vehicle is dropped. 0
-	// means 30.
+	// SilentDays is the number of days with telemetry after which the state of a vehicle that had none
+	// is dropped. 0 means 30.
 	SilentDays int
 	Log        *slog.Logger // if nil, nothing is logged
 

@@ -42,9 +42,8 @@ func (n *Node) startBackground() {
 		}
 		return n.engine.FollowAnswers(ctx, n.answers.Put, n.health.caughtUp)
 	})
-	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
-	// After a crash, these vehicles are in the table again until the first expiry, an hour after
-	// the start.
+	// Silent vehicles leave the fleet table. After a crash, they are in it again until the first
+	// expiry, an hour after the start.
 	run(n.expire)
 
 	// The next tasks are monitors of the node itself. They store nothing, so a crash loses nothing.
@@ -150,6 +149,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		AwaitTombstones: n.engine.AwaitTombstones,
 		Gone:            n.records.Gone,
 		Checkpoint:      checkpoint,
+		SilentDays:      int((n.silentAfter() + day - 1) / day),
 		Log:             n.config.Log,
 		Members:         n.joinMembers(ctx),
 		Loaded: func(vehicles int) {

@@ -11,7 +11,6 @@ import (
 // TestSilentVehiclesExpire checks that a vehicle is dropped 30 days after its last report, but not
 // earlier if only the wall clock has jumped ahead.
 func TestSilentVehiclesExpire(t *testing.T) {
-	const day = 24 * time.Hour
 	heard := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	began := heard.Add(-day)
 	y2038 := time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC)

@@ -131,7 +131,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	outOfTouch := func() error {
 		for _, s := range []*Node{answers, shows, ingests, folds} {
-			at, ok := s.cluster.Fed()
+			_, at, ok := s.cluster.Fed()
 			if age := time.Since(at); !ok || age <= maxFeedAge || s.health.answersNow() == nil {
 				return fmt.Errorf("%v: the feeds have caught up: %t, and are %s old", s.config.Roles, ok, age)
 			}

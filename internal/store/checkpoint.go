@@ -33,7 +33,11 @@ type Checkpoint struct {
 	Owner uint64 `json:"owner"` // who wrote it, as Reply.Owner
 	// Seq is the position when the checkpoint was begun: every sample up to it is folded into the
 	// states. A state may be ahead of it, up to the position of its piece.
-	Seq    uint64 `json:"seq"`
+	Seq uint64 `json:"seq"`
+	// Day is the number of days on which telemetry was stored until then, and Date the Unix day of the
+	// last of them.
+	Day    uint16 `json:"day"`
+	Date   int64  `json:"date"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // of all pieces before they are compressed
 	// Restored means that some states come from a backup, so that no telemetry has them.
@@ -128,7 +132,7 @@ const maxPieceBytes = 16 << 20
 // Entry is a vehicle in a piece of a checkpoint.
 type Entry struct {
 	Vehicle vehicle.ID
-	Day     uint16 // of the Unix time when its newest sample was stored
+	Day     uint16 // Checkpoint.Day when its newest sample was stored
 	State   []byte // packed; empty if the vehicle was forgotten
 }
 

@@ -170,11 +170,10 @@ type Engine interface {
 	// Failed returns a channel that receives one error when the engine has failed and only a
 	// restart can help. The channel is never closed.
 	Failed() <-chan error
-	// Fed returns the latest time up to which this process's copies of the stored records are
-	// complete: the copies contain every change that was stored before that time. ok is false until
-	// every feed has delivered all records that existed at its start. Fed neither blocks nor
-	// allocates.
-	Fed() (at time.Time, ok bool)
+	// Fed returns the latest times up to which this process's copies of the stored records, and its
+	// answers, are complete: they contain every change that was made before. ok is false until every
+	// feed of records has delivered all that existed at its start. Fed neither blocks nor allocates.
+	Fed() (records, answers time.Time, ok bool)
 	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
 	// does not respond. Only Close may be called afterwards.
 	Cut()

@@ -199,7 +199,7 @@ func TestAnswers_Lost(t *testing.T) {
 	part.answers.number++ // as if a message had been lost
 	part.answers.Unlock()
 	testkit.Await(t, "the answers are old", func() bool {
-		at, ok := e.Fed()
+		_, at, ok := e.Fed()
 		return ok && time.Since(at) > time.Second
 	})
 	owner.change(part, answer("b", 3), false)
