@@ -63,11 +63,16 @@ func (f *folding) load(ctx context.Context, p int) error {
 		f.shownTo = all[n-1].Seq
 	}
 	for ; ; all = all[:len(all)-1] {
-		f.states, f.last = newPackedStates(f.config.bucketBytes), store.Checkpoint{}
-		f.ahead, f.aheadTo = make(map[vehicle.ID]uint64), 0
+		f.ahead, f.aheadTo, f.last = make(map[vehicle.ID]uint64), 0, store.Checkpoint{}
 		if len(all) > 0 {
 			f.last = all[len(all)-1]
 		}
+		f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
+		largest := 0
+		for _, c := range f.window {
+			largest = max(largest, c.Bytes)
+		}
+		f.states = newPackedStates(f.config.bucketBytes, largest)
 		f.seq, f.day, f.date = f.last.Seq, f.last.Day, f.last.Date
 		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
 			return err
@@ -86,7 +91,6 @@ func (f *folding) load(ctx context.Context, p int) error {
 		if err == nil {
 			f.config.loaded(f.states.vehicles())
 			f.saved, f.loaded = f.seq, f.last.Number
-			f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
 			return err
