@@ -747,7 +747,7 @@ func TestLoad_DamagedCheckpoints(t *testing.T) {
 				testkit.NoError(t, derive.Spoil(e, 0, is))
 			}
 			trimmed := func() bool {
-				gone, err := e.TrimTo(t.Context(), part.End())
+				gone, err := e.TrimTo(part.End())
 				testkit.NoError(t, err)
 				return gone
 			}

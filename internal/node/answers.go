@@ -12,16 +12,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// answers writes the newest answers of vehicles to the tables of this node: the fleet table, from
-// which queries are answered, and the console's lists of vehicles if the node has a console.
 type answers struct {
 	table   *fleet.Table
-	monitor *console.Monitor // nil if the node has no console
-	changes *ops.Changes     // nil if the node has no console
+	monitor *console.Monitor // nil without a console
+	changes *ops.Changes
 }
 
-// Put replaces what the tables hold about a vehicle. A zero answer means that the vehicle was
-// forgotten.
+// A zero answer means that the vehicle was forgotten.
 func (a answers) Put(id vehicle.ID, is *store.Answer) {
 	if *is == (store.Answer{}) {
 		a.Delete(id)
@@ -35,13 +32,11 @@ func (a answers) Put(id vehicle.ID, is *store.Answer) {
 	}
 }
 
-// Get returns the verdicts of a vehicle, which are zero if the vehicle is unknown.
 func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
 	known := a.table.Get([]byte(id))
 	return known.Driving, known.Throttle
 }
 
-// Delete removes a vehicle from the tables.
 func (a answers) Delete(id vehicle.ID) {
 	a.table.Delete(id)
 	if a.monitor != nil {
@@ -60,10 +55,7 @@ const (
 // silentAfter is the time without reports after which a vehicle is dropped.
 func (n *Node) silentAfter() time.Duration { return max(expireAfter, n.config.MaxAge) }
 
-// expiryCutoff returns min(now, began + ran) − expireAfter. A vehicle whose last report is older
-// has expired, and is unknown until it reports again. now is from the wall clock. ran is the time
-// since began on the monotonic clock, which never jumps. So vehicles do not expire because the wall
-// clock jumps ahead.
+// ran is monotonic, so that vehicles do not expire because the wall clock jumps ahead.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

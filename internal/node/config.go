@@ -14,69 +14,63 @@ import (
 	"example.org/carstate/internal/store/local"
 )
 
-// Config holds the settings of a node. The caller must have checked the flags from which the values
-// come. [Start] itself checks only the ports, the files and the store, which depend on the machine.
+// Config is made from flags that the caller has checked. [Start] checks only what depends on the
+// machine.
 type Config struct {
-	Roles     []string   // roles from the constants below; without a cluster, all of them
-	Listeners []Listener // the listeners that these roles need
+	Roles     []string // without a cluster, all of them
+	Listeners []Listener
 
-	// Store configures the storage. Its data directory also holds the admin key. Start sets its
-	// Log, Registry and Newer.
+	// Its data directory also holds the admin key. Start sets its Log, Registry and Newer.
 	Store store.Config
-	// Cluster configures the storage engine that several nodes share. If Cluster has no URLs, Local
-	// configures the storage engine of one machine instead. Start sets Cluster.Config or
-	// Local.Config, and Local.Answers.
+	// If Cluster has no URLs, Local configures the engine of one machine. Start sets the Config in
+	// each.
 	Cluster cluster.Config
 	Local   local.Config
 
-	MaxAge     time.Duration // maximum age of a reading in an answer
-	Checkpoint time.Duration // interval at which changed states are stored
+	MaxAge     time.Duration // of a reading in an answer
+	Checkpoint time.Duration
 	MaxFeedAge time.Duration // how long queries are answered without contact to the engine
 
-	Drain time.Duration // how long Drain keeps serving
+	Drain time.Duration
 
-	MaxStretches int // maximum number of stretches of road that the map learns
-	// MaxVehicles is the maximum number of known vehicles. When it is reached, the node refuses
-	// samples of new vehicles. 0 means a limit that is computed from the memory, or no limit on a
+	MaxStretches int
+	// At MaxVehicles, the node refuses new vehicles. 0 means a limit by the memory, or none on a
 	// node with neither the query nor the admin role.
 	MaxVehicles int
 
-	// The maximum number of connections of each listener. The two MQTT listeners share one limit.
-	// Start lowers these numbers if the process may not open enough files.
+	// The two MQTT listeners share one limit. Start lowers these if the process may not open enough
+	// files.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
-	NoDocs         bool           // serve no documentation beside the queries and the telemetry
-	AdminHosts     []string       // host names that the admin listener accepts, besides localhost
-	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
+	NoDocs         bool
+	AdminHosts     []string       // that the admin listener accepts, besides localhost
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is trusted
 
 	TLSCert, TLSKey string // PEM files; if empty, no listener speaks TLS
 
 	AccessLog string // file; "-" is standard output, "" disables the log
-	LogJSON   bool   // write the access log as JSON
+	LogJSON   bool
 
-	Version string // version of the program
-	Log     *slog.Logger
-	// LogLevel is the level of Log. Operators can change the level while the node runs.
+	Version  string
+	Log      *slog.Logger
 	LogLevel *slog.LevelVar
 }
 
-// The roles of a node.
 const (
-	Query  = "query"  // answers queries
-	Ingest = "ingest" // receives telemetry
-	Derive = "derive" // folds telemetry into states
-	Admin  = "admin"  // serves operators
+	Query  = "query"
+	Ingest = "ingest"
+	Derive = "derive"
+	Admin  = "admin"
 )
 
-// Listener describes a port on which the node accepts connections.
 type Listener struct {
 	Name    string // one of the names below
-	Addr    string // host and port
-	TLS     bool   // whether the listener itself speaks TLS
-	AnyPort bool   // if the port is in use, use a free one instead
+	Addr    string
+	TLS     bool
+	AnyPort bool // if the port is in use, use a free one instead
 }
 
-// The names of the listeners, which equal the names of their flags.
+// They equal the names of the flags.
 const (
 	QueryAddr   = "query-addr"
 	IngestAddr  = "ingest-addr"
@@ -85,22 +79,20 @@ const (
 	AdminAddr   = "admin-addr"
 )
 
-// Listeners returns the listeners that a node with the given roles needs. cert says whether the
-// node has a certificate. addresses has the address of each listener by the listener's name.
 func Listeners(roles []string, cert bool, addresses map[string]string) []Listener {
 	var mine []Listener
 	for _, l := range []struct {
 		name     string
 		role     string // the role that needs it; "": every node has it
 		tls      bool
-		optional bool // an empty address means that the node does not have it
+		optional bool // if the address is empty, the node does not have it
 	}{
 		{name: QueryAddr, role: Query, tls: cert},
 		{name: IngestAddr, role: Ingest, tls: cert},
 		{name: MQTTAddr, role: Ingest, optional: true},
 		{name: MQTTTLSAddr, role: Ingest, tls: true, optional: true},
-		// Every node has this listener, whatever its roles, because the listener serves the probes.
-		// On loopback it does not use TLS, so that commands on this machine need no certificate.
+		// It serves the probes. On loopback it does not use TLS, so that commands on this machine
+		// need no certificate.
 		{name: AdminAddr, tls: cert && !netaddr.IsLoopback(addresses[AdminAddr]), optional: !slices.Contains(roles, Admin)},
 	} {
 		addr := addresses[l.name]
@@ -111,9 +103,7 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns an error that matches [store.ErrConfig] if the address is invalid, or if the
-// listener would send secrets to other machines without TLS. With behindProxy, a proxy terminates
-// TLS.
+// With behindProxy, a proxy terminates TLS, so that no secret leaves the machine without it.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):
@@ -134,12 +124,8 @@ func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }
 
-// needsStates reports whether the node needs the state of every vehicle. It needs the states to
-// answer queries, to count and list vehicles in the console, or to refuse new vehicles beyond
-// MaxVehicles.
 func (c *Config) needsStates() bool {
 	return c.has(Query) || c.has(Admin) || c.has(Ingest) && c.MaxVehicles != 0
 }
 
-// knowsRoads reports whether the node has a map of roads, for folding or for the console.
 func (c *Config) knowsRoads() bool { return c.has(Derive) || c.has(Admin) }

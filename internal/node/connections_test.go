@@ -30,7 +30,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// countedServer is a server and its port. It counts the open connections that it has accepted.
 type countedServer struct {
 	net.Listener
 	open     atomic.Int64
@@ -38,7 +37,6 @@ type countedServer struct {
 	ended    chan error
 }
 
-// Accept counts the connection as open until it is closed.
 func (s *countedServer) Accept() (net.Conn, error) {
 	c, err := s.Listener.Accept()
 	if err != nil {
@@ -59,8 +57,6 @@ func (c *countedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// startCounted serves queries or telemetry on a port of its own. The bounds decide when the server
-// is overloaded.
 func startCounted(t *testing.T, name string, b listen.Bounds, c *tls.Config) *countedServer {
 	t.Helper()
 	s := &countedServer{Listener: testkit.Listen(t), ended: make(chan error, 1)}
@@ -80,8 +76,6 @@ func startCounted(t *testing.T, name string, b listen.Bounds, c *tls.Config) *co
 	return s
 }
 
-// opens waits until no more than most connections are open. If more are, or fewer than none, for a
-// minute, the test fails.
 func (s *countedServer) opens(t *testing.T, most int64) {
 	t.Helper()
 	if err := until(time.Minute, func() error {
@@ -94,8 +88,8 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 	}
 }
 
-// TestEveryConnectionIsClosed checks that a server closes a connection, in whatever way its client
-// ends it, and that an overloaded server can still be shut down.
+// A server must close a connection, however its client ends it, and an overloaded one can be shut
+// down.
 func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -126,8 +120,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 		}
 	}()
 	if err := until(time.Minute, func() error {
-		// On a slow machine the server may have closed some of the silent connections after their
-		// timeout.
+		// A slow machine may have closed some of the silent connections after their timeout.
 		mute = slices.DeleteFunc(mute, ended)
 		for len(mute) < silent {
 			c, err := net.Dial("tcp", address)
@@ -209,8 +202,6 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 	s.opens(t, 0)
 }
 
-// ended reports whether the server, which sends nothing on the connection, has closed it. If so,
-// ended closes this side of it.
 func ended(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.Read(make([]byte, 1))
@@ -221,8 +212,7 @@ func ended(c net.Conn) bool {
 	return true
 }
 
-// TestAnswersThatAreNotReadAreBounded checks that the limit on the kernel's send buffer reaches
-// each connection through all layers that a node wraps around the connection.
+// The limit on the kernel's send buffer must reach each connection through all layers.
 func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
@@ -263,7 +253,6 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	}
 }
 
-// sendBufferTo returns the size of the kernel's send buffer of this process's connection to peer.
 func sendBufferTo(peer net.Addr) (int, error) {
 	want, err := netip.ParseAddrPort(peer.String())
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// console returns the web pages for operators, which the admin listener serves.
 func (n *Node) console(operations *ops.Operations) admin.Console {
 	c := console.Config{
 		Ops: operations, Monitor: n.monitor, Known: listen.Hold,

@@ -8,8 +8,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestSilentVehiclesExpire checks that a vehicle is dropped 30 days after its last report, but not
-// earlier if only the wall clock has jumped ahead.
 func TestSilentVehiclesExpire(t *testing.T) {
 	heard := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	began := heard.Add(-day)

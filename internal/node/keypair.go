@@ -15,27 +15,21 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// keyPair holds the certificate and key in the files of --tls-cert and --tls-key. The files are
-// read again when they change, so that a renewal needs no restart. Open connections keep the
-// certificate that they began with.
+// Open connections keep the certificate that they began with.
 type keyPair struct {
 	certFile, keyFile string
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
 
-	mu      sync.Mutex        // guards used, seen and refused, which are hashes of the files' contents
-	used    [sha256.Size]byte // of the pair in current
-	seen    [sha256.Size]byte // at the last check
+	mu      sync.Mutex // guards used, seen and refused, which are hashes of the files' contents
+	used    [sha256.Size]byte
+	seen    [sha256.Size]byte
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// checkEvery is the interval at which the files of the certificate and the key are read. Reading
-// two small files costs less than subscribing to their changes. Such subscriptions are also
-// difficult if the files are symbolic links or mounted secrets.
+// Subscribing to changes is difficult with symbolic links and mounted secrets.
 const checkEvery = 2 * time.Second
 
-// openKeyPair reads a certificate and its key from two files. If certFile is "", both results are
-// nil. If a file cannot be read, or the two are not a valid pair, it returns an error.
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	if certFile == "" {
 		return nil, nil
@@ -51,8 +45,7 @@ func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	return c, nil
 }
 
-// suites are the cipher suites of TLS 1.2 that have forward secrecy and authenticated encryption.
-// All suites of TLS 1.3 have both, and Go does not let a server choose among them.
+// suites of TLS 1.2 have forward secrecy and authenticated encryption, as all of TLS 1.3 have.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -62,7 +55,6 @@ var suites = []uint16{
 	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// config returns the TLS configuration of every listener, or nil if there is no certificate.
 func (c *keyPair) config() *tls.Config {
 	if c == nil {
 		return nil
@@ -76,16 +68,14 @@ func (c *keyPair) config() *tls.Config {
 
 func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// watch checks the files every checkEvery until the context ends.
 func (c *keyPair) watch(ctx context.Context) {
 	for range periodic.Every(ctx, checkEvery) {
 		c.check(false)
 	}
 }
 
-// check reads the files, and uses a changed pair of certificate and key. A renewal writes one file
-// after the other, so it waits until two checks have read the same pair, or complete says that both
-// are written. A pair that cannot be used is logged once, and at each reload.
+// A renewal writes one file after the other, so check waits until two checks have read the same
+// pair, or complete is set. A pair that cannot be used is logged once, and at each reload.
 func (c *keyPair) check(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,8 +97,6 @@ func (c *keyPair) check(complete bool) {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns the contents of the two files, and a hash by which the caller recognizes a change.
-// After an error, it is the hash of the error.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -122,15 +110,12 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	return cert, key, [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// If a certificate that is read expires within expiresSoon, the log warns of it. The alert
-// CarstateCertificateExpires has the same limit.
+// The alert CarstateCertificateExpires has the same limit.
 const expiresSoon = 14 * 24 * time.Hour
 
 var errExpired = errors.New("the certificate has expired")
 
-// use makes a pair with the given hash of its files the current one. An invalid or expired pair is
-// an error, except at the start, where an expired certificate is used: a running service is easier
-// to repair.
+// At the start, an expired certificate is used: a running service is easier to repair.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

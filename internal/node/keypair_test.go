@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// copyFile replaces the content of one file with that of another.
 func copyFile(t *testing.T, to, from string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -27,8 +26,7 @@ func copyFile(t *testing.T, to, from string) {
 	}
 }
 
-// TestKeyPair_GoodAndBadRenewals renews a pair with good and bad files. It checks that, if a pair
-// cannot be used, the old pair stays in use and the error is logged once.
+// If a pair cannot be used, the old one stays in use and the error is logged once.
 func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	certFile, keyFile, _ := testkit.Certificate(t)
 	newCert, newKey, _ := testkit.Certificate(t)
@@ -51,7 +49,6 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	}
 	logged(0, 0)
 
-	// A check between the two writes of a renewal logs nothing.
 	copyFile(t, certFile, newCert)
 	k.check(false)
 	copyFile(t, keyFile, newKey)
@@ -76,7 +73,6 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 		}
 	}
 
-	// When the good pair is restored, nothing is logged. Then a new pair is used again.
 	os.Remove(keyFile)
 	copyFile(t, keyFile, newKey)
 	logged(6, 1)
@@ -89,9 +85,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	}
 }
 
-// TestKeyPair_StartsAndWarns checks that a node also starts with an expired certificate, because an
-// operator can repair a running service more easily than a service that does not start. It checks
-// that the log warns if the certificate has expired, expires soon or is not valid yet.
+// An operator can repair a running service more easily than one that does not start.
 func TestKeyPair_StartsAndWarns(t *testing.T) {
 	for want, end := range map[string]time.Time{
 		"has expired":   time.Now().Add(-time.Minute),
@@ -111,8 +105,6 @@ func TestKeyPair_StartsAndWarns(t *testing.T) {
 	}
 }
 
-// TestEveryListenerSpeaksModernTLS checks that each listener refuses old versions of TLS and weak
-// cipher suites, and that a renewal of the certificate reaches all listeners.
 func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	config := configOf(t)

@@ -23,8 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// configOf returns the configuration of a node on free ports of this machine and without MQTT. The
-// node has the given roles, or all roles if none is given.
+// on free ports and without MQTT, with all roles unless some are given
 func configOf(t *testing.T, roles ...string) Config {
 	t.Helper()
 	if len(roles) == 0 {
@@ -42,15 +41,12 @@ func configOf(t *testing.T, roles ...string) Config {
 	return c
 }
 
-// startNode starts a node in the test's own process, so that the test can inspect it. It closes the
-// node when the test ends.
 func startNode(t *testing.T, c Config) *Node {
 	t.Helper()
 	n, _ := startLogged(t, c)
 	return n
 }
 
-// startLogged is like startNode, and also returns the node's log.
 func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
 	t.Helper()
 	log := new(testkit.Buffer)
@@ -70,7 +66,6 @@ func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
 	return n, log
 }
 
-// operatorOf returns a client of a node's admin API.
 func operatorOf(t *testing.T, n *Node) *client.Client {
 	t.Helper()
 	key, err := ops.LoadKey(n.config.Store.DataDir)
@@ -80,9 +75,7 @@ func operatorOf(t *testing.T, n *Node) *client.Client {
 	return &client.Client{URL: n.URL(AdminAddr), Key: key}
 }
 
-// gateway adds a source that may send for all vehicles, and returns its key. It tries for up to a
-// minute, because with a short time limit, a slow write to the disk causes an error although the
-// source was stored.
+// With a short time limit, a slow disk causes an error although the source was stored.
 func gateway(t *testing.T, operator *client.Client) (key string) {
 	t.Helper()
 	tries := 0
@@ -98,7 +91,6 @@ func gateway(t *testing.T, operator *client.Client) (key string) {
 	return key
 }
 
-// until calls ask until ask returns nil, for at most limit, and returns the last error.
 func until(limit time.Duration, ask func() error) error {
 	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }

@@ -15,26 +15,21 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// expiringWithin is the time before a token's expiry in which the metrics report the token as
-// expiring.
 const expiringWithin = 7 * 24 * time.Hour
 
-// gauge registers a gauge, whose value is read at the time of a scrape.
 func (n *Node) gauge(name, help string, value func() float64) {
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
-// counter registers a counter with constant labels, whose value is read at the time of a scrape.
 func (n *Node) counter(name, help string, labels prometheus.Labels, value func() uint64) {
 	n.registry.MustRegister(prometheus.NewCounterFunc(
 		prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
 		func() float64 { return float64(value()) }))
 }
 
-// byState is a gauge whose series have different labels, one each.
 type byState struct {
 	name, help string
-	count      func() map[string]map[string]int // by the label and its value
+	count      func() map[string]map[string]int
 
 	mu      sync.Mutex // guards the fields below, and is held while count runs
 	counts  map[string]map[string]int
@@ -42,11 +37,10 @@ type byState struct {
 	cost    time.Duration
 }
 
-// countRest is the ratio between the interval of two counts and the time that a count takes. Scrapes
-// need no key, so they must not keep a processor busy.
+// Scrapes need no key, so counting must not keep a processor busy.
 const countRest = 20
 
-// Describe sends nothing: described metrics of one name must have equal labels.
+// Described metrics of one name must have equal labels.
 func (*byState) Describe(chan<- *prometheus.Desc) {}
 
 func (g *byState) Collect(to chan<- prometheus.Metric) {
@@ -64,7 +58,7 @@ func (g *byState) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// countByState registers a gauge only for scrapes, because the console gathers the registry often.
+// The console gathers the other registry often.
 func (n *Node) countByState(name, help string, count func() map[string]map[string]int) {
 	n.scraped.MustRegister(&byState{name: name, help: help, count: count})
 }
@@ -76,7 +70,6 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// registerMetrics registers the metrics that belong to no single package.
 func (n *Node) registerMetrics() {
 	n.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -172,8 +165,6 @@ func (n *Node) registerMetrics() {
 	}
 }
 
-// freeBytes returns the number of bytes that can still be written to the disk of a directory, or
-// NaN if the disk cannot be examined.
 func freeBytes(dir string) float64 {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

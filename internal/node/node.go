@@ -1,6 +1,5 @@
-// Package node runs one node of the service. It assembles the parts of the node, starts them, and
-// ends them in order. It reads no flags, writes to the terminal only through its logger, and never
-// exits the process.
+// Package node runs one node of the service. It reads no flags, writes to the terminal only through
+// its logger, and never exits the process.
 package node
 
 import (
@@ -31,50 +30,47 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Node is a running node. [Start] returns one; [Node.Close] ends it.
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
-	scraped  *prometheus.Registry // metrics that take long to collect
-	cert     *keyPair             // nil if no listener speaks TLS
+	scraped  *prometheus.Registry
+	cert     *keyPair // nil if no listener speaks TLS
 	ports    ports
 
-	accessLog *query.AccessLog // nil if there is no access log
+	accessLog *query.AccessLog
 	tables    access.Tables
 	fleet     *fleet.Table
 	monitor   *console.Monitor
-	answers   answers   // writes fleet and monitor
+	answers   answers
 	roads     *road.Map // empty on a node that neither folds nor has the console
 	engine    store.Engine
-	cluster   *cluster.Engine // the field engine if it is shared with other nodes, else nil
-	unclean   bool            // the last process did not close the engine; false if that is not known
+	cluster   *cluster.Engine // nil on one machine
+	unclean   bool
 	records   *store.RecordStore
 	health    *health
 	probe     listen.Probe
-	loaded    atomic.Int64 // vehicles that the owners of partitions have read
-	member    string       // name of this process, random, among the processes that fold
+	loaded    atomic.Int64
+	member    string // random name of this process among those that fold
 
 	servers []server
-	stop    context.CancelFunc // ends the work in the background
+	stop    context.CancelFunc
 	running sync.WaitGroup
-	failed  chan error // receives the error of a server or background work that failed
+	failed  chan error // of a server or background work that failed
 }
 
-// The time limits of the steps of Close. Even if parts of the node are busy, all steps together end
-// within stopWithin, so that a supervisor need not kill the process.
+// All steps of Close together end within stopWithin, so that a supervisor need not kill the
+// process.
 const (
 	stopWithin       = 4500 * time.Millisecond
-	answersWithin    = 2 * time.Second         // for requests in progress
-	backgroundWithin = time.Second             // for work in the background to end by itself
+	answersWithin    = 2 * time.Second
+	backgroundWithin = time.Second
 	storeWithin      = 2500 * time.Millisecond // backgroundWithin on one machine, where up to 50,000 states are stored
 	cutWithin        = 500 * time.Millisecond
-	closeWithin      = time.Second // minimum time for the engine of one machine to close
+	closeWithin      = time.Second
 )
 
-// Start starts a node. When it returns, the listeners accept requests, but the tables may still be
-// loading; see [Node.Ready]. If Start fails, it closes the ports, the access log and the storage
-// engine, and returns nil and an error. If the cause is the configuration, the error matches
-// [store.ErrConfig].
+// When Start returns, the listeners accept requests, but the tables may still be loading. After an
+// error, nothing is left open; [store.ErrConfig] means the configuration.
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(),
@@ -82,10 +78,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.fleet.Bound(c.vehicleBound())
-	// The following steps change nothing in the data directory. They load the certificate, open the
-	// ports (a port in use is the most likely failure) and the access log, and reject an admin key
-	// that cannot be used. If one of these steps fails, or the process crashes during them, the
-	// data directory is unchanged.
+	// These steps change nothing in the data directory. A port in use is the most likely failure.
 	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
@@ -105,8 +98,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	// The storage engine opens the data directory. After a crash during this step, the next start
-	// opens the storage engine again. No client has received an acknowledgement yet.
+	// No client has received an acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -118,16 +110,13 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
-	// A missing admin key is created after the storage engine has opened the data directory,
-	// because then no other node uses the directory. After a crash before this step, the next start
-	// creates the key. After a crash later, the next start loads the same key.
+	// Once the engine has opened the data directory, no other node uses it.
 	key, err := adminKey(&c)
 	if err != nil {
 		return nil, errors.Join(err, n.engine.Close())
 	}
 
-	// The following parts use the storage engine and start nothing. The metrics are registered
-	// here, before the first server can be scraped.
+	// The metrics are registered before the first server can be scraped.
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	if e, ok := n.engine.(*local.Engine); ok {
@@ -137,20 +126,15 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		}
 	}
 	n.registerMetrics()
-	// Now the tables begin to load from the storage engine. The comments in startBackground say
-	// what a crash loses from this step on.
 	n.startBackground()
-	// The next three steps write log lines. The last step that can fail is before them, because a
-	// failed start must log only its reason.
+	// A failed start must log only its reason, so what can fail is above.
 	if n.unclean {
 		c.Log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
 			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more")
 	}
 	n.config.fitToFiles()
 	n.logVehicleBound()
-	// The servers are created last, because they need all parts above. They acknowledge telemetry
-	// only once the storage engine has stored it. Until the tables are loaded they answer 503.
-	// Clients that have connected after the ports were opened have waited in the kernel's queue.
+	// Clients that have connected since the ports were opened have waited in the kernel's queue.
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
@@ -163,9 +147,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check returns an error if a node could not start with the certificate, its key, the credentials
-// and the admin key in their files. It opens no port and changes nothing. certificateEnds is zero
-// without a certificate.
+// Check returns an error if a node could not start with its files, and changes nothing.
+// certificateEnds is zero without a certificate.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openFiles(&c)
 	if err != nil {
@@ -177,8 +160,6 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 	return certificateEnds, checkAdminKey(&c)
 }
 
-// openFiles reads the certificate and its key, and checks that the file of credentials can be read.
-// If the configuration names no certificate, the first result is nil.
 func openFiles(c *Config) (*keyPair, error) {
 	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
 	if err == nil && c.Cluster.CredsFile != "" {
@@ -189,11 +170,9 @@ func openFiles(c *Config) (*keyPair, error) {
 	return cert, fileError(err)
 }
 
-// Ready returns what /readyz reports: nil, or why the node does not do all of its work yet.
 func (n *Node) Ready() error { return n.health.ready() }
 
-// openEngine opens the engine that the configuration selects. If ctx ends first, it gives up after
-// stopWithin; the process then exits, which is the same as a crash for the engine.
+// If ctx ends first, openEngine gives up after stopWithin; for the engine, that is a crash.
 func (n *Node) openEngine(ctx context.Context, c *Config) error {
 	opened := make(chan error, 1)
 	go func() {
@@ -229,8 +208,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 	}
 }
 
-// checkAdminKey returns a [store.ErrConfig] if the admin key cannot be used. It runs before anything
-// in the data directory is changed. A missing key is no error, because adminKey creates it later.
+// A missing key is no error, because adminKey creates it.
 func checkAdminKey(c *Config) error {
 	if !c.has(Admin) {
 		return nil
@@ -241,8 +219,6 @@ func checkAdminKey(c *Config) error {
 	return nil
 }
 
-// adminKey returns the key of the admin listener. It creates the key at the first start. On a node
-// without the admin role it returns "".
 func adminKey(c *Config) (string, error) {
 	if !c.has(Admin) {
 		return "", nil
@@ -253,8 +229,7 @@ func adminKey(c *Config) (string, error) {
 	return ops.LoadOrCreateKey(c.Store.DataDir)
 }
 
-// Wait waits until ctx ends or a part of the node fails. It returns nil after ctx has ended, and
-// otherwise the error of the part that failed.
+// Wait returns the error of a part that fails, or nil when ctx ends.
 func (n *Node) Wait(ctx context.Context) error {
 	var err error
 	select {
@@ -270,12 +245,10 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
-// Drain makes the probes fail while the node keeps serving, so that load balancers stop sending
-// requests before the listeners close. It returns nil after Config.Drain or when ctx ends, or the
-// error of a part that fails.
+// Drain makes the probes fail while the node serves, so that load balancers stop sending requests.
+// It returns after Config.Drain, or as Wait does.
 func (n *Node) Drain(ctx context.Context) error {
-	// The supervisor may give a service less time to end than Drain and Close take, so the node
-	// asks the supervisor for more time.
+	// The supervisor may give a service less time than Drain and Close take.
 	extended := n.config.Drain + 2*stopWithin
 	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, extended.Microseconds()))
 	n.health.drain()
@@ -284,47 +257,32 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// Close ends the node. It first ends the servers, because telemetry that they accepted later could
-// not be stored. Then it ends the work in the background, and finally the storage engine. A step
-// that exceeds its time limit is abandoned. A crash during Close loses nothing that was
-// acknowledged, unless Local.SyncInterval permits such a loss. Close returns the error of closing
-// the storage engine.
+// A step that exceeds its time limit is abandoned. A crash meanwhile loses nothing that was
+// acknowledged.
 func (n *Node) Close() error {
-	// STOPPING tells the supervisor that the end is intended. From now on the probes fail and
-	// telemetry is refused.
 	notify(daemon.SdNotifyStopping)
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	n.health.end()
-	// The servers finish the requests in progress and close their connections. A crash before or
-	// during this step is the same as a crash in operation.
+	// First the servers: telemetry that they accepted later could not be stored.
 	if !within(deadline, answersWithin+cutWithin, func() { n.closeServers(deadline) }) {
 		n.config.Log.Warn("a listener did not close in time")
 	}
-	// The access log is closed after the last answer, because the log records this answer, too. The
-	// step has a time limit because the disk of the log may not respond. A crash before this step
-	// loses the lines that are still buffered.
+	// The log records the last answer, too. Its disk may not respond.
 	within(deadline, cutWithin, n.closeAccessLog)
-	// The background tasks end. They first store what they hold in memory: the folded states, the
-	// counts of calls, the map of roads. The storage engine must still be open for this, so it
-	// closes later. After a crash before this step, the next start folds the telemetry since the
-	// last checkpoint again, and the counts of the last minute are lost.
+	// The tasks store what they hold, so the engine must still be open.
 	n.stop()
 	limit := backgroundWithin
 	if end, _ := deadline.Deadline(); n.cluster == nil {
 		limit = max(limit, min(storeWithin, time.Until(end)-closeWithin))
 	}
 	if !within(deadline, limit, n.running.Wait) {
-		// Some of the work may wait for a storage engine that does not respond. Cut makes the calls
-		// of the storage engine fail.
+		// Some of the work may wait for an engine that does not respond.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {
 			n.config.Log.Warn("background work did not end in time")
 		}
 	}
-	// The storage engine closes last, because all parts above may use it until they end. After a
-	// crash during this step, the next start recovers the data directory, which takes longer than
-	// to open a directory that was closed.
 	closed := make(chan error, 1)
 	if !within(deadline, stopWithin, func() { closed <- n.engine.Close() }) {
 		// On a machine without time for it, this is no failure of the service.
@@ -334,7 +292,6 @@ func (n *Node) Close() error {
 	return <-closed
 }
 
-// closeServers shuts all servers down at the same time, within answersWithin.
 func (n *Node) closeServers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
@@ -349,8 +306,6 @@ func (n *Node) closeServers(ctx context.Context) {
 	closing.Wait()
 }
 
-// within reports whether f returned before the time limit and before ctx ended. If it did not, f
-// keeps running.
 func within(ctx context.Context, limit time.Duration, f func()) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

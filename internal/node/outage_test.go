@@ -11,8 +11,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestEndsWhileOpening checks that a node whose context has ended gives up within 5 s to open its
-// engine, although the servers of NATS never answer.
 func TestEndsWhileOpening(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never sends a byte
@@ -33,8 +31,7 @@ func TestEndsWhileOpening(t *testing.T) {
 	if took := time.Since(began); took-stalled() > 5*time.Second {
 		t.Errorf("that took %s", took)
 	}
-	// The error must come from the node, because NATS alone would try to reach the three servers
-	// for a longer time.
+	// NATS alone would try to reach the three servers for longer.
 	if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
 		t.Error(err)
 	}

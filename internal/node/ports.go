@@ -12,13 +12,10 @@ import (
 	"example.org/carstate/internal/query"
 )
 
-// filesBesideConnections is the number of file descriptors that are reserved for everything except
-// clients' connections: the store, its engine, logs and others.
+// for the store, its engine, logs and others
 const filesBesideConnections = 512
 
-// fitToFiles lowers the limits of connections if the process may open too few file descriptors for
-// them. With higher limits, the clients of one listener could use up the descriptors that the other
-// listeners and the store need, and the process would end.
+// Otherwise the clients of one listener could use up the descriptors of the others and the store.
 func (c *Config) fitToFiles() {
 	reserve := filesBesideConnections
 	var flags []string
@@ -27,7 +24,7 @@ func (c *Config) fitToFiles() {
 	for _, l := range []struct {
 		flag  string
 		limit *int
-		of    []string // the listeners that share the limit
+		of    []string
 		spare int
 	}{
 		{"query-connections", &c.QueryConnections, []string{QueryAddr}, query.SpareConnections},
@@ -55,10 +52,8 @@ func (c *Config) fitToFiles() {
 		"descriptors", files, "needed", needed, "scaled", strings.Join(changes, ", "))
 }
 
-// ports holds the open ports of a node by the names of their listeners.
 type ports map[string]net.Listener
 
-// openPorts opens all ports. If one of them fails, it closes the others.
 func openPorts(all []Listener) (_ ports, err error) {
 	open := make(ports)
 	defer func() {
@@ -99,7 +94,6 @@ func (p ports) close() {
 	}
 }
 
-// Addr returns the address of the named listener, or nil if the node does not have it.
 func (n *Node) Addr(name string) net.Addr {
 	if l := n.ports[name]; l != nil {
 		return l.Addr()
@@ -107,8 +101,7 @@ func (n *Node) Addr(name string) net.Addr {
 	return nil
 }
 
-// URL returns the base URL at which clients on this machine reach the named HTTP listener, such as
-// http://127.0.0.1:8080. The node must have that listener.
+// URL returns the base URL of the named HTTP listener for clients on this machine.
 func (n *Node) URL(name string) string {
 	scheme := "http"
 	if n.config.speaksTLS(name) {

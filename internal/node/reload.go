@@ -6,8 +6,6 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Reload reopens the access log by its name, as a rotation of logs requires, and reads the
-// certificate again.
 func (n *Node) Reload() {
 	if n.accessLog != nil && n.config.AccessLog != "-" {
 		n.accessLog.Reopen()
@@ -18,15 +16,13 @@ func (n *Node) Reload() {
 	n.config.Log.Info("reloaded the access log and the certificate")
 }
 
-// Settings returns the settings that operators can see and change while the node runs.
 func (n *Node) Settings() wire.NodeSettings {
 	readOnly := n.health.readOnly.Load()
 	level := strings.ToLower(n.config.LogLevel.Level().String())
 	return wire.NodeSettings{Version: n.config.Version, ReadOnly: &readOnly, LogLevel: level}
 }
 
-// Change applies those fields of s that are set. The changed settings are not stored. They are
-// valid until the next change or until the node ends.
+// Change applies the fields of s that are set, until the node ends.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {

@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// nodeOf starts a node with one role on a cluster of three servers, and waits until it is ready.
 func nodeOf(t *testing.T, urls, role string, maxFeedAge time.Duration) *Node {
 	t.Helper()
 	c := configOf(t, role)
@@ -33,9 +32,8 @@ func (n *Node) awaitReady(t *testing.T) {
 	}
 }
 
-// TestWhoFollowsStates checks that a node with only the role ingest or derive is not sent the
-// states, because only nodes that answer or show them need the states. Such a node must still know
-// how far behind its copies are, and which vehicles were forgotten.
+// A node with only the role ingest or derive is not sent the states, but must know how old its
+// copies are, and which vehicles were forgotten.
 func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -93,8 +91,7 @@ func TestWhoFollowsStates(t *testing.T) {
 			t.Errorf("%v: %d vehicles in a table that nobody asks", s.config.Roles, n)
 		}
 	}
-	// A vehicle that one node forgets must be forgotten on all nodes. After it is allowed again, it
-	// must not have its old state.
+	// A vehicle that is forgotten and allowed again must not have its old state on any node.
 	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +122,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Errorf("a vehicle that was allowed again has a past: %+v; want %+v, %v", is, want, err)
 	}
 
-	// Nodes that cannot reach the engine report that, and recover when they reach it again.
+	// Nodes that cannot reach the engine report that, and recover.
 	for _, n := range c.Nodes[:2] {
 		n.Kill()
 	}

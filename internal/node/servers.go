@@ -17,16 +17,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// server is the server of one listener: the listener's name, and the functions that run the server
-// and end it.
 type server struct {
 	name     string
 	serve    func() error
 	shutdown func(context.Context) error
 }
 
-// addServers creates a server for each open port. t is the TLS configuration of the listeners that
-// use TLS.
 func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	tlsFor := func(name string) *tls.Config {
 		if n.config.speaksTLS(name) {
@@ -70,8 +66,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 }
 
-// adminConfig returns the configuration of the admin listener. On a node without the admin role,
-// that listener serves only the probes and the metrics.
+// Without the admin role, the listener serves only the probes and the metrics.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
@@ -111,7 +106,6 @@ func (n *Node) roadsDoubted(source uint32) ops.NamedCounts {
 	return counts
 }
 
-// limit returns the limit by which the named listener sheds load when the node is overloaded.
 func (n *Node) limit(name string, b listen.Bounds) *listen.Limit {
 	l := listen.NewLimit(&n.probe, b)
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

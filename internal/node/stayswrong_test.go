@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// TestStaysWrong checks which errors of opening the access log will occur again at the next start.
 func TestStaysWrong(t *testing.T) {
 	for errno, want := range map[syscall.Errno]bool{
 		syscall.ENOENT: true, syscall.EACCES: true, syscall.EISDIR: true, syscall.ENOTDIR: true,

@@ -10,9 +10,6 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// notifySupervisor reports the node's condition to systemd until the context ends: that the node is
-// alive, and that it is ready or why it is not. If systemd did not start the process,
-// notifySupervisor returns at once.
 func (n *Node) notifySupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return
@@ -22,7 +19,7 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 	if err != nil {
 		n.config.Log.Warn("the supervisor's watchdog cannot be notified", "error", err)
 	}
-	var last time.Time // when the watchdog last received a message
+	var last time.Time
 	lastStatus := ""
 	for range periodic.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
@@ -44,8 +41,7 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 	}
 }
 
-// notify sends a message to systemd if systemd started the process. It ignores errors, because the
-// node cannot correct them: if messages are missing, systemd's own time limits apply.
+// If messages are missing, systemd's own time limits apply.
 func notify(message string) {
 	_, _ = daemon.SdNotify(false, message)
 }

@@ -10,26 +10,20 @@ import (
 	"strings"
 )
 
-// Constants from which the default of --max-vehicles is computed.
 const (
-	// foldedBytes is the memory that one vehicle takes on a node that folds: its state with all
-	// signals (902, measured by BenchmarkPackedStates of derive) and its answers. knownBytes is the
-	// memory that it takes on any other node, which has only the table of the latest answers.
+	// foldedBytes is for a state with all signals (902, by BenchmarkPackedStates of derive) and its
+	// answers; knownBytes is for a node that does not fold.
 	foldedBytes = 1000
 	knownBytes  = 64
-	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
+	// of the memory, for all vehicles
 	vehiclesShare = 4
-	// The vids that a node keeps for its lists of vehicles may take 1/vidsShare of the memory.
-	vidsShare = 8
-	// leastVehicles is the lowest default of --max-vehicles, for machines with little memory.
+	// of the memory, for the vids of lists of vehicles
+	vidsShare     = 8
 	leastVehicles = 100_000
-	// mostMemory is the most that memory returns, in bytes.
-	mostMemory = 1 << 40
+	mostMemory    = 1 << 40
 )
 
-// vehicleBound returns the maximum number of vehicles that this node may know; 0: no limit. Without
-// MaxVehicles, it follows from the memory. A node that does not ingest has no limit, nor one that
-// does not follow states, because it cannot tell which vehicles are new.
+// 0 is no limit. A node that does not follow states cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -47,8 +41,6 @@ func (c *Config) vehicleBytes() uint64 {
 	return knownBytes
 }
 
-// logVehicleBound logs the maximum number of known vehicles of a node that ingests, or that it has
-// none and which flag sets it.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
@@ -62,8 +54,6 @@ func (n *Node) logVehicleBound() {
 	}
 }
 
-// memory returns the number of bytes that this process may use. It is the smallest of the machine's
-// memory, the limits of the process's control groups, GOMEMLIMIT and mostMemory.
 func memory(root fs.FS) uint64 {
 	least := min(mostMemory, uint64(debug.SetMemoryLimit(-1))) // never negative
 	note := func(text string, unit uint64) {
@@ -76,8 +66,7 @@ func memory(root fs.FS) uint64 {
 		kib, _, _ := strings.Cut(rest, "kB")
 		note(kib, 1024)
 	}
-	// The process's control group and all its ancestors can limit the memory. In a container, the
-	// ancestors may be invisible; the container's own group then appears as the root group.
+	// In a container, the ancestors of its control group may be invisible.
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
 	for line := range strings.Lines(string(groups)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")

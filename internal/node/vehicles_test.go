@@ -9,8 +9,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestMemoryIsTheLeastLimit checks that memory returns the smallest of the machine's memory and the
-// limits of the process's control groups.
 func TestMemoryIsTheLeastLimit(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	machine := file("MemTotal:        1000 kB\nMemFree:  1 kB\n")
@@ -42,9 +40,7 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 	}
 }
 
-// TestVehicleBoundByRoles checks which nodes have a limit of vehicles. A node that follows the
-// states always has one; it is computed from the memory unless it is configured. A node that only
-// ingests has a limit, and then follows the states, only if the limit is configured.
+// A node that only ingests has a limit, and then follows the states, only if it is configured.
 func TestVehicleBoundByRoles(t *testing.T) {
 	all := []string{Query, Ingest, Derive, Admin}
 	for _, c := range []struct {
@@ -65,9 +61,8 @@ func TestVehicleBoundByRoles(t *testing.T) {
 	}
 }
 
-// TestVehiclesBeyondTheBound checks a service at its limit of vehicles. It must refuse and count
-// samples of new vehicles, but accept the samples of known vehicles in the same request, also after
-// a restart with a lower limit.
+// At the limit, samples of new vehicles are refused and counted, but not those of known ones in the
+// same request, also after a restart with a lower limit.
 func TestVehiclesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	c := configOf(t)
@@ -90,7 +85,7 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 		first := startNode(t, c)
 		first.awaitReady(t)
 		key = gateway(t, operatorOf(t, first))
-		post(first, 2, "A", "B", "C") // before any state is stored
+		post(first, 2, "A", "B", "C")
 		testkit.Await(t, "the vehicles are known", func() bool { return first.fleet.Len() == 2 })
 		post(first, 2, "A", "B", "C", "D")
 		post(first, 0, "C")

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,15 +19,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// backedUp lists the records that a backup contains, in the order of the file. Each entry is a
-// stream with patterns for the subjects (keys) of its records; in a pattern, * stands for one name.
-// Tombstones come before states, so that a reader knows all forgotten vehicles before it reads the
-// first state. The states and the profiles of roads are not in this list; they follow at the end. A
-// backup does not contain telemetry, the cursors (which are positions in telemetry), the audit and
-// the backup key.
-//
-// A backup is not a snapshot of one moment: each record and each state is copied at some moment between
-// the start and the end of the backup.
+// Tombstones come first, so that a reader knows all forgotten vehicles before it reads a state.
+// States and roads follow. Each record is copied at some moment while the backup runs.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -35,9 +29,7 @@ var backedUp = []struct {
 	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*.*"}},
 }
 
-// Backup writes a backup (see backedUp) to w while the service runs, and returns the number of its
-// records. version is that of the carstate that writes it. After an error, the data in w is not a
-// complete backup, and CheckBackup refuses it.
+// version is that of this carstate.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -72,8 +64,8 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	return b.Records(), b.End()
 }
 
-// backUpStates writes the states of partition p as its owner has them. If another process becomes the
-// owner, it begins again: a backup may have several states of a vehicle.
+// If another process becomes the owner, it begins again: a backup may have several states of a
+// vehicle.
 func (k *RecordStore) backUpStates(ctx context.Context, b *backupfile.Writer, p int) error {
 	owner := uint64(0)
 	for next := 0; ; {
@@ -95,22 +87,15 @@ func (k *RecordStore) backUpStates(ctx context.Context, b *backupfile.Writer, p 
 	}
 }
 
-// maxVersion is the maximum length of the version string in a backup, in bytes.
 const maxVersion = 100
 
-// CheckBackup reads a backup to its end and returns a description: its version, its start, and the
-// number of records of each kind. Its Authenticated is true if the backup was made with one of the
-// given backup keys; without keys it is false. CheckBackup returns an error if any byte was
-// changed, if a record cannot be decoded, or if a record has contents that no carstate service can
-// have written. [RecordStore.BadBackup] is true for such an error. CheckBackup also returns an
-// error if r cannot be read. After an error, the description is incomplete.
+// CheckBackup describes a backup, which is authenticated if it was made with one of the keys.
+// [RecordStore.BadBackup] is true for an error that the contents cause.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
 }
 
-// checkBackup is like CheckBackup, and also returns the keys, each once, with which the ids (vids)
-// of its forgotten vehicles are hashed; nil if there are none.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -147,21 +132,14 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// namesOf maps each kind of record to the number of names in its subject. A subject identifies a
-// record; it consists of the kind and the names, separated by dots. For example, state.3.VID has
-// the kind state and two names.
+// the number of names that follow the kind in a subject
 var namesOf = map[string]int{
 	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
 	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,
 }
 
-// nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether the names in rest, which follow the kind and a dot in a subject, are
-// valid: their number is that in namesOf, each has 1 to 256 bytes (vehicle.MaxReportingID) and only
-// nameLetters, and the second name of a state is a vid. Only a record with valid names can be
-// stored again by a restore.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -175,24 +153,15 @@ func validNames(kind, rest string) bool {
 	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
-// setsSeen counts the set records (see setRecord) that were read so far for one credential. All set
-// records of a grant contain the same random string (mark). A set record with another mark belongs
-// to another grant, so the count n then begins again.
+// Set records of one grant share a random mark. With another, the count begins again.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord checks a record of a backup, whose subject consists of kind, a dot, and rest. The
-// error is nil or
-//
-//   - [backupfile.ErrNewer], if the kind is unknown or a newer version wrote the record;
-//   - [backupfile.ErrUnfit], if no service can have written the contents;
-//   - [backupfile.ErrTorn], if the record is damaged in another way.
-//
-// Set records precede the credential's own record in the backup. checkRecord counts each of them in
-// the map parts. If some of them are missing, the error for the credential's own record is
-// [backupfile.ErrTorn].
+// The error is [backupfile.ErrNewer] if the kind is unknown or a newer version wrote it,
+// [backupfile.ErrUnfit] if no service can have written it, and otherwise [backupfile.ErrTorn], also
+// if set records, which precede their credential, are missing.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)
@@ -250,4 +219,27 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 		return backupfile.ErrTorn
 	}
 	return nil
+}
+
+// BackupKey creates and stores the key if there is none.
+func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
+	var r struct {
+		Key string `json:"key"`
+	}
+	fresh, _ := access.NewSecret(access.BackupKind)
+	const stream, subject = codec.Sources, codec.BackupKeySubject
+	_, err := Change(ctx, k.engine, k.config.Patience.Store, stream, subject, func(is Record) ([]Write, error) {
+		if is.Seq == 0 {
+			r.Key = fresh
+			return appendJSON(nil, subject, r)
+		}
+		if json.Unmarshal(is.Body, &r) != nil || access.Check(access.BackupKind, []byte(r.Key)) != nil {
+			return nil, unfit{subject, errors.New("not a valid backup key")}
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("cannot load the backup key: %w", err)
+	}
+	return r.Key, nil
 }

@@ -16,10 +16,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestBadBackups checks that Restore refuses a file that is damaged, is not a backup, has another
-// format or version, contains a record at an invalid subject, or lacks a set record of a grant. For
-// each file, Restore must return the expected error, and must neither audit nor restore anything. A
-// good backup must change nothing either if the restore cannot be audited.
+// Nothing may be audited or restored of a bad file.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -59,7 +56,7 @@ func TestBadBackups(t *testing.T) {
 			cases[fmt.Sprint("flipped at ", i)] = bad{flipped, want}
 		}
 	}
-	// These are records with subjects that carstate never writes. All their checksums are right.
+	// Records with subjects that carstate never writes, with right checksums.
 	if _, err := CheckBackup(bytes.NewReader(backupWith(t, key, stateWrite("X", 1000)))); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +92,7 @@ func TestBadBackups(t *testing.T) {
 		w := Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &state))}
 		cases["named "+subject] = bad{backupWith(t, key, w), backupfile.ErrTorn}
 	}
-	// This is a backup from which a record is missing. All its checksums are right.
+	// A backup without one record, with right checksums.
 	b, _, err := backupfile.Open(bytes.NewReader(good))
 	testkit.NoError(t, err)
 	var rest []Write

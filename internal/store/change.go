@@ -11,33 +11,25 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// changePause is the pause between two attempts of Change.
 const changePause = 5 * time.Millisecond
 
 // Change replaces the current record of a subject by compare-and-set, and returns the sequence of
-// the new record. It calls change with the current record; if there is no record, it passes a
-// record with the sequence 0. The writes that change returns are stored in one batch. The last
-// write must be the new record of the subject; Change sets Expect and Expected of this write. If
-// change returns no writes, nothing is stored, and Change returns the sequence of the current
-// record, or 0 if there is none.
+// the new one. It calls change with the current record, whose Seq is 0 if there is none. The writes
+// that change returns are stored in one batch; the last must be the new record of the subject, and
+// its Expect is set here. Without writes, nothing is stored.
 //
-// The same retry policy applies to every record:
-//   - After [ErrConflict], from the storage engine or from change, Change reads the record again
-//     and calls change again.
-//   - If no response of the storage engine to the writes arrives, Change reads the record to find
-//     out whether they were stored. If they were not, Change sends the same writes again.
-//   - Change retries conflicts and missing responses until the time patience has passed; callers
-//     pass [Patience.Store]. After this time, Change returns [ErrConflict] for a conflict. For a
-//     missing response, it returns the engine's error, and it is unknown whether the writes were
-//     stored.
-//   - Change returns any other error at once, including an error of change. If ctx ends, Change
-//     also returns an error at once, although the writes may be stored.
+//   - After [ErrConflict], from the engine or from change, it reads the record and calls change again.
+//   - If no response arrives, it reads the record to find out whether the writes were stored, and
+//     sends the same ones again if not.
+//   - It does both until the time patience has passed, and then returns the engine's error. After a
+//     missing response it is then unknown whether the writes were stored.
+//   - It returns any other error at once. If ctx ends, the writes may be stored.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
 	var writes []Write
-	var lost error // the error of the last attempt without a response
+	var lost error // of the last attempt without a response
 	for until := time.Now().Add(patience); ; {
 		is, err := r.Last(ctx, stream, subject)
 		if err != nil {
@@ -81,15 +73,11 @@ func Change(
 	}
 }
 
-// bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeBatch stores all writes or none, as [Records.Store] does. It returns [ErrConflict] at once.
-// If no response of the storage engine arrives, storeBatch repeats the writes until a response
-// arrives or ctx ends. If the writes were stored although the response was lost, the repeated
-// writes have a conflict, because the records now have new sequences. After other errors,
-// storeBatch retries until the time patience has passed or ctx ends. When it stops retrying, it
-// returns the last error of Records.Store.
+// It returns [ErrConflict] at once, repeats the writes while no response arrives, and retries after
+// other errors until the time patience has passed. If a lost response hid that the writes were
+// stored, the repeated ones have a conflict.
 func storeBatch(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) error {
 	if len(writes) == 0 {
 		return nil
@@ -108,5 +96,4 @@ func storeBatch(ctx context.Context, r Records, patience time.Duration, stream s
 	}
 }
 
-// storeBatchPause is the pause of storeBatch after an error.
 const storeBatchPause = 100 * time.Millisecond

@@ -14,21 +14,19 @@ import (
 )
 
 const (
-	// CheckpointCycle is the number of checkpoints after which each state was stored at least once.
+	// Together, CheckpointCycle checkpoints contain every state.
 	CheckpointCycle = 16
-	// KeptCheckpoints is the greatest number of checkpoints that are kept. If one is damaged, those
-	// before it and the telemetry since are read in its place.
+	// If one of the KeptCheckpoints is damaged, those before it and the telemetry since are read.
 	KeptCheckpoints = 2 * CheckpointCycle
-	// PieceBytes is the usual size of a piece of a checkpoint before it is compressed. NATS accepts
-	// messages of 1 MB.
+	// PieceBytes is the usual size of a piece before compression. NATS accepts messages of 1 MB.
 	PieceBytes = 512 << 10
 )
 
-// Checkpoint describes what is stored of a partition's states at one position of its telemetry: the
-// states that have changed since the checkpoint before, and every state of some of the buckets.
+// Checkpoint has the states of a partition that have changed since the one before, and every state
+// of some of the buckets.
 type Checkpoint struct {
-	Number uint64 `json:"number"` // 1, 2, …
-	// First is the number of the oldest checkpoint that must be read for all states.
+	Number uint64 `json:"number"`
+	// First is the oldest checkpoint that must be read for all states.
 	First uint64 `json:"first"`
 	Owner uint64 `json:"owner"` // who wrote it, as Reply.Owner
 	// Seq is the position when the checkpoint was begun: every sample up to it is folded into the
@@ -39,28 +37,24 @@ type Checkpoint struct {
 	Day    uint16 `json:"day"`
 	Date   int64  `json:"date"`
 	Pieces int    `json:"pieces"`
-	Bytes  int    `json:"bytes"` // of all pieces before they are compressed
+	Bytes  int    `json:"bytes"` // before compression
 	// Restored means that some states come from a backup, so that no telemetry has them.
 	Restored bool `json:"restored,omitempty"`
-	// Replaced is set if the positions are those of telemetry that was replaced. Seq is 0 then.
+	// Replaced means that the positions are those of telemetry that was replaced. Seq is 0 then.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
-// Add counts a piece that is stored.
 func (c *Checkpoint) Add(piece Piece) { c.Pieces, c.Bytes = c.Pieces+1, c.Bytes+len(piece.Entries) }
 
-// Piece is a part of a checkpoint.
 type Piece struct {
-	Seq     uint64 // position of the states
+	Seq     uint64
 	Entries []byte // as AppendEntry appends them
 }
 
-// Subject returns the subject of a piece of the checkpoint of partition p.
 func (c Checkpoint) Subject(p, piece int) string {
 	return codec.ChunkSubject(p, int(c.Number%KeptCheckpoints), piece)
 }
 
-// Seal returns a piece in its stored form.
 func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 	b := []byte{0}
 	for _, n := range [...]uint64{c.Number, c.Owner, piece.Seq} {
@@ -71,10 +65,9 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 	return Write{Subject: subject, Record: codec.Seal(subject, b)}
 }
 
-// ReadStates calls put with the entries of the checkpoint c of partition p, the last of all: oldest
-// first, so that a later entry of a vehicle replaces an earlier one. seq is the position of the
-// piece from which an entry comes. If a piece is damaged or missing, the error is
-// [codec.ErrDamaged].
+// ReadStates calls put with the entries of the last checkpoint of all, oldest first, and their
+// position. A later entry of a vehicle replaces an earlier one. For a damaged or missing piece, the
+// error is [codec.ErrDamaged].
 func ReadStates(
 	ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error,
 ) error {
@@ -109,7 +102,7 @@ func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int) 
 	for i := range head {
 		n := 0
 		if head[i], n = binary.Uvarint(body); n <= 0 {
-			head = [3]uint64{} // no checkpoint has the number 0
+			head = [3]uint64{}
 			break
 		}
 		body = body[n:]
@@ -129,14 +122,12 @@ func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int) 
 
 const maxPieceBytes = 16 << 20
 
-// Entry is a vehicle in a piece of a checkpoint.
 type Entry struct {
 	Vehicle vehicle.ID
 	Day     uint16 // Checkpoint.Day when its newest sample was stored
 	State   []byte // packed; empty if the vehicle was forgotten
 }
 
-// AppendEntry appends an entry to a piece.
 func AppendEntry(b []byte, e Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(len(e.Vehicle)))
 	b = append(b, e.Vehicle...)
@@ -145,7 +136,7 @@ func AppendEntry(b []byte, e Entry) []byte {
 	return append(b, e.State...)
 }
 
-// DecodeEntries calls yield with each entry of a piece, whose State shares memory with it.
+// The State of an entry shares memory with b.
 func DecodeEntries(b []byte, yield func(Entry) error) error {
 	take := func() ([]byte, bool) {
 		length, n := binary.Uvarint(b)
@@ -174,7 +165,6 @@ func DecodeEntries(b []byte, yield func(Entry) error) error {
 	return nil
 }
 
-// AppendAnswer appends the answer of a vehicle in the form in which it travels.
 func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
 	b = binary.AppendUvarint(b, uint64(len(id)))
 	b = append(b, id...)
@@ -191,7 +181,6 @@ func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
 	return b
 }
 
-// DecodeAnswers calls put with each answer in b.
 func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	for len(b) > 0 {
 		length, n := binary.Uvarint(b)
@@ -224,9 +213,8 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearOld removes the pieces of dropped checkpoints of partition p, or with all, those of everything
-// before the checkpoint c, also what was stored of others that failed. It does not remove those of
-// later checkpoints: another process may have taken the partition since c was stored.
+// ClearOld removes the pieces of dropped checkpoints or, with all, of everything before c, also of
+// failed ones. Later ones may be those of another owner.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Checkpoint, all bool) error {
 	var gone []Record
 	for _, d := range dropped {
@@ -249,8 +237,7 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Ch
 	return err
 }
 
-// clearSlot removes the pieces of a slot from a number on, the last first, so that none is left behind a
-// missing one.
+// It removes the last first, so that none is left behind a missing one.
 func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
 	var found []Record
 	for piece := from; ; piece++ {
@@ -274,17 +261,17 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 	return nil
 }
 
-// AddCheckpoint returns the checkpoints that are kept once c is stored, and those that are not. If a
-// piece of c is damaged, a checkpoint that does not need that piece must be there: the one before the
-// first that c needs, with all that it needs. Damaged ones that the owner did not read, because it has
-// read one before them, have the numbers of c and later ones.
+// AddCheckpoint returns the checkpoints that are kept and dropped once c is stored. If a piece of c
+// is damaged, a checkpoint that does not need it must be there: the one before the first that c
+// needs, with all that it needs. Damaged ones that the owner did not read, because it has read one
+// before them, have the numbers of c and later ones.
 func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) (kept, dropped []Checkpoint) {
 	first := c.First
 	if alone {
 		first = c.Number
 	} else if i := slices.IndexFunc(all, func(is Checkpoint) bool { return is.Number >= c.First }); i > 0 {
 		first = all[i-1].First
-	} else if i < 0 && len(all) > 0 { // c has all states
+	} else if i < 0 && len(all) > 0 {
 		first = all[len(all)-1].First
 	} else if len(all) > 0 {
 		first = all[0].Number

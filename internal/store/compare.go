@@ -11,10 +11,8 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// compareReaders is the maximum number of records that a comparison looks up concurrently.
 const compareReaders = 16
 
-// compare compares every record of the backup with that of the service.
 func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
 	ctx, looking := newWorkers(ctx, compareReaders)
 	err := r.eachRecord(file, func(rec Record, kind string) error {

@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// credentialRecord is a token, a source or an operator in its stored form.
 type credentialRecord struct {
 	Kind       access.Kind       `json:"kind"`
 	Name       string            `json:"name"`
@@ -36,15 +35,12 @@ type credentialRecord struct {
 	Crowd      *bool             `json:"trusted_crowd,omitzero"`
 }
 
-// earlierRecord is the stored form of a secret that a rotation replaced.
 type earlierRecord struct {
 	Hash  []byte    `json:"hash"`
 	Until time.Time `json:"until"`
 }
 
-// Create stores a new credential. If the name is in use, it returns [access.ErrExists] and stores
-// nothing. The name of a removed source or operator may be used again; the name of a revoked token
-// may not.
+// The name of a removed source or operator may be used again; that of a revoked token may not.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
@@ -59,8 +55,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 				return nil, err
 			}
 			c.Number, before = old.Number, granted
-			// The first attempt of Create has stored the credential, but its response was lost.
-			// After that, another writer has changed the record.
+			// The response of the first attempt was lost, and another writer has changed the record
+			// since.
 			if again && old.Hash == c.Hash {
 				return nil, nil
 			}
@@ -73,10 +69,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential's record with change, which may run several times (see [Change]), and
-// returns the changed credential. After an error of change, nothing is stored. Update returns
-// [access.ErrNotFound] if there is no such credential or if it is a removed source or operator. A
-// revoked token can still be changed.
+// change may run several times. The error is [access.ErrNotFound] for a removed source or operator;
+// a revoked token can be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -88,7 +82,6 @@ func (k *RecordStore) Update(
 	})
 }
 
-// update is like Update, but also changes the record of a removed source or operator.
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
@@ -113,10 +106,8 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential returns the writes that store the credential c: first its set records, which list
-// the vehicles of a large grant, and last its own record. before is the grant that is stored now.
-// If it has more set records than the new one, packCredential also empties the surplus set records,
-// because a later forget would not find the vehicles in them.
+// packCredential empties the set records that the grant before has beyond the new one, because a
+// forget would not find the vehicles in them. The credential's own record is the last write.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -147,12 +138,8 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// decodeCredential decodes the record of a credential. The credential is without its vehicles, which
-// granted lists or counts. The error matches [codec.ErrDamaged] if the body cannot be decoded, if its
-// kind and name do not match the subject, or if no service can have written the record.
-//
-// The number of a source is the sequence of its first record, which no other record has; later
-// records repeat it.
+// The credential comes without its vehicles. The error matches [codec.ErrDamaged]. The number of a
+// source is the sequence of its first record; later records repeat it.
 func decodeCredential(is Record) (c access.Credential, granted grantedRecord, err error) {
 	var r credentialRecord
 	ok := json.Unmarshal(is.Body, &r) == nil && subjectOf(r.Kind, r.Name) == is.Subject &&
@@ -187,9 +174,7 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 	return c, r.Vehicles, nil
 }
 
-// streamOf returns the stream of a credential's record: TOKENS for a token, and SOURCES for a
-// source or an operator. Operators are in SOURCES, which changes rarely and never fills up, so that
-// an operator can be removed even if TOKENS is full of usage records.
+// Operators are in SOURCES, so that one can be removed even if TOKENS is full of usage.
 func streamOf(subject string) string {
 	if strings.HasPrefix(subject, "token") {
 		return codec.Tokens

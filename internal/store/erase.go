@@ -14,20 +14,15 @@ import (
 )
 
 const (
-	// eraseEvery is the interval at which Erase checks whether an erasure is due.
 	eraseEvery = 10 * time.Second
-	// forgetTimeout is the time after which a forget counts as interrupted if no record says that
-	// it was completed.
+	// after which a forget without a note of its end counts as interrupted
 	forgetTimeout = time.Minute
-	// eraseTimeout limits the time of one erasure, which may rewrite tens of millions of states.
+	// An erasure may rewrite tens of millions of states.
 	eraseTimeout = 24 * time.Hour
 )
 
-// Erase calls EraseDue every ten seconds, until the context ends or the storage engine fails. Every
-// derive node runs Erase, but only the owner of partition 0 erases, for all nodes. A former owner
-// may also erase until it learns that it has lost the partition; this changes nothing, because
-// every step of an erasure can be repeated. A node whose engine has failed must not erase, because
-// its copy of the tombstones may be that of a stream that has been replaced.
+// Only the owner of partition 0 erases. A former owner may, too, as every step can be repeated. A
+// node whose engine has failed must not: its tombstones may be those of a replaced stream.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -42,11 +37,8 @@ func (k *RecordStore) Erase(ctx context.Context) {
 	}
 }
 
-// EraseDue erases all forgotten vehicles whose erasure is due (see isDue), and completes forgets
-// that were interrupted. Until Patience.Markers has passed since the last erasure by this process,
-// it erases nothing and returns nil. It chooses the telemetry to remove by sequence, never by time,
-// because the clock may be set back or ahead; the clock only decides when that telemetry is
-// removed.
+// EraseDue also completes interrupted forgets. It chooses telemetry by sequence, because the clock
+// may be set: the clock only decides when.
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
@@ -57,12 +49,12 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	for _, t := range k.forgotten.All() {
 		switch {
 		case !t.Removed:
-			// A tombstone with a future time was written before the clock was set back.
+			// The clock may have been set back since.
 			cutOff = cutOff || now.Sub(t.Forgotten).Abs() >= forgetTimeout
 		case !t.Erased.IsZero():
 		case t.Quiet.IsZero():
-			// A node may have accepted samples of the vehicle before it received the tombstone.
-			// These samples are stored within 2*Patience.Store.
+			// A node may have accepted samples before it received the tombstone. They are stored
+			// within 2*Patience.Store.
 			met, ok := was[t]
 			if !ok {
 				met = now
@@ -88,14 +80,25 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 		return nil
 	}
 	last := slices.MaxFunc(due, func(a, b access.Tombstone) int { return cmp.Compare(a.Last, b.Last) }).Last
-	if gone, err := k.engine.TrimTo(ctx, last); err != nil || !gone {
-		return err
+	eraser, tells := k.engine.(Eraser)
+	if tells {
+		if gone, err := eraser.TrimTo(last); err != nil || !gone {
+			return err
+		}
 	}
 	k.lastErased = now
-	if err := k.erase(ctx); err != nil {
+	// A node without the tombstone may have granted the vehicle meanwhile.
+	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
+	if err == nil {
+		_, err = k.askAll(ctx, AskErase)
+	}
+	if err == nil && tells {
+		err = eraser.Erased(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	err := k.updateTombstones(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) })
+	err = k.updateTombstones(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) })
 	if err != nil {
 		return err
 	}
@@ -103,15 +106,11 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether now - t.Quiet is at least keptFor. If t.Quiet is zero, nodes may still be
-// storing telemetry of the vehicle, and isDue returns false.
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet records in the given tombstones that from now on no node stores telemetry of their
-// vehicles: the present time, at, as Quiet, and the last sequence of telemetry as Last, unless an
-// earlier call has recorded it.
+// No node stores telemetry of these vehicles any more, and this is where TELEMETRY ends.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -128,8 +127,7 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// updateTombstones changes the given tombstones one by one, up to the first error, except those that
-// no longer exist, or whose vehicle was forgotten once more.
+// It skips tombstones that are gone, or whose vehicle was forgotten once more.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -147,23 +145,6 @@ func (k *RecordStore) updateTombstones(
 	return nil
 }
 
-// erase removes all data that still names forgotten vehicles from the streams, and then, if the
-// storage engine can tell when bytes are gone, from the engine's files.
-func (k *RecordStore) erase(ctx context.Context) error {
-	// A node that had not received a tombstone yet may have granted the forgotten vehicle to a
-	// token or source.
-	if _, _, err := k.dropGrants(ctx, k.withoutForgotten); err != nil {
-		return err
-	}
-	if _, err := k.askAll(ctx, AskErase); err != nil {
-		return err
-	}
-	return k.engine.Erased(ctx)
-}
-
-// Gone reports whether the marker of a forgotten vehicle may be dropped, because no node needs it any
-// more. The result is false if the vehicle's tombstone was lost with its stream, and if the storage
-// engine has failed.
 func (k *RecordStore) Gone(id vehicle.ID) bool {
 	t, ok := k.forgotten.Find(id)
 	return ok && k.engine.Alive() == nil && k.isDue(t, k.now())

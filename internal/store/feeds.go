@@ -11,16 +11,12 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// NewRecordStore returns a RecordStore that stores its records in the storage engine e. While
-// RunTokens and RunSources run, they fill the given tables of tokens, sources and operators from
-// feeds of e.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
-		roadsChanged: make(chan struct{}, 1),
+		by: rand.Text(), roadsChanged: make(chan struct{}, 1),
 	}
-	k.usage.by, k.usage.parts = rand.Text(), make(map[string]map[string]usagePart)
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
 	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
@@ -29,8 +25,8 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
 			"are invalid.",
 	}, []string{"reason"})
-	k.roadsRefused.WithLabelValues(refusedProfile)
-	k.roadsRefused.WithLabelValues(refusedEvidence)
+	k.roadsRefused.WithLabelValues("profile")
+	k.roadsRefused.WithLabelValues("evidence")
 	k.config.Registry.MustRegister(k.roadsRefused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_forgotten_vehicles",
 		Help: "Forgotten vehicles, whose telemetry is refused.",
@@ -38,22 +34,15 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-// RunTokens maintains this node's table of tokens and their usage until the context ends, and then
-// returns nil. It calls caughtUp once the table holds all stored tokens. If a record is damaged, it
-// fails as [Feed.Run] does. RunTokens may be called only once.
+// RunTokens maintains the table of tokens and their usage, as [Feed.Run] does.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, caughtUp)
 }
 
-// RunSources does for sources, operators and tombstones what RunTokens does for tokens, and fails
-// in the same way.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply updates this node's tables with a record from the feed of TOKENS or SOURCES, whose set
-// records it collects in large. If the record is damaged, the error matches [codec.ErrDamaged], and
-// the tables are unchanged. A record of an unknown kind is ignored.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer && kind != "tokenuse" {
@@ -90,8 +79,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer applies a record that a newer version wrote and this version cannot decode, as [Newer]
-// describes. The record's subject consists of kind, a dot, and rest.
+// as [Newer] says
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	delete(large, kind+"."+rest)
 	switch kind {
@@ -103,8 +91,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 		k.tables.Operators.Lose(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
-			// Set Erased, so that this node leaves the erasure to nodes that can decode the
-			// record.
+			// Nodes that can decode the record erase.
 			now := k.now()
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
 		}

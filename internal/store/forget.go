@@ -17,33 +17,24 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A forget stores records, so that every node learns from a feed that the vehicle is forgotten; a
-// purge of the vehicle's records would appear on no feed. DESIGN.md has the order of the steps and
-// the reasons.
-
-// tombstoneRecord is a tombstone in its stored form. Vehicle is the keyed hash of the vehicle's id,
-// which the record's subject contains too.
 type tombstoneRecord struct {
 	Vehicle []byte `json:"vehicle"`
 	access.Tombstone
 }
 
-// vidKeysRecord contains the keys with which the ids (vids) of forgotten vehicles are hashed: this
-// installation's own key, and then those of other installations, which came with restored backups.
 type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
 
 const (
 	vidKeyBytes = 32
-	// maxVIDKeys is the maximum number of keys in a vidKeysRecord.
-	maxVIDKeys = 16
+	maxVIDKeys  = 16
 )
 
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
-// LoadVIDKeys passes to f the keys with which this installation hashes vehicle ids (vids). If no
-// key is stored yet, LoadVIDKeys creates and stores one.
+// LoadVIDKeys passes to f this installation's own key, which it creates if there is none, and those
+// of restored backups.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -62,8 +53,6 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
-// LoadForgotten does what LoadVIDKeys does, and also passes all stored tombstones to f. It returns
-// an error at the first tombstone that cannot be decoded.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -91,7 +80,6 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 	return r, nil
 }
 
-// withKeys returns the keys in ours, followed by those keys in theirs that are not in ours.
 func withKeys(ours, theirs [][]byte) [][]byte {
 	for _, key := range theirs {
 		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
@@ -114,16 +102,16 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	return r.Tombstone, nil
 }
 
-// Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
-// telemetry. The receipt says when the vehicle was forgotten, what was removed, and from when no
-// byte on the disk names the vehicle, if the storage engine can tell. Telemetry that is already
-// stored is not folded, and is removed later by Erase. If Forget fails after it has stored the
-// tombstone, EraseDue completes it.
+// The receipt says from when no byte on the disk names the vehicle, if the engine can tell. If
+// Forget fails after the tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
-	work, tells, err := k.engine.ErasedWithin(ctx)
-	if err != nil {
-		return r, err
+	eraser, tells := k.engine.(Eraser)
+	var work time.Duration
+	if tells {
+		if work, err = eraser.ErasedWithin(); err != nil {
+			return r, err
+		}
 	}
 	now := k.now().UTC().Truncate(time.Millisecond)
 	var t access.Tombstone
@@ -145,29 +133,26 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 		return r, err
 	}
 	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
-		// Data of the vehicle was stored again after an earlier forget, so it must be erased, too.
+		// Data was stored again after an earlier forget, and must be erased, too.
 		if _, err := put(true); err != nil {
 			return r, err
 		}
 	}
 	r = receipt(t)
 	r.Removed = removed
-	if tells { // when bytes are gone
+	if tells {
 		by := t.Forgotten.Add(k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work)
 		r.ErasedBy = &by
 	}
 	return r, k.noteRemoved(ctx, t)
 }
 
-// keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped
-// storing its telemetry: the longer of the retention, because its telemetry is stored together with
-// that of other vehicles, and Patience.Markers, so that disconnected nodes receive the marker.
+// for which data that names a forgotten vehicle stays once no node stores more of it
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// noteRemoved records in the tombstone t that the state and the grants of its vehicle are removed,
-// unless the vehicle was forgotten once more after t was read.
+// unless the vehicle was forgotten once more
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -176,8 +161,7 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 	return err
 }
 
-// Allow makes all nodes accept the telemetry of a forgotten vehicle again. The vehicle starts
-// without earlier data. It returns [access.ErrNotFound] if the vehicle is not forgotten.
+// The vehicle has no earlier data. The error is [access.ErrNotFound] if it is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -193,9 +177,8 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	}
 }
 
-// lift allows a forgotten vehicle again: first, all nodes fold the vehicle's new samples; then,
-// ingest nodes accept them. With a single step, an ingest node could acknowledge a sample that a
-// node without the change still drops.
+// lift makes all nodes fold new samples of the vehicle, and then ingest accept them. In one step, a
+// node without the change could drop a sample that another has acknowledged.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
@@ -219,13 +202,10 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	return err
 }
 
-// errNoTombstone means that the tombstone to change does not exist, because it was lost with its
-// stream.
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// putTombstone changes a tombstone, whose times are zero if there is none, waits until this node's
-// table has it, and returns its sequence in SOURCES. If Forgotten stays zero, nothing is stored
-// (errNoTombstone).
+// putTombstone waits until this node's table has the tombstone. If there is none and Forgotten
+// stays zero, the error is errNoTombstone.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
 ) (uint64, error) {
@@ -247,8 +227,6 @@ func (k *RecordStore) putTombstone(
 	})
 }
 
-// remove drops the state of a forgotten vehicle, and its entries in all grants. n has the numbers of
-// states and of grants that were removed.
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.RemovedCount, err error) {
 	r, err := k.ask(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskDrop, Vehicle: id})
 	if err != nil {
@@ -266,7 +244,6 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 	return n, err
 }
 
-// askPause is the pause before a question is asked again.
 const askPause = 100 * time.Millisecond
 
 // ask asks the owner of a partition. While it has none, as during a takeover, ask retries for
@@ -280,7 +257,6 @@ func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err
 	}
 }
 
-// askAll asks the owners of all partitions, several at a time, and returns their replies.
 func (k *RecordStore) askAll(ctx context.Context, kind string) ([]Reply, error) {
 	replies := make([]Reply, k.engine.Partitions())
 	ctx, asking := newWorkers(ctx, batchWriters)
@@ -294,9 +270,8 @@ func (k *RecordStore) askAll(ctx context.Context, kind string) ([]Reply, error) 
 	return replies, cmp.Or(err, asking.wait())
 }
 
-// dropGrants removes vehicles from the grants of tokens and sources, also of revoked and removed
-// ones. For a grant, without returns the remaining vehicles, and true if it has removed any. If
-// this node cannot decode a credential of a newer version, the error is errNewerCredential.
+// dropGrants also changes revoked and removed credentials. without returns what remains of a grant,
+// and whether it removed any.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {
@@ -322,11 +297,9 @@ func (k *RecordStore) dropGrants(
 	return tokens, sources, nil
 }
 
-// errKnownTombstone means that a tombstone is as new as the one to store.
 var errKnownTombstone = errors.New("the vehicle's tombstone is known")
 
-// bury stores a tombstone under the hash of a vehicle that was forgotten at the time at, unless it is
-// forgotten already, or was allowed again since.
+// bury does nothing if the vehicle is forgotten already, or was allowed again since.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
 	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
@@ -341,10 +314,9 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return err == nil, err
 }
 
-// Bury forgets vehicles again, for example after a restore from an older backup, by the receipts of
-// earlier forgets that operators have kept. It skips a vehicle that is already forgotten or that
-// was allowed after the forget, and returns the number of vehicles that it forgot. After an error,
-// the vehicles of the receipts before are forgotten, and EraseDue removes their states and grants.
+// Bury forgets vehicles again by receipts that operators have kept, as after a restore from an
+// older backup, unless they were allowed since. After an error, those of the receipts before are
+// forgotten.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -368,8 +340,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten removes the states and grants of all forgotten vehicles, whose hashes alone are
-// known. After an error, EraseDue calls it again.
+// Only the hashes are known. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	_, err := k.askAll(ctx, AskDropAll)
@@ -389,7 +360,6 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	return nil
 }
 
-// withoutForgotten returns v without the forgotten vehicles, and whether there were any.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
@@ -403,8 +373,6 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// receipt returns the receipt of a forget or an allow: the result that the operator gets and may
-// keep. Forget adds the time ErasedBy and the numbers of removed records.
 func receipt(t access.Tombstone) access.ForgetReceipt {
 	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten}
 	if !t.Lifted.IsZero() {

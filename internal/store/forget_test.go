@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// secretVID is the vid of the vehicle that the tests forget.
 const secretVID = vehicle.ID("ForgetMe0f7Q2")
 
 func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceipt {
@@ -24,8 +23,7 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 	return r
 }
 
-// TestEraseWithoutTombstone checks that erasing changes nothing if the tombstones were lost with
-// their stream.
+// Erasing changes nothing if the tombstones were lost with their stream.
 func TestEraseWithoutTombstone(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
@@ -68,15 +66,12 @@ type telling struct {
 	erased int
 }
 
-func (e *telling) ErasedWithin(context.Context) (time.Duration, bool, error) {
-	return time.Hour, true, nil
-}
-func (e *telling) TrimTo(_ context.Context, last uint64) (bool, error) { return last <= e.folded, nil }
-func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
+func (e *telling) ErasedWithin() (time.Duration, error) { return time.Hour, nil }
+func (e *telling) TrimTo(last uint64) (bool, error)     { return last <= e.folded, nil }
+func (e *telling) Erased(context.Context) error         { e.erased++; return nil }
 
-// TestEraseAfterTelemetry checks an engine that can tell when bytes are gone. The receipt of a
-// forget must say by when the vehicle is erased, and nothing may be erased before all telemetry
-// that may name the vehicle is gone.
+// The receipt must say by when the vehicle is erased, and nothing may be erased before all
+// telemetry that may name it is gone.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -108,9 +103,8 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	}
 }
 
-// TestUpdate_EmptiesReplacedLists checks that after a large list of vehicles is replaced, no record
-// names its vehicles, because a later forget would not find such a record. A backup must not
-// contain such a record either.
+// After a large list of vehicles is replaced, no record and no backup may name them, because a
+// later forget would not find such a record.
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
@@ -137,14 +131,12 @@ func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	if err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
 		t.Errorf("got kinds %v, error %v; want one source without sets", info.Kinds, err)
 	}
-	// The same source gets a large list again.
 	grant(access.VehicleSet(many...))
 	if g, ok := k.tables.Sources.Get("gateway"); !ok || g.Vehicles.Len() != len(many) {
 		t.Errorf("the source has %d vehicles, want %d", g.Vehicles.Len(), len(many))
 	}
 }
 
-// TestTombstone_StoredForm checks every byte of a stored tombstone.
 func TestTombstone_StoredForm(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	hash := access.VehicleHash{1}

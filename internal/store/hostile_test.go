@@ -15,12 +15,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// hostileText contains escape sequences of a terminal and a change of the text direction. No error
-// may contain hostileText.
+// hostileText has escape sequences of a terminal and a change of the text direction.
 const hostileText = "\x1b]0;pwned\x07\x1b[31mEve\n\u202eevil<script>alert(1)</script>"
 
-// hostile returns records that no call of the service stores, each with its subject and with a text
-// that the error about the record must contain.
+// hostile returns records that no service stores, and what the error must contain.
 func hostile() map[string]struct {
 	subject, says string
 	body          any
@@ -101,10 +99,8 @@ func hostile() map[string]struct {
 	}
 }
 
-// TestHostileRecordsAreRefused checks records that are intact and authentic but that no service
-// writes. A restore must refuse each of them, and each must prevent a start, except a record of
-// usage, which a start skips. The error must name the kind of record and the reason, in one line,
-// without any content of the record.
+// Intact and authentic records that no service writes must be refused by a restore, and but for
+// usage by a start, in one line without their content.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
@@ -113,7 +109,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	records := hostile()
 	usage := records["a rate that is none"]
 	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000.NODE", "usage: a number of calls", usageRecord{
-		Days: []dayRecord{{[2][]int64{{maxCalls}, {1}}}},
+		Calls: maxCalls + 1,
 	}
 	records["many calls"] = usage
 	usage.subject, usage.says, usage.body = "tokenuse.eve.NODE", "usage: a token's ID", usageRecord{}
@@ -150,8 +146,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostileBackupHeaderIsRefused checks that a backup is refused if its version string contains
-// unprintable characters or is longer than maxVersion, because the version is displayed.
+// The version of a backup is displayed.
 func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	for _, version := range []string{hostileText, strings.Repeat("v", maxVersion+1)} {
 		var file bytes.Buffer
@@ -164,8 +159,7 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	}
 }
 
-// TestRestoreBoundsTombstoneKeys checks that restoring the backups of many installations, each
-// valid by itself, never leaves more tombstone keys than a node may use to hash each vid.
+// Backups of many installations must not leave more keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})

@@ -17,9 +17,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// memory is an engine that keeps records in memory, for tests of the internals of the record store.
-// It has one partition, which no node folds. The behavior of real engines is tested by package
-// storetest.
+// memory is an engine with one partition, for tests of internals. storetest tests real engines.
 type memory struct {
 	Engine // nil, so that calls of methods that are not defined below panic
 
@@ -29,7 +27,7 @@ type memory struct {
 
 	mu      sync.Mutex          // guards the fields below
 	records map[string][]Record // by stream: the last record of each subject, in order of Seq
-	seq     uint64              // last sequence, of all streams together
+	seq     uint64              // of all streams together
 	states  map[vehicle.ID]vehicle.State
 	feeds   []*memoryFeed // those that run
 }
@@ -41,17 +39,13 @@ func newMemory(t testing.TB) *memory {
 	return m
 }
 
-func (m *memory) Alive() error                                              { return m.dead }
-func (m *memory) Partitions() int                                           { return 1 }
-func (m *memory) Scarce() bool                                              { return false }
-func (m *memory) Unfolded() *Unfolded                                       { return nil }
-func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }
-func (m *memory) Erased(context.Context) error                              { return nil }
-func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
-func (m *memory) AwaitTombstones(context.Context) error                     { return m.dead }
-func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
+func (m *memory) Alive() error                          { return m.dead }
+func (m *memory) Partitions() int                       { return 1 }
+func (m *memory) Scarce() bool                          { return false }
+func (m *memory) Unfolded() *Unfolded                   { return nil }
+func (m *memory) Forgotten() *access.Forgotten          { return &m.forgotten }
+func (m *memory) AwaitTombstones(context.Context) error { return m.dead }
 
-// Ask replies as the owner of the partition.
 func (m *memory) Ask(_ context.Context, _ int, q *Question) (r Reply, err error) {
 	m.mu.Lock()
 	s, ok := m.states[q.Vehicle]
@@ -175,7 +169,6 @@ func (m *memory) Feed(stream string, apply func(Record) error) Feed {
 	return &memoryFeed{m, stream, apply, make(chan struct{})}
 }
 
-// memoryFeed is a feed. Once it runs, Store passes each new record to apply before it returns.
 type memoryFeed struct {
 	m       *memory
 	stream  string
@@ -206,7 +199,6 @@ func (f *memoryFeed) Wait(ctx context.Context, _ uint64) error {
 	}
 }
 
-// runRecordStore runs a record store until the test ends.
 func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	t.Helper()
 	k := NewRecordStore(e, c, new(access.Tables))
@@ -225,8 +217,7 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	return k
 }
 
-// speed returns the state of a vehicle that has sent one sample, with a speed of 50 km/h, at the
-// time at, in Unix ms.
+// speed returns the state after one sample with 50 km/h at a time in Unix ms.
 func speed(id vehicle.ID, at int64) vehicle.State {
 	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
 	if err := x.Set(vehicle.Speed, 50); err != nil {
@@ -235,13 +226,11 @@ func speed(id vehicle.ID, at int64) vehicle.State {
 	return vehicle.Observe(vehicle.State{}, x)
 }
 
-// stateWrite returns the write of the state that speed returns, in partition 0.
 func stateWrite(id vehicle.ID, at int64) Write {
 	subject, s := codec.StateSubject(0, id), speed(id, at)
 	return Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &s))}
 }
 
-// put stores records and returns the sequence of the last.
 func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) {
 	t.Helper()
 	seq, err := m.Store(t.Context(), stream, writes)
@@ -249,7 +238,6 @@ func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) 
 	return seq
 }
 
-// write returns the write of a record whose body is v as JSON.
 func write(t testing.TB, subject string, v any) Write {
 	t.Helper()
 	writes, err := appendJSON(nil, subject, v)
@@ -257,7 +245,6 @@ func write(t testing.TB, subject string, v any) Write {
 	return writes[0]
 }
 
-// create makes a new credential, with the present time as its creation time, and stores it.
 func create(t testing.TB, k *RecordStore, r access.Request) access.Credential {
 	t.Helper()
 	c, _, err := access.New(r, time.Now())
@@ -266,14 +253,13 @@ func create(t testing.TB, k *RecordStore, r access.Request) access.Credential {
 	return c
 }
 
-// tokenFor is the request for a token that may see the given vehicles.
 func tokenFor(v access.Vehicles) access.Request {
 	return access.Request{
 		Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 	}
 }
 
-// tooMany returns more vehicles than a credential's own record lists.
+// more than a credential's own record lists
 func tooMany() (ids []vehicle.ID) {
 	for i := range maxInlineIDs + 1 {
 		ids = append(ids, vehicle.ID(fmt.Sprintf("Car%05d", i)))
@@ -281,7 +267,6 @@ func tooMany() (ids []vehicle.ID) {
 	return ids
 }
 
-// backupOf returns the bytes of a backup of k.
 func backupOf(t testing.TB, k *RecordStore) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -290,7 +275,6 @@ func backupOf(t testing.TB, k *RecordStore) []byte {
 	return b.Bytes()
 }
 
-// backupWith returns a backup of the given records, made with a key.
 func backupWith(t testing.TB, key string, records ...Write) []byte {
 	t.Helper()
 	var b bytes.Buffer

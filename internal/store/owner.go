@@ -7,13 +7,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Owner is the process that folds a partition and has its states in memory.
 type Owner interface {
-	// Reply answers a question. It may be called concurrently, with itself too.
+	// Reply may be called concurrently.
 	Reply(ctx context.Context, q *Question) (Reply, error)
 }
 
-// Kinds of questions.
 const (
 	AskState      = "state"      // for the packed state of Vehicle
 	AskDrop       = "drop"       // to drop the state of Vehicle, which is forgotten
@@ -26,8 +24,6 @@ const (
 	AskErase      = "erase"      // to do that, without markers that may go, and to remove all older ones
 )
 
-// Question is what another part of the service, perhaps on another node, asks the owner of a
-// partition.
 type Question struct {
 	Kind    string     `json:"kind"`
 	Vehicle vehicle.ID `json:"vehicle,omitempty"`
@@ -35,31 +31,25 @@ type Question struct {
 	Entries []byte     `json:"entries,omitempty"`
 }
 
-// Reply is the answer to a [Question].
 type Reply struct {
-	Owner   uint64 `json:"owner"` // a random number of the owner since it took the partition
-	Had     bool   `json:"had,omitempty"`
-	State   []byte `json:"state,omitempty"`   // packed, if Had is set
-	Answers []byte `json:"answers,omitempty"` // as AppendAnswer packs them
-	Entries []byte `json:"entries,omitempty"` // as AppendEntry appends them
-	Next    int    `json:"next,omitempty"`    // the From of the next question; 0 after the last part
-	// Counts of AskRestore.
-	Restored int `json:"restored,omitempty"`
-	Kept     int `json:"kept,omitempty"`
-	// Checkpoint is the one that AskCheckpoint has stored.
+	Owner      uint64     `json:"owner"` // a random number of the owner since it took the partition
+	Had        bool       `json:"had,omitempty"`
+	State      []byte     `json:"state,omitempty"`   // packed, if Had is set
+	Answers    []byte     `json:"answers,omitempty"` // as AppendAnswer packs them
+	Entries    []byte     `json:"entries,omitempty"` // as AppendEntry appends them
+	Next       int        `json:"next,omitempty"`    // the From of the next question; 0 after the last part
+	Restored   int        `json:"restored,omitempty"`
+	Kept       int        `json:"kept,omitempty"`
 	Checkpoint Checkpoint `json:"checkpoint,omitzero"`
 }
 
-// Answer is what queries and the console show of a vehicle.
 type Answer struct {
 	Driving  vehicle.DrivingVerdict
 	Throttle vehicle.ThrottleVerdict
-	// JamSince is when the driving state began, and AnomalySince when the anomaly of the throttle
-	// began. 0 means that it is unknown, as with a trouble code.
+	// 0 is unknown, as with a trouble code.
 	JamSince, AnomalySince vehicle.UnixMilli
 }
 
-// AnswerOf returns the answer of a vehicle with the state s.
 func AnswerOf(s *vehicle.State) Answer {
 	a := Answer{Driving: s.Driving(), Throttle: s.Throttle(), JamSince: s.Traffic.Changed}
 	if s.FaultCode == (vehicle.TroubleCode{}) {
@@ -68,8 +58,6 @@ func AnswerOf(s *vehicle.State) Answer {
 	return a
 }
 
-// State returns the state of one vehicle from the owner of its partition. If the vehicle has no
-// state, ok is false and err is nil.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	r, err := e.Ask(ctx, codec.PartitionOf(id, e.Partitions()), &Question{Kind: AskState, Vehicle: id})
 	if err != nil || !r.Had {

@@ -15,10 +15,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// RecordStore stores tokens, sources, operators, tombstones, usage, roads and the audit. From
-// feeds, it maintains this node's tables of tokens with their usage, sources, operators and
-// tombstones. When a call that changes a record returns nil, the record is on disk and in this
-// node's table. The tables of other nodes follow within the latency of their feeds.
+// When a call that changes a record returns nil, the record is on disk and in this node's table.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -28,22 +25,18 @@ type RecordStore struct {
 	tables     *access.Tables
 	tokenFeed  Feed
 	srcFeed    Feed
-	usage      usageState
-	restoring  sync.Mutex // held during a restore, so that there is only one at a time
-	lastErased time.Time  // when Erase last erased
-	// firstSeen maps tombstones to the time when EraseDue first saw them. It contains only
-	// tombstones whose field Quiet is zero, which means that nodes may still be storing telemetry
-	// of the vehicle.
+	by         string     // names this process in records of usage
+	restoring  sync.Mutex // held during a restore
+	lastErased time.Time
+	// firstSeen says when EraseDue first saw a tombstone that is not quiet yet.
 	firstSeen map[access.Tombstone]time.Time
 
-	roadsChanged chan struct{}          // receives a value after a restore or a forget of roads
-	roadsRefused *prometheus.CounterVec // label reason
+	roadsChanged chan struct{} // receives a value after a restore or a forget of roads
+	roadsRefused *prometheus.CounterVec
 }
 
-// unfit is the error for an undamaged record with content that no service can have written.
-// [errors.Is] treats it as [codec.ErrDamaged], so that a node does not start with such a record.
-// The text of the error has the kind of the record and what is wrong, but none of the record's
-// content.
+// unfit is for an undamaged record that no service can have written. It is a [codec.ErrDamaged], so
+// that a node does not start with one, and has nothing of the record in its text.
 type unfit struct {
 	kind string
 	err  error
@@ -51,12 +44,10 @@ type unfit struct {
 
 func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamaged, u.kind, u.err) }
 
-// Is reports whether err is [codec.ErrDamaged].
 func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// change is like [Change], but returns only once this node's table holds the record. It is for
-// records that this node also receives from a feed. If the feed has not delivered the record after
-// ownFeedTimeout, change returns the sequence and an error, although the record is stored.
+// change returns once this node's table has the record. If the feed does not deliver it in time,
+// the error comes with the sequence, and the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
@@ -71,11 +62,8 @@ func (k *RecordStore) change(
 	return seq, k.srcFeed.Wait(ctx, seq)
 }
 
-// ownFeedTimeout is the maximum time that a node waits until its own feed delivers a record that it
-// has stored.
 const ownFeedTimeout = 4 * requestTimeout
 
-// appendJSON appends a write of a record whose body is v as JSON.
 func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	text, err := json.Marshal(v)
 	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
@@ -84,7 +72,6 @@ func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
 var errScarce = errors.New("the room for stored data is nearly used up: " +
 	"operators can only revoke, remove and forget, and the admin key is not limited")
 
-// Audit stores one event. When it returns nil the event is on disk.
 func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	if !ev.Reserved() && k.engine.Scarce() {
 		return errScarce
@@ -96,11 +83,8 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	return err
 }
 
-// newerEvent is the text that is shown in place of an audit event of a newer version.
 const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
-// AuditPage returns events of the audit as [Records.Before] returns records. An event of a newer
-// version, which this version cannot decode, is replaced by an event with the text newerEvent.
 func (k *RecordStore) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {

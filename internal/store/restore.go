@@ -19,21 +19,17 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A restore stores the records of a backup in a service that is empty, or that has a part of the same
-// backup, because every step can be repeated after an interruption. The credentials come last:
-// without a source no telemetry is accepted, so no state can change before all of them are restored.
+// Every step can be repeated, so a service may have a part of the same backup. The credentials come
+// last: without a source no telemetry is accepted, so no state can change before.
 
 const (
-	// restoreTimeout limits the time of one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// A batch of a restore is complete when it has batchRecords records or at least batchBytes
-	// bytes. At most batchWriters are stored at a time, because folding needs most of a node's.
+	// Folding needs most of a node's.
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
 )
 
-// restore is a restore or a comparison in progress.
 type restore struct {
 	k    *RecordStore
 	info access.BackupInfo
@@ -46,7 +42,6 @@ type restore struct {
 	owners   map[int]uint64 // Reply.Owner by partition
 }
 
-// count adds n to the counts of a kind of record, and records to the progress.
 func (r *restore) count(kind string, n access.RestoreCount, records int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,16 +54,11 @@ func (r *restore) count(kind string, n access.RestoreCount, records int) {
 	}
 }
 
-// Restore stores a backup in a service that is empty, and returns the numbers of restored, kept and
-// forgotten records of each kind. It first checks the whole backup; if that fails,
-// [RecordStore.BadBackup] is true for the error. If the service has credentials already, other than
-// an interrupted restore of the same backup leaves, the error is [access.ErrNotEmpty]. Restore then
-// calls audited, which must record the restore in the audit and call merge, or return an error. Merge
-// stores the contents of the backup. It calls progress after each record, never concurrently. If
-// another restore is in progress, Restore returns [access.ErrBusy].
-//
-// With options.Compare, it changes nothing, does not call audited, and returns how the records of the
-// backup differ from those of the service.
+// Restore first checks the whole backup; [RecordStore.BadBackup] is true if that fails. The error
+// is [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the
+// same backup leaves, and [access.ErrBusy] during another restore. audited must record the restore
+// in the audit and call merge, or return an error. progress is never called concurrently. With
+// options.Compare, nothing is changed, and the differences are counted.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -105,8 +95,8 @@ func (k *RecordStore) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// checkEmpty returns [access.ErrNotEmpty] if the service has a credential that the backup lacks, or
-// all that it has: then a restore is complete, and cars may have reported since.
+// If the service has all credentials of the backup, a restore is complete, and cars may have
+// reported since.
 func (r *restore) checkEmpty(file io.ReadSeeker) error {
 	t := r.k.tables
 	own := len(t.Tokens.All()) + len(t.Sources.All()) + len(t.Operators.All())
@@ -133,7 +123,7 @@ func (r *restore) checkEmpty(file io.ReadSeeker) error {
 
 func isCredential(kind string) bool { return kind == "token" || kind == "source" || kind == "operator" }
 
-// BadBackup reports whether err means that Restore refused a backup and changed nothing.
+// BadBackup reports whether Restore refused a backup and changed nothing.
 func (*RecordStore) BadBackup(err error) bool {
 	refusals := []error{
 		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
@@ -142,8 +132,7 @@ func (*RecordStore) BadBackup(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// spool copies a backup to a temporary file. It removes the file's name at once, so that the kernel
-// deletes the file when it is closed or the process ends.
+// The kernel deletes a file without a name when it is closed.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -165,7 +154,7 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
-	// Tombstones and their keys come first, so that no data of a forgotten vehicle is restored.
+	// No data of a forgotten vehicle may be restored.
 	err := r.eachRecord(file, func(rec Record, kind string) (err error) {
 		restored := false
 		switch kind {
@@ -192,7 +181,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 	return r.eachRecord(file, func(rec Record, kind string) error {
 		switch {
 		case codec.IsSet(rec.Subject):
-			// It is stored together with the credential's own record, which follows.
+			// stored with its credential, which follows
 			err := r.sets.apply(rec)
 			r.count(kind, access.RestoreCount{}, 1)
 			return err
@@ -207,7 +196,6 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 	})
 }
 
-// counted counts a record as restored or else as kept, unless err, which it returns, is not nil.
 func (r *restore) counted(kind string, restored bool, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot restore a record of kind %s: %w", kind, err)
@@ -220,10 +208,9 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 	return nil
 }
 
-// runBatches restores the records of the numerous kinds.
 func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	ctx, storing := newWorkers(ctx, batchWriters)
-	batches, sizes := make(map[string][]Record), make(map[string]int) // by kind; sizes in bytes
+	batches, sizes := make(map[string][]Record), make(map[string]int)
 	flush := func(kind string) error {
 		batch := batches[kind]
 		batches[kind], sizes[kind] = nil, 0
@@ -247,14 +234,11 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	return cmp.Or(err, storing.wait())
 }
 
-// inBatches maps the kinds of records that a restore stores in batches to their streams.
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-// askedBytes is the size in bytes from which restored states are passed to an owner, perhaps in a
-// message of NATS.
+// perhaps in a message of NATS
 const askedBytes = 128 << 10
 
-// restoreStates passes states to the owners of their partitions, except those of forgotten vehicles.
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	var n access.RestoreCount
 	parts := make(map[int][]byte)
@@ -295,7 +279,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	return nil
 }
 
-// sameOwner returns an error if the partition had another owner before: it may not have all states.
+// If the partition had another owner before, this one may not have all states.
 func (r *restore) sameOwner(p int, reply Reply) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,8 +290,7 @@ func (r *restore) sameOwner(p int, reply Reply) error {
 	return nil
 }
 
-// storeStates makes the owners store the states. They remove the checkpoints before, which would
-// otherwise be read if that of the restored states were damaged.
+// The owners also remove the checkpoints before, which would be read if this one were damaged.
 func (r *restore) storeStates(ctx context.Context) error {
 	replies, err := r.k.askAll(ctx, AskErase)
 	for p, reply := range replies {
@@ -316,7 +299,6 @@ func (r *restore) storeStates(ctx context.Context) error {
 	return err
 }
 
-// eachRecord calls do for every record of the file, in order.
 func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string) error) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -336,8 +318,7 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// restoreKeys adds the tombstone keys of the backup to those of this service. A hash cannot be
-// converted from one key to another, so each vid is looked up with every key.
+// A hash cannot be converted to another key, so each vid is looked up with every key.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -361,8 +342,6 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, e
 	return restored, err
 }
 
-// checkKeyLimit returns an error if there would be more than maxVIDKeys keys with those of a
-// backup.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -389,8 +368,8 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bo
 	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
 }
 
-// restoreCredential restores a token, a source or an operator, and returns of how many set records
-// its grant consists. It keeps one that an interrupted restore has restored (see checkEmpty).
+// It keeps a credential that an interrupted restore has restored. sets is the number of set
+// records.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
 	theirs, granted, err := decodeCredential(rec)
 	if err != nil {
@@ -403,8 +382,7 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored b
 	return true, granted.Sets, r.k.Create(ctx, theirs)
 }
 
-// restoreBatch stores records of one kind. If the service has one of them already, it stores each by
-// itself.
+// If the service has one of the records already, each is stored by itself.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
 	if kind == "state" {
 		return r.restoreStates(ctx, batch)
@@ -445,7 +423,6 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record)
 	return nil
 }
 
-// restoreOne stores a record, unless the service has it.
 func (r *restore) restoreOne(ctx context.Context, stream string, w Write) (restored bool, err error) {
 	_, err = Change(ctx, r.k.engine, r.k.config.Patience.Store, stream, w.Subject, func(is Record) ([]Write, error) {
 		if restored = is.Seq == 0; !restored {
@@ -456,8 +433,7 @@ func (r *restore) restoreOne(ctx context.Context, stream string, w Write) (resto
 	return restored, err
 }
 
-// forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was
-// begun or after the state s.
+// A vehicle that was allowed again counts as forgotten until after that and after the state s.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

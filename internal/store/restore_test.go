@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// counted is a reader that counts the bytes that were read.
 type counted struct {
 	*bytes.Reader
 	n atomic.Int64
@@ -25,7 +24,6 @@ func (r *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// slow is an engine in memory that calls storing before it stores a batch of roads.
 type slow struct {
 	*memory
 	storing func(writes []Write)
@@ -38,8 +36,8 @@ func (e *slow) Store(ctx context.Context, stream string, writes []Write) (uint64
 	return e.memory.Store(ctx, stream, writes)
 }
 
-// TestRestore_BoundsRoads checks that a restore does not read a backup with large records faster
-// than it stores them, because it would then hold the whole backup in memory.
+// A restore must not read large records faster than it stores them, or it would hold the whole
+// backup.
 func TestRestore_BoundsRoads(t *testing.T) {
 	t.Parallel()
 	const records, size = 42, 1<<20 - 1024                  // the last batch is incomplete
@@ -56,7 +54,7 @@ func TestRestore_BoundsRoads(t *testing.T) {
 	var stored atomic.Int64
 	e.storing = func(writes []Write) {
 		time.Sleep(50 * time.Millisecond) // the restore could read on in this time
-		// The first pass over the file, which restores tombstones, reads all of it.
+		// The first pass, which restores tombstones, reads all of the file.
 		if held := file.n.Load() - file.Size() - stored.Load(); held > most {
 			t.Errorf("the restore holds %d bytes, want at most %d", held, most)
 		}

@@ -17,68 +17,45 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// ROADS contains the profiles of roads. It has one record for each tile, which is a square of the
-// map. All profiles can be learned again from cars, so their loss is harmless. A record that is
-// damaged or of a newer version is skipped and never prevents a start. A failed write is retried
-// with the next batch. Messages between nodes about the present traffic may be lost. The name of a
-// tile is a place, so it never appears in a log, an error or a metric.
+// A damaged record is skipped and never prevents a start, because profiles can be learned again.
+// The name of a tile is a place: it appears in no log, error or metric.
 //
-// Each tile has one writer. The tile's name assigns the tile to a partition, and the owner of that
-// partition writes the tile. For about a second after a partition has moved, a tile may have two
-// writers. This is harmless: both have received the same evidence and store almost the same
-// profile.
+// Each tile has one writer, the owner of a partition. For about a second after the partition has
+// moved there may be two, which have received the same evidence.
 
-// Times and limits of storing and sharing roads.
 const (
-	// shareEvery is the interval at which nodes send each other evidence (see [RoadSharing]).
-	shareEvery = time.Second
-	// shareBytes is the maximum size of a message with evidence for other nodes, in bytes.
-	shareBytes = 256 << 10
-	// loadPause is the pause after a failed attempt to read the profiles.
-	loadPause = 500 * time.Millisecond
-	// A batch of tiles is complete when it has roadBatch tiles or at least roadBatchBytes bytes.
+	shareEvery     = time.Second
+	shareBytes     = 256 << 10
+	loadPause      = 500 * time.Millisecond
 	roadBatch      = 250
 	roadBatchBytes = 4 << 20
 )
 
-// RoadSharing is implemented by an engine of several nodes. The nodes use it to send each other
-// what their cars show of the present traffic (evidence). Messages may be lost.
+// RoadSharing sends the other nodes what the cars of this one show of the present traffic. Messages
+// may be lost.
 type RoadSharing interface {
-	// ShareRoads sends evidence to the other nodes. If they cannot be reached, it is dropped,
-	// because it would arrive too late to show the present traffic.
-	ShareRoads(evidence []byte) error
-	// ListenRoads calls take with each message of another node, or with an error if the message is
-	// invalid. stop ends these calls.
+	ShareRoads(evidence []byte)
+	// take gets an error for an invalid message.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
-// roadStore maintains one node's map of roads (m). It loads the stored profiles of roads into the
-// map, stores changed profiles, and exchanges evidence of the present traffic with other nodes.
 type roadStore struct {
 	*RecordStore
 	m    *road.Map
-	next uint64 // sequence of ROADS from which to read on
-	// forgotten is the sequence of the record of forgotten boxes that was last read.
+	next uint64
+	// of the record of forgotten boxes that was last read
 	forgotten uint64
-	// owned holds the partitions that this node owned when the node last checked.
-	owned map[int]bool
-	// unsaved holds changed tiles (squares of the map), packed, that are not stored yet.
-	unsaved map[road.Tile][]byte
-	// unread holds tiles whose stored record a newer version of carstate wrote. This node does not
-	// replace such a record.
+	owned     map[int]bool
+	unsaved   map[road.Tile][]byte
+	// of a newer version; not replaced
 	unread  map[road.Tile]bool
 	failing lograte.Warning
 }
 
-// KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
-// profiles and calls loaded. If the profiles cannot be read, it retries every half second; if the
-// context ends before it succeeds, it calls loaded all the same. Then, at the interval
-// Patience.Roads, it adds the profiles that other nodes have stored. In a cluster, it also adds the
-// evidence of other nodes' cars as it arrives. Errors are logged, not returned.
-//
-// folds says whether this node is a derive node. A derive node also sends the evidence of its own
-// cars to the other nodes. In addition, it stores the profiles that have changed in its partitions,
-// at the same interval and when the context ends.
+// KeepRoads loads the stored profiles, until it succeeds or ctx ends, and calls loaded. Then it
+// adds what other nodes store, every Patience.Roads, and on a cluster their evidence at once. A
+// node that folds also sends its evidence, and stores the changed profiles of its partitions, also
+// when ctx ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
@@ -98,11 +75,11 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				err = k.m.Absorb(evidence)
 			}
 			if err != nil {
-				k.roadsRefused.WithLabelValues(refusedEvidence).Inc()
+				k.roadsRefused.WithLabelValues("evidence").Inc()
 			}
 		})()
 	}
-	for !k.load(ctx) && periodic.Pause(ctx, loadPause) == nil { // until it succeeds or the context ends
+	for !k.load(ctx) && periodic.Pause(ctx, loadPause) == nil {
 	}
 	loaded()
 	share, store := time.NewTicker(shareEvery), time.NewTicker(k.config.Patience.Roads)
@@ -126,9 +103,7 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				continue
 			}
 			for _, evidence := range k.m.Drain(shareBytes) {
-				if err := sharing.ShareRoads(evidence); err != nil { // the evidence is lost
-					k.failing.Log(k.log, "cannot send road evidence to the other nodes", "error", err)
-				}
+				sharing.ShareRoads(evidence)
 			}
 		case <-store.C:
 			k.update(ctx, folds)
@@ -138,16 +113,13 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 	}
 }
 
-// update reads ROADS, and then stores what has changed, so that the stored tiles include the records
-// of other nodes.
+// load comes first, so that the stored tiles include the records of other nodes.
 func (k *roadStore) update(ctx context.Context, folds bool) {
 	if k.load(ctx) && folds {
 		k.store(ctx)
 	}
 }
 
-// load adds to the map the profiles that were stored in ROADS since the last call, and reports
-// whether ROADS could be read. A damaged profile is logged and skipped.
 func (k *roadStore) load(ctx context.Context) bool {
 	seq, boxes, err := k.forgottenBoxes(ctx)
 	for _, f := range boxes {
@@ -178,8 +150,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with each stored tile, without the profiles of forgotten boxes, as
-// [Records.ScanFrom] does with each record.
+// without the profiles of forgotten boxes
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -202,12 +173,10 @@ func (k *RecordStore) readRoads(
 		}
 		return do(tile, r)
 	})
-	k.roadsRefused.WithLabelValues(refusedProfile).Add(float64(damaged))
+	k.roadsRefused.WithLabelValues("profile").Add(float64(damaged))
 	return next, damaged, err
 }
 
-// store stores those tiles of this node's partitions that have changed. Tiles that cannot be stored
-// are kept for the next call.
 func (k *roadStore) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(func(t road.Tile) bool {
 		return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
@@ -243,11 +212,11 @@ func (k *roadStore) store(ctx context.Context) {
 	flush()
 }
 
-// forgottenSubject is the subject of the record of boxes whose roads were forgotten. It is no tile.
+// It is no tile.
 const forgottenSubject = codec.RoadPrefix + "forgotten"
 
-// forgottenBox is a box whose profiles are not used if their sequence is at most After. Only the
-// newest mostForgotten are kept; the owners of the tiles have long stored them without these profiles.
+// Profiles up to the sequence After are not used. Only the newest mostForgotten are kept; the
+// owners of the tiles have long stored them without these profiles.
 type forgottenBox struct {
 	Box   road.Box `json:"box"`
 	After uint64   `json:"after"`
@@ -255,8 +224,7 @@ type forgottenBox struct {
 
 const mostForgotten = 1000
 
-// ForgetRoads stores that the roads in a box are forgotten. This node forgets them at once, and the
-// others when they next read ROADS, at the latest after Patience.Roads.
+// Other nodes forget the roads within Patience.Roads.
 func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 	end, err := k.engine.End(ctx, codec.Roads)
 	if err != nil {
@@ -283,8 +251,6 @@ func (k *RecordStore) readRoadsSoon() {
 	}
 }
 
-// forgottenBoxes returns the boxes whose roads were forgotten, and the sequence of their record. A
-// damaged record has none.
 func (k *RecordStore) forgottenBoxes(ctx context.Context) (seq uint64, boxes []forgottenBox, err error) {
 	is, err := k.engine.Last(ctx, codec.Roads, forgottenSubject)
 	if errors.Is(err, codec.ErrDamaged) || errors.Is(err, codec.ErrNewer) {
@@ -300,14 +266,12 @@ func decodeForgotten(is Record) (boxes []forgottenBox) {
 	return boxes
 }
 
-// backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
-// were written by a newer version of carstate.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	_, boxes, err := k.forgottenBoxes(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
 	}
-	var failed error // error of writing the file
+	var failed error // of writing the file
 	_, _, err = k.readRoads(ctx, 1, boxes, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			return nil
@@ -325,9 +289,3 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 	}
 	return nil
 }
-
-// Reasons why a record or a message about roads was refused, as values of a metric's label.
-const (
-	refusedProfile  = "profile"
-	refusedEvidence = "evidence"
-)

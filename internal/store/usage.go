@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -14,60 +12,28 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// The usage of a token is stored in the record tokenuse.ID.total, to which each node adds what it
-// has counted. Earlier versions stored one record for each node, tokenuse.ID.NODE, with the calls of
-// each day. The next write of the total adds these records and replaces them by empty ones, which
-// are then removed.
-
-// usageVersion is the version of [usageRecord]. A record of a later version is neither read nor
-// replaced, because usage is only displayed and should not prevent a start.
+// Usage is only displayed and should not prevent a start, so a record of a later version is neither
+// read nor replaced.
 const usageVersion = 2
 
-// usageRecord is the stored form of the usage of a token.
 type usageRecord struct {
 	Version     int            `json:"v"`
-	By          string         `json:"by,omitempty"` // the process that stored the record
+	By          string         `json:"by,omitempty"`
 	Calls       int64          `json:"calls,omitempty"`
 	Refusals    int64          `json:"refusals,omitempty"`
 	LastUsed    time.Time      `json:"last_used,omitzero"`
 	LastRefused time.Time      `json:"last_refused,omitzero"`
 	Reason      access.Outcome `json:"reason,omitempty"`
-	Days        []dayRecord    `json:"days,omitempty"` // version 1 only
-}
-
-// dayRecord holds the numbers of calls of one day, by operation and outcome.
-type dayRecord struct {
-	Calls [2][]int64 `json:"c"`
 }
 
 const (
-	usageEvery = time.Minute // how often usage is stored
-	// usageWriters is the number of tokens whose usage is stored at the same time.
+	usageEvery   = time.Minute
 	usageWriters = 16
-	totalUsage   = "total"
-	maxCalls     = 1 << 53 // what a record may count
+	totalUsage   = ".total"
+	maxCalls     = 1 << 53
 )
 
-// usageState holds the stored usage that a node has read.
-type usageState struct {
-	by string // names this process
-
-	mu      sync.Mutex                      // guards the fields below
-	parts   map[string]map[string]usagePart // by token, and the rest of the subject
-	emptied []Record                        // to be removed
-}
-
-// usagePart is a record of usage. The usage of a token is the sum of its parts.
-type usagePart struct {
-	access.Usage
-	seq uint64
-}
-
-// applyUsage adds a usage record from the feed to this node's table of tokens. rest is the end of
-// the record's subject. Usage that no service can have written is skipped, and so is a record of a
-// newer version. If the record is damaged in another way, the error is [codec.ErrDamaged].
 func (k *RecordStore) applyUsage(rest string, is Record) error {
-	id, part, _ := strings.Cut(rest, ".")
 	r, err := decodeUsage(is.Body)
 	_, skip := errors.AsType[unfit](err) // because usage should not prevent a start
 	switch {
@@ -76,29 +42,13 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	case err != nil:
 		return err
 	}
-	k.usage.mu.Lock()
-	defer k.usage.mu.Unlock()
-	parts := k.usage.parts[id]
-	if parts == nil {
-		parts = make(map[string]usagePart)
-		k.usage.parts[id] = parts
+	if id, ok := strings.CutSuffix(rest, totalUsage); ok {
+		k.tables.Tokens.NoteUsage(id, access.Usage{}.Plus(r.usage(), k.now()), r.By == k.by)
 	}
-	parts[part] = usagePart{r.usage(), is.Seq}
-	if part != totalUsage && r.usage() == (access.Usage{}) {
-		delete(parts, part)
-		k.usage.emptied = append(k.usage.emptied, Record{Subject: is.Subject, Seq: is.Seq})
-	}
-	var sum access.Usage
-	for _, p := range parts {
-		sum = sum.Plus(p.Usage, k.now())
-	}
-	k.tables.Tokens.NoteUsage(id, sum, r.By == k.usage.by)
 	return nil
 }
 
-// KeepUsage stores this node's counts of the calls made with each token, once a minute and when the
-// context ends. If the process is killed, the calls since the last store are lost from the counts.
-// This loss affects only displays of usage.
+// A kill loses the calls of the last minute.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage(ctx)
@@ -106,8 +56,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// storeUsage stores the usage of every token that was called since its usage was last stored, also
-// after ctx has ended. It logs a failure; the next call stores what this one did not.
+// It also stores after ctx has ended.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -124,31 +73,13 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 			break
 		}
 	}
-	err := writers.wait()
-	if err == nil {
-		err = k.removeEmptied(timed)
-	}
-	if err != nil {
+	if err := writers.wait(); err != nil {
 		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
 	}
 }
 
-// removeEmptied removes the records of earlier versions that are part of a total now.
-func (k *RecordStore) removeEmptied(ctx context.Context) error {
-	k.usage.mu.Lock()
-	emptied := k.usage.emptied
-	k.usage.emptied = nil
-	k.usage.mu.Unlock()
-	if len(emptied) == 0 {
-		return nil
-	}
-	return k.engine.Remove(ctx, codec.Tokens, emptied)
-}
-
-// addUsage adds what this process has counted of a token, and the records of earlier versions, to
-// the token's total. It returns once this node's table has the new total.
 func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
-	subject := "tokenuse." + id + "." + totalUsage
+	subject := "tokenuse." + id + totalUsage
 	var next access.Usage
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.Tokens, subject, func(is Record) ([]Write, error) {
 		total, err := decodeUsage(is.Body)
@@ -158,26 +89,9 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 		case total.Version > usageVersion:
 			return nil, codec.ErrNewer
 		}
-		sum := total.usage()
-		k.usage.mu.Lock()
-		parts := maps.Clone(k.usage.parts[id])
-		k.usage.mu.Unlock()
-		delete(parts, totalUsage)
-		var writes []Write
-		for name, p := range parts {
-			if len(writes) == MaxBatch-1 {
-				break // the next write adds the others
-			}
-			if writes, err = appendJSON(writes, "tokenuse."+id+"."+name, usageRecord{Version: usageVersion}); err != nil {
-				return nil, err
-			}
-			last := &writes[len(writes)-1]
-			last.Expect, last.Expected = p.seq, true
-			sum = sum.Plus(p.Usage, k.now())
-		}
-		next = k.tables.Tokens.UsageToStore(id, sum, k.now())
-		return appendJSON(writes, subject, usageRecord{
-			Version: usageVersion, By: k.usage.by, Calls: next.Calls, Refusals: next.Refusals,
+		next = k.tables.Tokens.UsageToStore(id, total.usage(), k.now())
+		return appendJSON(nil, subject, usageRecord{
+			Version: usageVersion, By: k.by, Calls: next.Calls, Refusals: next.Refusals,
 			LastUsed: next.LastUsed, LastRefused: next.LastRefused, Reason: next.Reason,
 		})
 	})
@@ -192,32 +106,17 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	return nil
 }
 
-// decodeUsage decodes the record of a token's usage. If body is not such a record, the error is
-// [codec.ErrDamaged]; if a number of calls is impossible, the error is unfit.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged
 	}
-	fits := true
-	for _, d := range r.Days {
-		for _, calls := range d.Calls {
-			for o, n := range calls {
-				fits = fits && 0 <= n && n <= maxCalls-r.Calls
-				r.Calls += n
-				if o >= int(access.InsufficientScope) {
-					r.Refusals += n
-				}
-			}
-		}
-	}
-	r.Days = nil
-	if !fits || r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
+	if r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
 		return r, unfit{"usage", errors.New("a number of calls is negative or too large")}
 	}
 	return r, nil
 }
 
-// usage returns the usage in r, without a refusal whose reason this version does not know.
+// A refusal whose reason this version does not know is left out.
 func (r usageRecord) usage() access.Usage {
 	u := access.Usage{Calls: r.Calls, Refusals: r.Refusals, LastUsed: r.LastUsed}
 	if r.Reason.Known() {

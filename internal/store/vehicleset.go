@@ -15,36 +15,27 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A few vehicles of a token or a source are listed in its record itself. More are listed in separate
-// set records, which precede the record in the same atomic batch: the vids of [access.MaxNamed]
-// vehicles can have more bytes than one NATS message.
+// The vids of [access.MaxNamed] vehicles can exceed one NATS message, so more than maxInlineIDs are
+// in set records, which precede the credential in the same batch.
 
-// grantedRecord is the part of a credential's record that says which vehicles the credential
-// covers.
 type grantedRecord struct {
 	All  bool         `json:"all,omitempty"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitempty"`  // random mark that all its set records contain; "" if there are none
-	Sets int          `json:"sets,omitempty"` // number of set records
+	Set  string       `json:"set,omitempty"` // random, in all its set records; "" if there are none
+	Sets int          `json:"sets,omitempty"`
 }
 
-// setRecord lists a part of the vehicles of a credential.
 type setRecord struct {
-	Set string       `json:"set"` // mark of the set; "" if the part was emptied, and no record refers to it
+	Set string       `json:"set"` // "" if the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
 }
 
 const (
-	// maxInlineIDs is the maximum number of vehicles in the credential's record itself.
 	maxInlineIDs = 500
-	// maxSetBytes is the maximum total size of the vehicle ids in one set record, in bytes.
+	// of the ids in one set record
 	maxSetBytes = 400 << 10
 )
 
-// packVehicles returns the part of a credential's record that grants the vehicles v, and the writes
-// of the set records, which must be stored in the same batch; nil for at most maxInlineIDs
-// vehicles. The subject of a set record consists of prefix, owner (the name of the credential) and
-// a number.
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -73,8 +64,7 @@ func setSubject(prefix, owner string, n int) string {
 	return prefix + "." + owner + "." + strconv.Itoa(n)
 }
 
-// check returns an error if no service can have granted g to a credential of the given kind. It
-// does not check the vehicles in set records; decodeSet does.
+// decodeSet checks the set records.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -102,7 +92,6 @@ func checkIDs(ids []vehicle.ID) error {
 	return nil
 }
 
-// decodeSet decodes a set record, and checks the vehicle ids in it.
 func decodeSet(body []byte) (part setRecord, err error) {
 	if json.Unmarshal(body, &part) != nil {
 		return part, fmt.Errorf("%w: a set of vehicles", codec.ErrDamaged)
@@ -113,8 +102,6 @@ func decodeSet(body []byte) (part setRecord, err error) {
 	return part, nil
 }
 
-// isEmptied reports whether r is an empty set record. A set record is emptied when its credential
-// no longer uses it.
 func isEmptied(r Record) bool {
 	if !codec.IsSet(r.Subject) {
 		return false
@@ -123,12 +110,9 @@ func isEmptied(r Record) bool {
 	return err == nil && part.Set == ""
 }
 
-// errSetChanged means that the set records of a credential were replaced while they were read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readVehicles returns the vehicles that g grants, including those in set records, whose subjects
-// begin with prefix and owner (see packVehicles). If the set records were replaced while they were
-// read, readVehicles returns errSetChanged.
+// errSetChanged means that the set records were replaced while they were read.
 func readVehicles(
 	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
 ) (access.Vehicles, error) {
@@ -154,20 +138,16 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets collects the set records of a feed or a backup, by the subject of the credential's record,
-// which arrives after them.
+// by the subject of the credential, which arrives after its set records
 type sets map[string]*setParts
 
 type setParts struct {
 	mark  string
 	parts map[int][]vehicle.ID
-	owner func(access.Vehicles) // applies the record that refers to the set; nil until that record has arrived
+	owner func(access.Vehicles) // nil until the credential has arrived
 	need  int
 }
 
-// withMark returns the set records that were collected so far for the credential whose record has
-// the subject owner. If they have another mark (see setsSeen) than mark, withMark begins an empty
-// collection in their place.
 func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
@@ -177,10 +157,8 @@ func (s sets) withMark(owner, mark string) *setParts {
 	return p
 }
 
-// record passes the vehicles that g grants to apply. owner is the subject of the credential's
-// record. Before the feed has caught up, some set records of a large grant may be missing. In that
-// case, apply first receives no vehicles, and is called again with all vehicles when all set
-// records have arrived.
+// Before the feed has caught up, set records may be missing: then apply receives no vehicles, and
+// all of them later.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -198,8 +176,6 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete reports whether the credential's record, with the subject owner, and all its set records
-// have arrived. If so, it passes the vehicles to the apply that record received.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
@@ -214,9 +190,6 @@ func (s sets) complete(owner string) bool {
 	return true
 }
 
-// apply adds a set record, which lists a part of the vehicles of a credential. Its subject ends in
-// the name of the credential, a dot, and the number of the part. If the number or the record is
-// invalid, apply returns an error that matches [codec.ErrDamaged], and adds nothing.
 func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	name, number, _ := strings.Cut(rest, ".")

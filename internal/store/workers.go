@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// workers runs functions concurrently, a limited number at a time, until one fails.
+// workers runs a limited number of functions at a time, until one fails.
 type workers struct {
 	ctx    context.Context
 	fail   context.CancelCauseFunc
@@ -13,13 +13,13 @@ type workers struct {
 	busy   sync.WaitGroup
 }
 
-// newWorkers returns workers for n functions at a time, and a context that ends at the first error.
+// The context ends at the first error.
 func newWorkers(ctx context.Context, n int) (context.Context, *workers) {
 	ctx, fail := context.WithCancelCause(ctx)
 	return ctx, &workers{ctx: ctx, fail: fail, places: make(chan struct{}, n)}
 }
 
-// start runs do once there is room, or returns the first error.
+// start waits for room.
 func (w *workers) start(do func() error) error {
 	select {
 	case w.places <- struct{}{}:
@@ -35,7 +35,6 @@ func (w *workers) start(do func() error) error {
 	return nil
 }
 
-// wait waits until all functions have returned, ends the context, and returns the first error.
 func (w *workers) wait() error {
 	w.busy.Wait()
 	err := context.Cause(w.ctx)

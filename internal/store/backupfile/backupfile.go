@@ -1,7 +1,4 @@
-// Package backupfile defines the file format of a backup. [Writer] writes a backup; [Reader] reads
-// and verifies it.
-//
-// A backup is a file that consists of
+// Package backupfile defines the file format of a backup:
 //
 //	"carstate backup 3\n"
 //	frames: uint32 length, uint32 CRC-32C of the rest of the frame, uvarint length of the
@@ -10,9 +7,7 @@
 //	32 bytes SHA-256 of all bytes before
 //	32 bytes HMAC-SHA-256 of these 32 bytes, with the backup key of the service that wrote it
 //
-// The first record is the header. Numbers are little endian. With the SHA-256, anyone can check
-// that the file is complete. With the HMAC, a holder of the key can check that the service wrote
-// the file.
+// The first record is the header. Numbers are little endian.
 package backupfile
 
 import (
@@ -36,13 +31,11 @@ const (
 	magic         = "carstate backup "
 	version       = "3\n"
 	headerSubject = "backup.header"
-	// maxFrame is the maximum length of a frame, in bytes. A frame holds one record and its
-	// subject. The largest record has 1 MiB.
+	// The largest record has 1 MiB.
 	maxFrame = 1<<20 + 1024
 )
 
-// Errors that mean that a backup cannot be used. If a restore returns one of them, it has not
-// changed the store.
+// Errors that mean that a backup cannot be used.
 var (
 	ErrForeign = errors.New("not a carstate backup")
 	ErrOlder   = errors.New("this backup was written by an older version of carstate: restore it with that version")
@@ -54,25 +47,21 @@ var (
 		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
 )
 
-// Header is the first record of a backup: the version of carstate that wrote the backup, the time
-// at which the backup was begun, and the number of partitions of the service.
 type Header struct {
 	Version    string    `json:"version"`
 	Began      time.Time `json:"began"`
 	Partitions int       `json:"partitions"`
 }
 
-// Writer writes a backup.
 type Writer struct {
 	w    *bufio.Writer
 	hash hash.Hash
 	key  string
 	n    int
 
-	frame []byte // reused by each call of Add
+	frame []byte
 }
 
-// NewWriter starts a backup and writes its header. The key authenticates the backup.
 func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	sum := sha256.New()
 	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
@@ -86,8 +75,7 @@ func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	return b, b.Add(headerSubject, codec.Seal(headerSubject, append([]byte{0}, text...)))
 }
 
-// Add writes a sealed record with its subject. If Add returns an error, the backup is incomplete
-// and must be discarded.
+// After an error of Add, the backup must be discarded.
 func (b *Writer) Add(subject string, sealed []byte) error {
 	frame := binary.AppendUvarint(append(b.frame[:0], make([]byte, 8)...), uint64(len(subject)))
 	frame = append(append(frame, subject...), sealed...)
@@ -99,10 +87,9 @@ func (b *Writer) Add(subject string, sealed []byte) error {
 	return err
 }
 
-// Records returns the number of records that were added.
 func (b *Writer) Records() int { return b.n - 1 } // the first is the header
 
-// End completes the backup with its hash and HMAC. It does not close the underlying writer.
+// End does not close the underlying writer.
 func (b *Writer) End() error {
 	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
@@ -123,14 +110,11 @@ func macOf(sum []byte, key string) []byte {
 	return mac.Sum(nil)
 }
 
-// Record is a verified record of a backup. Body is the record's content, and Sealed is the whole
-// record with its seal.
 type Record struct {
 	Subject      string
 	Body, Sealed []byte
 }
 
-// Reader reads and verifies a backup.
 type Reader struct {
 	r    *bufio.Reader
 	hash hash.Hash
@@ -139,9 +123,7 @@ type Reader struct {
 	sum, mac []byte // from the end of the file; nil until it is verified
 }
 
-// Open reads the beginning of a backup. It returns a Reader for the records after the header, and
-// the header. The error is [ErrForeign], [ErrOlder], [ErrNewer] or [ErrTorn] if the backup cannot
-// be used. If r fails while Open reads the header, the error wraps that of r.
+// The error of Open is [ErrForeign], [ErrOlder], [ErrNewer] or [ErrTorn], or wraps that of r.
 func Open(r io.Reader) (*Reader, Header, error) {
 	h := sha256.New()
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
@@ -169,10 +151,8 @@ func Open(r io.Reader) (*Reader, Header, error) {
 	return b, header, nil
 }
 
-// Next returns the next record, which is valid until the next call. After the last record, Next
-// returns io.EOF if the file is complete and undamaged. It returns [ErrTorn] if the file is cut off
-// or damaged, and [ErrNewer] if another version of carstate wrote the record. If the file cannot be
-// read, the error wraps that of the underlying reader.
+// Next returns a record that is valid until the next call, and io.EOF after the last if the file is
+// complete. The error is [ErrTorn] or [ErrNewer], or wraps that of the underlying reader.
 func (b *Reader) Next() (Record, error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -223,7 +203,6 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end verifies the hash, and that only the MAC follows. Its errors are those of Next.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
 	last := make([]byte, 2*sha256.Size)
@@ -238,8 +217,7 @@ func (b *Reader) end() error {
 	return io.EOF
 }
 
-// Authentic reports whether the file was written with the given key. Until [Reader.Next] has
-// returned io.EOF, Authentic returns false. For an empty key, it always returns false.
+// Authentic is false until [Reader.Next] has returned io.EOF, and for an empty key.
 func (b *Reader) Authentic(key string) bool {
 	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
 }

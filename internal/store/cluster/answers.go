@@ -15,30 +15,28 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follower keeps this node's answers of the vehicles of one partition complete. It asks the owner for
-// all answers, and then receives new ones. After a gap in their numbers, and if there is another owner,
-// it asks for all again.
+// follower asks the owner of a partition for all answers, and then receives new ones. After a gap
+// in their numbers, or a change of owner, it asks for all again.
 type follower struct {
 	e     *Engine
 	p     int
 	put   func(vehicle.ID, *store.Answer)
-	ready func() // called once this node has had all answers
+	ready func()
 
-	// generation and number are those of the newest message that was received in order.
+	// of the newest message that was received in order
 	generation, number uint64
-	// compare is set while an answer may be older than the one that this node shows: of the successor of
-	// an owner that did not know of it, or of a message up to the number loaded, sent during a load.
+	// compare is set while an answer may be older than the one that this node shows: of the
+	// successor of an owner that did not know of it, or of a message up to the number loaded, sent
+	// during a load.
 	compare  bool
 	loaded   uint64
-	complete bool      // no message after number is known to be lost
-	live     bool      // ready was called
-	heard    time.Time // when the answers were last complete
+	complete bool // no message after number is known to be lost
+	live     bool
+	heard    time.Time
 }
 
-// loadAgain is the pause before an owner is asked again that did not reply.
 const loadAgain = 250 * time.Millisecond
 
-// FollowAnswers implements [store.Engine]. It also does what FollowCursors does.
 func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.Answer), caughtUp func()) error {
 	run, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
@@ -87,8 +85,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// receive puts the answers of a message. It ignores a message that cannot be read: if it was one of the
-// owner, the next number shows that.
+// If a message that cannot be read was one of the owner, the next number shows it.
 func (f *follower) receive(m *nats.Msg) {
 	b, err := codec.Unseal(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
@@ -108,7 +105,6 @@ func (f *follower) receive(m *nats.Msg) {
 	}
 }
 
-// oldest returns the generation of the present owner, as far as this node knows.
 func (f *follower) oldest() uint64 {
 	if c := f.e.cursors[f.p].Load(); c != nil {
 		return max(f.generation, c.Generation)
@@ -116,7 +112,6 @@ func (f *follower) oldest() uint64 {
 	return f.generation
 }
 
-// load asks the owner for all answers.
 func (f *follower) load(ctx context.Context) error {
 	q := &store.Question{Kind: store.AskAnswers}
 	var first reply
@@ -154,8 +149,8 @@ func (f *follower) load(ctx context.Context) error {
 	return nil
 }
 
-// show puts an answer, unless f.compare is set and this node shows a newer one. A time in the future is not
-// newer: a clock was wrong. The answer of a forgotten vehicle is removed.
+// A time in the future is not newer: a clock was wrong. The answer of a forgotten vehicle is
+// removed.
 func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	stone, forgotten := f.e.forgotten.Find(id)
 	switch none := (store.Answer{}); {
@@ -174,10 +169,10 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 // lacks has, by partition, since when answers are known to be missing.
 type lacks struct {
 	began time.Time // the times below are measured from here, because they are monotonic
-	// oldest is the oldest of since, in ns after began; 0 if there is none.
+	// of since, in ns after began; 0 if there is none
 	oldest atomic.Int64
 
-	mu    sync.Mutex // guards since
+	mu    sync.Mutex
 	since map[int]time.Duration
 }
 

@@ -21,7 +21,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// shown is what a node shows of vehicles.
 type shown struct {
 	mu  sync.Mutex // guards all
 	all map[vehicle.ID]store.Answer
@@ -38,25 +37,22 @@ func (s *shown) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// time returns the time of the answer that is shown of a vehicle, or 0.
 func (s *shown) time(id vehicle.ID) vehicle.UnixMilli {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id].Driving.Time
 }
 
-// known implements [Config.Known].
 func (s *shown) known(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id].Driving.Time, s.all[id].Throttle.Time
 }
 
-// testOwner is an owner with the given answers. It replies with one vehicle at a time.
 type testOwner struct {
 	mu      sync.Mutex // guards the fields below
 	answers map[vehicle.ID]store.Answer
-	hold    chan struct{} // if not nil, replies wait until it is closed
+	hold    chan struct{}
 	err     error
 }
 
@@ -85,7 +81,6 @@ func (o *testOwner) Reply(ctx context.Context, q *store.Question) (r store.Reply
 	return r, o.err
 }
 
-// one is a vehicle with an answer.
 type one struct {
 	id vehicle.ID
 	store.Answer
@@ -95,7 +90,6 @@ func answer(id vehicle.ID, at vehicle.UnixMilli) one {
 	return one{id, store.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at}}}
 }
 
-// live takes partition p for an owner that has the given answers, and makes it live.
 func live(t *testing.T, e *Engine, p int, answers ...one) (*Partition, *testOwner) {
 	t.Helper()
 	o := &testOwner{answers: make(map[vehicle.ID]store.Answer)}
@@ -109,7 +103,6 @@ func live(t *testing.T, e *Engine, p int, answers ...one) (*Partition, *testOwne
 	return part.(*Partition), o
 }
 
-// change changes an answer of an owner, and publishes it unless lost is set.
 func (o *testOwner) change(p *Partition, a one, lost bool) {
 	o.mu.Lock()
 	o.answers[a.id] = a.Answer
@@ -119,7 +112,6 @@ func (o *testOwner) change(p *Partition, a one, lost bool) {
 	}
 }
 
-// followAnswers follows the answers until the test ends. It returns once they are complete.
 func followAnswers(t *testing.T, e *Engine) *shown {
 	t.Helper()
 	s, ready := new(shown), make(chan struct{})
@@ -140,8 +132,7 @@ func (s *shown) await(t *testing.T, id vehicle.ID, at vehicle.UnixMilli) {
 	testkit.Await(t, fmt.Sprintf("%s is shown at %d", id, at), func() bool { return s.time(id) == at })
 }
 
-// TestAnswers checks that a node shows all answers of an owner on another node, and every change. A
-// takeover changes them to those of the new owner, but none to an older one.
+// After a takeover, a node must show the answers of the new owner, but none that are older.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -180,8 +171,7 @@ func TestAnswers(t *testing.T) {
 	s.await(t, "c", 5)
 }
 
-// TestAnswers_Lost checks that a node asks for all answers when the number of a message shows that
-// messages were lost. Until the owner replies, its answers count as old, and then as current.
+// After a lost message, a node must ask for all answers, and until the owner replies, count as old.
 func TestAnswers_Lost(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -196,7 +186,7 @@ func TestAnswers_Lost(t *testing.T) {
 	owner.mu.Unlock()
 	owner.change(part, answer("a", 2), true)
 	part.answers.Lock()
-	part.answers.number++ // as if a message had been lost
+	part.answers.number++
 	part.answers.Unlock()
 	testkit.Await(t, "the answers are old", func() bool {
 		_, at, ok := e.Fed()
@@ -209,7 +199,7 @@ func TestAnswers_Lost(t *testing.T) {
 	testkit.Await(t, "the node is current again", func() bool { return healthy(e) })
 }
 
-// TestAnswers_Foreign checks that messages that are no answers of the present owner change nothing.
+// Messages that are no answers of the present owner change nothing.
 func TestAnswers_Foreign(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Timeouts: impatient})
@@ -243,7 +233,6 @@ func TestAnswers_Foreign(t *testing.T) {
 	testkit.NoError(t, e.Alive())
 }
 
-// TestAsk asks owners on the same node and on another one. An error arrives as the same kind of error.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -270,8 +259,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	owner.err = nil
-	// Another process takes the partition. The former owner, which may not know it yet, must not confirm
-	// that it has dropped a state.
+	// A former owner that may not know it yet must not confirm that it has dropped a state.
 	_, err := e.changeCursor(t.Context(), 0, func(c *cursor) (bool, error) { c.Generation++; return true, nil })
 	testkit.NoError(t, err)
 	if _, err := ask(other, store.Question{Kind: store.AskDrop, Vehicle: "a"}); !errors.Is(err, store.ErrNoOwner) {
@@ -282,8 +270,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAsk_ReplyElsewhere checks that an owner replies only to a subject for replies: the holder of a
-// node's login could otherwise make it store a reply as a record.
+// The holder of a node's login could otherwise make an owner store a reply as a record.
 func TestAsk_ReplyElsewhere(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})

@@ -43,21 +43,18 @@ func trim(t *testing.T, e *Engine) {
 	}
 }
 
-// forgetful returns an engine with a retention of 1 ms, so that its trim removes all folded
-// telemetry.
+// The trim of a forgetful engine removes all folded telemetry.
 func forgetful(t *testing.T, url string, partitions int) *Engine {
 	t.Helper()
 	return open(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
 }
 
-// telemetry returns the present state of the stream TELEMETRY.
 func telemetry(t *testing.T, e *Engine) jetstream.StreamState {
 	t.Helper()
 	_, info := stream(t, e.js, codec.Telemetry)
 	return info.State
 }
 
-// series returns n samples of the vehicle "car", at the times from+1 to from+n.
 func series(from int64, n int) []vehicle.Sample {
 	batch := make([]vehicle.Sample, n)
 	for i := range batch {
@@ -66,8 +63,7 @@ func series(from int64, n int) []vehicle.Sample {
 	return batch
 }
 
-// foldAll takes partition 0 and reads it up to the sample with the time upTo. It then stores a
-// checkpoint after that sample.
+// foldAll reads partition 0 up to the sample of a time, and stores a checkpoint.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	p := take(t, e, 0)
@@ -118,9 +114,8 @@ func TestBacklogByBytes(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-// TestTelemetryFull checks that if TELEMETRY fills up between two measurements of the backlog,
-// samples are refused with the same error as for a large backlog. Every acknowledged sample must be
-// stored. After the samples are folded and removed, samples must be accepted again.
+// Every acknowledged sample must be stored, and once they are folded and removed, samples be
+// accepted again.
 func TestTelemetryFull(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
@@ -168,8 +163,6 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	foldAll(t, e, 11)
 }
 
-// TestTrimWithSeveralPartitions checks that telemetry is kept until the slowest partition has
-// folded it.
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -194,8 +187,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	}
 }
 
-// TestTrimRaces checks that a trim concurrent with stores and folds never removes telemetry
-// that is not folded, however old it is.
+// A trim beside stores and folds must not remove what is not folded, however old.
 func TestTrimRaces(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Retention: time.Millisecond})
@@ -248,8 +240,6 @@ func TestTrimRaces(t *testing.T) {
 		func() bool { trim(t, e); return telemetry(t, e).Msgs == 0 })
 }
 
-// TestBacklogOfManyPartitions checks that a measurement of the backlog sends no request for a
-// partition in which nothing has changed. It must still notice every change.
 func TestBacklogOfManyPartitions(t *testing.T) { // not in parallel, because it sends hundreds of requests in 5 s
 	const partitions = 200
 	e := open(t, Config{Partitions: partitions})
@@ -280,9 +270,7 @@ func TestBacklogOfManyPartitions(t *testing.T) { // not in parallel, because it 
 	}
 }
 
-// TestBacklogWhileFolding checks that the first sequence that is not folded never decreases while
-// samples are stored and folded. Otherwise retained telemetry that is folded already would count as
-// waiting, and the age of the backlog would be far too great.
+// The first sequence that is not folded must never decrease, or the backlog would seem far too old.
 func TestBacklogWhileFolding(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -326,9 +314,8 @@ func TestBacklogWhileFolding(t *testing.T) {
 	}
 }
 
-// TestWrongClock checks that the age of telemetry is measured by the server's clock, which stamped
-// the telemetry. So a node whose own clock is wrong does not refuse samples for that reason, and
-// keeps telemetry as long as the other nodes do.
+// Age counts by the server's clock: a node with a wrong one must not refuse samples, or keep
+// telemetry longer or shorter than others.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {

@@ -15,8 +15,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// refused checks that an engine does not open, and returns the error, which must be one line that
-// contains want.
 func refused(t *testing.T, c Config, want string) error {
 	t.Helper()
 	e, err := Open(t.Context(), c)
@@ -30,9 +28,6 @@ func refused(t *testing.T, c Config, want string) error {
 	return err
 }
 
-// TestUnfitCluster checks that Open refuses a cluster without JetStream, an account without
-// JetStream, and a cluster with too few servers for the replicas. The error must be one line that
-// says what to do.
 func TestUnfitCluster(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,10 +54,7 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// TestOldServer checks that a server older than 2.15.2, or with a version that cannot be parsed, is
-// refused. For every other server, Open must log its version, and warn if it is newer than the
-// tested versions. A real old server would need a Go module of its own, so the test uses a fake
-// server that reports an old version.
+// A real old server would need a Go module of its own, so a fake one reports the version.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	for version, old := range map[string]bool{
@@ -101,8 +93,6 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// TestOldServerAmongOthers checks that a cluster with one old server is refused, no matter which
-// server the connection uses.
 func TestOldServerAmongOthers(t *testing.T) {
 	t.Parallel()
 	good := clustertest.Account(t)
@@ -114,7 +104,6 @@ func TestOldServerAmongOthers(t *testing.T) {
 	open(t, Config{URLs: good + ",nats://" + deadAddr(t), Replicas: 1})
 }
 
-// deadAddr returns an address on which no server listens.
 func deadAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,8 +114,7 @@ func deadAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// pretend starts a fake server that reports a version and answers pings. At the first request, it
-// closes the connection.
+// pretend starts a fake server, which closes the connection at the first request.
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,8 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// commits reads partition 0 until it has at least n samples, and returns the samples of each commit
-// as one slice.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
 	p := take(t, e, 0)
@@ -27,7 +25,6 @@ func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	return all
 }
 
-// TestLoneSample checks that a single sample does not wait for other samples.
 func TestLoneSample(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -40,8 +37,6 @@ func TestLoneSample(t *testing.T) {
 	}
 }
 
-// TestSharedCommits checks that samples that arrive at the same time share commits. There must be
-// at most a quarter as many commits as samples.
 func TestSharedCommits(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -65,9 +60,7 @@ func TestSharedCommits(t *testing.T) {
 	commits(t, e, writers*each)
 }
 
-// TestLargeBatches checks that the samples of a large Append are split into several commits. The
-// states that are folded from one commit must fit into one batch, and its message must be below the
-// size limit of NATS.
+// A large Append is split: each message must be below the limit of NATS.
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)
@@ -132,9 +125,7 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// TestCommitFitsPayload computes the size of the largest commit and checks that it is at least 4
-// KiB below the payload limit, which leaves room for headers. A sample that exceeds
-// engine.MaxSampleBytes must be refused.
+// The largest commit must leave 4 KiB for headers.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
 	if worst := engine.ChunkBytes + engine.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
@@ -151,7 +142,7 @@ func TestCommitFitsPayload(t *testing.T) {
 	}
 }
 
-// stalled replaces the engine's only queue by a queue that does not run until start is called.
+// stalled replaces the only queue by one that does not run until start is called.
 func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
 	q = newQueue()
 	e.queues[0] = q
@@ -163,9 +154,8 @@ func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
 	}
 }
 
-// TestAppend_RefusedWhenQueueIsFull checks that the number of bytes waiting to be stored is
-// bounded. An Append beyond the bound must be refused at once and as a whole, and a waiting Append
-// can be canceled.
+// What waits is bounded. An Append beyond must be refused as a whole, and a waiting one can be
+// canceled.
 func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -218,7 +208,6 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	}
 }
 
-// pack packs one sample.
 func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	t.Helper()
 	k, err := engine.Pack([]vehicle.Sample{x}, 1, false)
@@ -228,9 +217,8 @@ func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	return k
 }
 
-// TestNoYoungerWithoutOlder checks that if an older part of a batch fails, the younger parts of the
-// batch are not stored either. Otherwise the older samples would be ignored when they are sent
-// again.
+// If an older part of a batch fails, the younger parts must not be stored, or the older would be
+// ignored when they are sent again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -239,7 +227,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	k := pack(t, sample("car", 2))
 	young := engine.NewWaiter(k)
 	testkit.NoError(t, q.Add(k...))
-	both := make([]engine.Chunk, 2) // the chunks of one Append
+	both := make([]engine.Chunk, 2)
 	w := engine.NewWaiter(both)
 	w.Finish(errors.New("the first part was not stored"))
 	k[0].Waiter = w
@@ -266,8 +254,6 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	}
 }
 
-// TestAppendAroundClose checks that Close ends every waiting Append, and that an Append after Close
-// fails, each with engine.ErrClosed.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})

@@ -15,8 +15,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestConformance_OneServer runs the suite of storetest on one NATS server, with an account for
-// each store.
 func TestConformance_OneServer(t *testing.T) {
 	t.Parallel()
 	storetest.RunShort(t, servers())
@@ -28,10 +26,9 @@ func TestConformance_OneServerLong(t *testing.T) {
 	storetest.RunLong(t, servers())
 }
 
-// servers returns a function that opens engines. All engines of the same directory use the same
-// account.
+// All engines of the same directory use the same account.
 func servers() storetest.Open {
-	var mu sync.Mutex // guards urls
+	var mu sync.Mutex
 	urls := make(map[string]string)
 	return func(t testing.TB, c store.Config) store.Engine {
 		mu.Lock()
@@ -49,9 +46,8 @@ func servers() storetest.Open {
 	}
 }
 
-// TestConformance_ThreeServers runs the suite of storetest against three servers with three
-// replicas of each stream, and with exactly the permissions that deploy/nats grants. It does not
-// run in parallel with the package's other tests, which wait for time-outs.
+// It has exactly the permissions that deploy/nats grants, and does not run beside tests that wait
+// for time-outs.
 func TestConformance_ThreeServers(t *testing.T) {
 	c := startWithRights(t, shippedRights(t))
 	urls := strings.ReplaceAll(c.URLs(), "nats://", "nats://carstate:secret@")
@@ -69,8 +65,6 @@ func TestConformance_ThreeServers(t *testing.T) {
 	})
 }
 
-// TestUsageOfSeveralNodes checks that several nodes, at the same time, add what they have counted to
-// one record.
 func TestUsageOfSeveralNodes(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)

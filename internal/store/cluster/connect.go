@@ -26,8 +26,7 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// conn is the connection to the cluster. After fail was called, it is unusable until the node
-// restarts.
+// After fail, conn is unusable until the node restarts.
 type conn struct {
 	config Config
 	log    *slog.Logger
@@ -35,32 +34,27 @@ type conn struct {
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this API has ordered push consumers
 
-	batches chan struct{} // holds one element for each atomic batch in flight
+	batches chan struct{}
 	warned  warned
-	beats   map[string]*heartbeat // for each of fedStreams
+	beats   map[string]*heartbeat
 
-	// newerLease is the time, in Unix ns, at which a node of a newer version last renewed its
-	// lease. It is 0 if no such node has been seen.
+	// when a node of a newer version last renewed its lease, Unix ns; 0: none has been seen
 	newerLease atomic.Int64
 
-	// needed is set from start until Close or Cut. If the connection is closed while needed is set,
-	// the client library has given up the connection, and the engine fails (see onClosed).
+	// While needed is set, a closed connection means that the client library has given up, and the
+	// engine fails.
 	needed atomic.Bool
 
-	// denied cancels the requests of Open when NATS denies a permission. It is nil except during
-	// Open.
+	// denied cancels the requests of Open when NATS denies a permission; nil after Open.
 	denied atomic.Pointer[context.CancelCauseFunc]
 
 	*engine.Failure
 }
 
-// warned limits the rate of warnings, because many would be logged during an outage. There is one
-// limit for each kind of warning, which all partitions share.
+// All partitions share one limit for each kind.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
-// connect connects to the cluster. If no server accepts the connection, it returns an error (see
-// unreachable). If the connection is lost later, the client library tries to reconnect until it
-// succeeds or the connection is closed.
+// The client library tries to reconnect until the connection is closed.
 func (c *conn) connect() (err error) {
 	opts := append(c.login(),
 		nats.MaxReconnects(-1),
@@ -68,15 +62,11 @@ func (c *conn) connect() (err error) {
 		nats.Timeout(5*time.Second),
 		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
-		// A server reports the IP addresses of the other servers of its cluster. The certificates
-		// of these servers need not be valid for their IP addresses, and the error of such an
-		// address would hide the error of a configured address.
+		// Certificates need not be valid for the IP addresses that servers report of each other.
 		nats.IgnoreDiscoveredServers(),
-		// Without this option, the second authorization error of one server closes the connection
-		// for good. But other servers may accept the login, or the same server may accept it later.
+		// By default, the second authorization error of one server closes the connection for good.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ClosedHandler(c.onClosed),
-		// The servers of a cluster may have different versions.
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			if err := checkVersion(nc); err != nil {
 				c.log.Error("the NATS connection has moved to a server that is too old", "error", err)
@@ -96,7 +86,6 @@ func (c *conn) connect() (err error) {
 	return err
 }
 
-// login returns the options with which every connection identifies itself.
 func (c *conn) login() []nats.Option {
 	opts := []nats.Option{nats.Name("carstate")}
 	if c.config.CredsFile != "" {
@@ -105,9 +94,7 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// unreachable returns the error to report when an attempt to connect has failed with err. The text
-// says what the operator can do. If the cause is a file that the configuration names, the error is
-// a [store.ErrConfig].
+// For a file that the configuration names, the error is a [store.ErrConfig].
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -143,12 +130,8 @@ func unreachable(err error) error {
 	return err
 }
 
-// greetTimeout bounds the wait for the first message of a server, which contains its version.
 const greetTimeout = 2 * time.Second
 
-// checkVersions connects to each server that --nats names, and returns an error if one of them is
-// too old. It ignores a server that does not answer. If the connection later moves to this server
-// and the server is too old, an error is logged.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -168,7 +151,6 @@ func (c *conn) checkVersions() error {
 	return cmp.Or(old...)
 }
 
-// checkVersion returns an error if the connected server is too old.
 func checkVersion(nc *nats.Conn) error {
 	if !older(nc.ConnectedServerVersion(), leastServer) {
 		return nil
@@ -177,8 +159,7 @@ func checkVersion(nc *nats.Conn) error {
 		"update all servers of the cluster", nc.ConnectedServerName(), leastServer)
 }
 
-// onClosed makes the engine fail if the client library has closed the connection for good, because
-// every later request over the connection would fail.
+// Every later request over the connection would fail.
 func (c *conn) onClosed(nc *nats.Conn) {
 	if !c.needed.Load() {
 		return
@@ -195,7 +176,7 @@ func (c *conn) onAsyncError() nats.Option {
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if d, ok := asDenial(err); ok {
 			if deny := c.denied.Load(); deny != nil {
-				(*deny)(d) // Open returns it
+				(*deny)(d)
 				return
 			}
 			err = d.withoutNames()
@@ -208,23 +189,20 @@ func (c *conn) onAsyncError() nats.Option {
 	})
 }
 
-// isRefusal reports whether err means that a server has refused the login, or has accepted the
-// login and later revoked it.
+// A server may have accepted the login, and revoked it later.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// leastServer is the oldest nats-server version that never loses what it has acknowledged. Older
-// versions could omit a sync when they compacted a file.
+// Older servers could omit a sync when they compacted a file.
 const leastServer = "2.15.2"
 
-// greatestServer is the newest nats-server version that the tests ran against.
+// the newest that the tests ran against
 const greatestServer = "2.15.2"
 
-// older reports whether the first version is lower than the second. It ignores a suffix. A version
-// that cannot be parsed counts as older than any other.
+// A version that cannot be parsed is older than any other; a suffix is ignored.
 func older(version, than string) bool {
 	number := func(v string) ([]int, error) {
 		n := make([]int, 3)
@@ -236,9 +214,6 @@ func older(version, than string) bool {
 	return err != nil || slices.Compare(a, b) < 0
 }
 
-// checkServer returns an error if a server is too old, or if the cluster does not offer JetStream
-// or does not answer within setupTimeout. It also logs the server's version, as a warning if that
-// version is newer than greatestServer.
 func (c *conn) checkServer(ctx context.Context) error {
 	if err := cmp.Or(checkVersion(c.nc), c.checkVersions()); err != nil {
 		return err
@@ -273,19 +248,16 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// isNoLeader reports whether a request may have failed because the cluster or a stream has no
-// leader at present: NATS has answered that JetStream is unavailable, or has not answered.
+// isNoLeader reports whether the cluster or a stream may have no leader.
 func isNoLeader(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
 }
 
-// setupTimeout is the maximum time for which a request during Open is repeated.
 const setupTimeout = 30 * time.Second
 
-// patiently calls ask until the error is nil or is not explained by a missing leader (see
-// isNoLeader), or until the context ends or setupTimeout has passed. It returns the result of the
-// last call. Servers refuse or drop requests while they elect a leader: of the cluster, of a new
-// stream, or of a stream whose number of replicas is being changed. ask must be idempotent.
+// patiently repeats ask, which must be idempotent, for setupTimeout: servers refuse or drop
+// requests while they elect a leader of the cluster, of a new stream, or of one whose number of
+// replicas changes.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -303,16 +275,13 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	}
 }
 
-// denial is an error that names a permission that the NATS account lacks.
 type denial struct{ what string }
 
 func (d denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
-// withoutNames returns the denial without the names of vehicles and places, so that it may be
-// logged. In a subject of carstate, such a name follows the kind of record, so everything after the
-// kind is removed.
+// withoutNames removes what may name a vehicle or place, for the log.
 func (d denial) withoutNames() denial {
 	what, subject, ok := strings.Cut(d.what, " to ")
 	if !ok || strings.HasPrefix(subject, "$") {
@@ -322,32 +291,26 @@ func (d denial) withoutNames() denial {
 	return denial{what + " to " + kind + ".…"}
 }
 
-// asDenial returns the denial that an asynchronous error of the connection reports. The second
-// result is false if err is no denial.
 func asDenial(err error) (denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return denial{}, false
 	}
 	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
-	// Keep the text up to and including the subject, and nothing after the subject.
 	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
 		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
 	return denial{"see the log of the NATS server"}, true
 }
 
-// Cut implements [store.Engine]: it closes the connection to NATS.
 func (c *conn) Cut() {
 	c.needed.Store(false)
 	c.nc.Close()
 }
 
-// fail records the first failure after which only a restart helps (see [engine.Failure]).
 func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
 
-// isFinal reports whether reading again would result in the same err: a record is damaged or of
-// another version, or a stream was replaced. Unless the record is of a newer version, the engine
-// fails.
+// isFinal reports whether reading again would result in the same err. The engine then fails, except
+// for a record of a newer version.
 func (c *conn) isFinal(err error) bool {
 	switch {
 	case codec.IsNewer(err):
@@ -359,7 +322,6 @@ func (c *conn) isFinal(err error) bool {
 	return false
 }
 
-// full reports whether NATS refused a write because the stream is full.
 func full(err error) bool {
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
@@ -367,25 +329,21 @@ func full(err error) bool {
 
 // Error codes of NATS.
 const (
-	// The cluster has too few servers with JetStream for the replicas of a stream.
+	// too few servers with JetStream for the replicas of a stream
 	noPeers, noCluster = 10005, 10074
-	// JetStream is unavailable, for example because the cluster elects a leader.
+	// JetStream is unavailable, as while the cluster elects a leader
 	unavailable = 10008
-	// A stream could not be created, presumably because the server is still removing a stream of
-	// the same name. The server has no separate code for this cause.
+	// presumably, the server is still removing a stream of the same name
 	notCreated = 10049
-	// The last record of a subject does not have the sequence that the write expects.
+	// the last record of a subject does not have the sequence that the write expects
 	wrongLastSequence = 10071
-	// A record could not be stored; the description of the error says why.
-	storeFailed = 10077
-	// An earlier write with the same message id is still being processed.
+	storeFailed       = 10077
+	// an earlier write with the same message id is still being processed
 	duplicateInProcess = 10158
-	// The sequence of a subject's last record is not known yet, because the stream's leader is
-	// still processing another write of the subject.
+	// the stream's leader is still processing another write of the subject
 	writeInProgress = 10164
 )
 
-// hasCode reports whether NATS refused a request with one of the given error codes.
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 	api, ok := asAPIError(err)
 	return ok && slices.Contains(codes, api.ErrorCode)

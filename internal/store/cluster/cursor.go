@@ -10,7 +10,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// cursor is the record of one partition that says which node owns it, and which checkpoints it has.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
@@ -22,9 +21,6 @@ type cursor struct {
 	newer bool // a newer version wrote the record; the other fields are unknown
 }
 
-// decodeCursor decodes the cursor of partition p from its record. It returns the zero cursor if
-// there is no record (is.Seq is 0), because no node has ever taken the partition. If the record
-// cannot be decoded, the error is [codec.ErrDamaged].
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
@@ -32,9 +28,6 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// changeCursor changes the cursor of partition p by compare-and-set, and returns its new revision.
-// It retries as [store.Change] does, for Patience.Store at most. If change returns false or an
-// error, nothing is stored.
 func (e *Engine) changeCursor(
 	ctx context.Context, p int, change func(c *cursor) (changed bool, err error),
 ) (rev uint64, err error) {
@@ -56,8 +49,6 @@ func (e *Engine) changeCursor(
 	return rev, err
 }
 
-// FollowCursors follows the cursors and the heartbeats in STATES, for a node that does not need
-// answers. From the heartbeats, the node learns how far its feed of STATES lags behind.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	return e.followCursors(ctx, 0, caughtUp)
 }
@@ -72,8 +63,8 @@ func (e *Engine) followCursors(ctx context.Context, longest time.Duration, caugh
 	})
 }
 
-// noteCursor keeps a copy of a cursor. If it shows that another process has taken a partition of this
-// one, or that a newer version has written it, reading ends with [store.ErrFenced].
+// If another process has taken a partition of this one, or a newer version has written the cursor,
+// reading ends with [store.ErrFenced].
 func (e *Engine) noteCursor(r store.Record) (err error) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {

@@ -7,8 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestDenialWithoutNames checks the text that is logged if a permission is revoked while the
-// service runs. It must omit the vehicle or the place that the record's subject names.
+// The logged text must omit the vehicle or the place that the record's subject names.
 func TestDenialWithoutNames(t *testing.T) {
 	for subject, want := range map[string]string{
 		"state.3.SecretCar": "the NATS account lacks a right: Publish to state.…: grant what " +

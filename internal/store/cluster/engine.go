@@ -21,41 +21,36 @@ var (
 	_ store.RoadSharing = (*Engine)(nil)
 )
 
-// Engine is an open store. [Open] returns one, and [Engine.Close] ends it.
 type Engine struct {
 	*conn
 	partitions int
 	now        func() time.Time
 	name       string // of this process, in the subject of what it shares of roads
 
-	queues     []*engine.Queue // by partition
+	queues     []*engine.Queue
 	backlog    backlog
 	unfolded   *store.Unfolded
-	scarce     atomic.Bool  // see watchLimits
+	scarce     atomic.Bool
 	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
-	failing    atomic.Bool  // whether the last write of TELEMETRY failed
-	committing atomic.Int32 // number of commits of samples in flight
+	failing    atomic.Bool
+	committing atomic.Int32
 	metrics    *metrics
 
-	// forgotten is this node's table of tombstones. A store.RecordStore fills it from
-	// tombstoneFeed, the feed of SOURCES.
+	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
 	tombstoneFeed atomic.Pointer[feed]
 	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
 	cursors       []atomic.Pointer[cursor]    // this node's copy of the cursors, by partition
 	cursorsRead   atomic.Bool                 // the copy has caught up
-	folded        []atomic.Uint64             // the owners have folded up to here, by partition
+	folded        []atomic.Uint64             // the owners have folded up to here
 	lacks         lacks
 
-	stop    context.CancelFunc // ends the background goroutines
+	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Open connects to the cluster that the configuration names. It creates missing streams, and
-// updates streams that differ from the configuration. It returns an error if a permission is
-// missing, or if NATS does not answer within setupTimeout. The end of ctx cancels Open, and has no
-// effect on an open engine. If Open returns an error, no goroutine is left running. Open panics if
-// [Config.URLs] is empty.
+// Open creates missing streams, and updates those that differ. The end of ctx cancels it, and has
+// no effect on an open engine.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
 		panic("cluster: a configuration without URLs")
@@ -72,7 +67,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.nc.Close()
 		}
 	}()
-	// If a permission is denied, every request of Open is canceled.
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
@@ -108,7 +102,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// start starts the goroutines that run until Close.
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
@@ -141,9 +134,7 @@ func (e *Engine) start() {
 	}
 }
 
-// Close stops the goroutines and then closes the connection. If an Append still waits for its
-// samples to be stored, it returns an error, so the samples are not acknowledged. They may be
-// stored nevertheless. Close always returns nil.
+// An Append that still waits returns an error, although its samples may be stored.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
@@ -153,14 +144,12 @@ func (e *Engine) Close() error {
 
 func (e *Engine) Partitions() int { return e.partitions }
 
-// Writable implements [store.Engine]. While nothing can be stored, the engine itself tries to
-// write. So the caller need not try; it can wait until Writable returns nil.
+// While nothing can be stored, the engine itself tries to write, so the caller need not.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	// TELEMETRY and the streams with heartbeats are written to all the time, so a failure is
-	// noticed soon.
+	// These are written to all the time, so a failure is noticed soon.
 	const nothing = "the engine stores nothing in %s"
 	if e.failing.Load() {
 		return fmt.Errorf(nothing, codec.Telemetry)
@@ -173,7 +162,6 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Scarce implements [store.Engine].
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 // Fed implements [store.Engine] with the oldest time of the streams that this node follows
@@ -195,8 +183,7 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	return records, answers, true
 }
 
-// Feed implements [store.Records]. If the stream is SOURCES, which contains the tombstones, it also
-// makes AwaitTombstones wait for this feed.
+// AwaitTombstones waits for the feed of SOURCES.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream, ">")
 	f.apply, f.newer = apply, true

@@ -18,66 +18,49 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// feed follows a stream until it is stopped. It delivers the last record of each subject, and then
-// each new record, in order and without gaps. It survives outages of NATS.
-//
-// It uses the ordered push consumer of the client library's legacy API, which notices a lost server
-// when two of NATS's idle heartbeats are missing. With the newer API, a lost server can remain
-// unnoticed for 16 s.
+// feed survives outages of NATS. The ordered push consumer of the client library's legacy API
+// notices a lost server when two idle heartbeats are missing; with the newer API, that can take 16
+// s.
 type feed struct {
 	conn     *conn
-	beat     *heartbeat // receives the stream's heartbeats; if nil, they are ignored
+	beat     *heartbeat
 	stream   string
-	filters  []string                 // subjects to follow
+	filters  []string
 	newer    bool                     // accept records of a newer version; if false, they end the feed
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
-	// longest is the longest time for which the feed may receive nothing; 0 means any.
+	// for which the feed may receive nothing; 0 means any time
 	longest time.Duration
 
-	last  uint64    // sequence of the newest applied record
-	heard time.Time // when the newest record was applied
-	live  bool      // the feed has caught up, and caughtUp was called
-	goal  uint64    // the present lap ends when this sequence is applied (see feedLaps)
-	lap   int       // how many laps have ended
+	last  uint64 // sequence of the newest applied record
+	heard time.Time
+	live  bool
+	goal  uint64 // the present lap ends here (see feedLaps)
+	lap   int
 
-	engine.Progress // lets other goroutines wait for the field last
+	engine.Progress // of last
 
-	// created is when the stream from which the feed has read was created, in Unix ns. It is 0 if
-	// the feed has never looked up the stream.
+	// of the stream, Unix ns; 0 before it was looked up
 	created atomic.Int64
 }
 
-// newFeed returns a feed of those subjects of a stream that match one of the filters. If the stream
-// is one of fedStreams, the feed also passes its heartbeats to c.beats[stream], from which Fed
-// learns how old this node's copy of the stream is.
 func (c *conn) newFeed(stream string, filters ...string) *feed {
 	return &feed{conn: c, stream: stream, filters: filters, beat: c.beats[stream]}
 }
 
 const (
-	// feedBackoff is the pause before a feed that has failed subscribes again.
 	feedBackoff = 500 * time.Millisecond
-	// feedLaps is the number of laps after which a feed counts as caught up, even if more records
-	// are waiting. At the beginning of a lap, the feed looks up the last sequence of the stream.
-	// The lap ends when the feed has delivered the record with that sequence or a later one. A
-	// record that is replaced during a lap is not delivered in that lap; its replacement is
-	// delivered later. The second lap is so short that almost no record is replaced during it.
+	// After feedLaps laps, a feed counts as caught up even if more records wait. A lap ends with
+	// what was the last sequence at its beginning. In the second, almost no record is replaced.
 	feedLaps = 2
-	// feedSetup is the maximum time for the setup of a subscription that begins at the start of the
-	// stream. It is long, because NATS then looks up the last record of each of millions of
-	// subjects.
+	// NATS then looks up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
-	// feedResume is the maximum time for the setup of a subscription that continues after a break.
-	// Such a setup costs NATS almost nothing. The time is short, because the cluster may assign the
-	// subscription to a server that has just stopped, and the feed must then repeat the request.
+	// This costs NATS almost nothing, but the cluster may assign it to a server that has just
+	// stopped.
 	feedResume = 2 * time.Second
 )
 
-// Run implements [store.Feed]. It returns an error if a record is damaged, if the stream was
-// replaced, or if f.newer is false and a record of a newer version of carstate arrives. After any
-// other error, it subscribes again, and continues with the first record that was not applied.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
 	for {
@@ -95,8 +78,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	}
 }
 
-// follow subscribes to the stream once, and delivers records until the subscription fails or the
-// context ends. It then returns the error, which is never nil.
+// follow subscribes once. Its error is never nil.
 func (f *feed) follow(ctx context.Context) error {
 	info, err := f.conn.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -133,8 +115,7 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goLive()
 	}
 	for {
-		// A live subscription always delivers something within Timeouts.Stall: stored records until
-		// the feed has caught up, and then heartbeats or leases.
+		// A live subscription delivers at least heartbeats or leases within Timeouts.Stall.
 		waiting, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 		m, meta, err := sub.receive(waiting)
 		cancel()
@@ -157,8 +138,7 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take decodes a record and applies it. It ignores a heartbeat that a newer version of carstate
-// wrote, because only this node's own heartbeats matter.
+// Only this node's own heartbeats matter.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -181,11 +161,9 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// progress checks, after each record, whether the feed has caught up. pending is the number of
-// records that NATS has yet to send. The feed has caught up if pending is 0. In a stream that is
-// written to all the time, pending may never become 0, so the feed also counts as caught up after
-// feedLaps laps. In one case, pending is 0 although one record has yet to be sent: when a record
-// replaces another, NATS first decrements pending and then increments it.
+// In a stream that is written to all the time, pending, what NATS has yet to send, may never be 0.
+// It may be 0 although one record is missing: when a record replaces another, NATS first decrements
+// and then increments it.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -212,20 +190,16 @@ func (f *feed) goLive() {
 	}
 }
 
-// heartbeat writes this node's heartbeat into one stream, and records when the node's feed delivers
-// the heartbeat. At that moment, the feed has delivered everything that was stored before the
-// heartbeat. A heartbeat contains the time at which this node wrote it. Only this node reads that
-// time, so the computed age of its copy of the stream does not depend on the clock of another node.
+// When a feed delivers this node's heartbeat, it has delivered everything that was stored before.
+// Only this node reads the time in it, so no clock of another node matters.
 type heartbeat struct {
 	conn   *conn
 	stream string
 	node   uint64 // identifies this node's heartbeats
 
-	failing atomic.Bool // whether the last write failed
-	start   time.Time   // time from which the numbers below are measured (monotonic)
-	// returned is the time of the latest heartbeat that the feed has delivered, in ns after start.
-	// The copy of the stream is complete up to that time. 0 means that the feed has delivered no
-	// heartbeat yet.
+	failing atomic.Bool
+	start   time.Time // monotonic origin of the numbers below
+	// of the latest heartbeat that was delivered, in ns after start; 0: none
 	returned atomic.Int64
 }
 
@@ -239,8 +213,6 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// beat writes one heartbeat. It gives up after Timeouts.Try, and stores in failing whether the
-// write failed.
 func (h *heartbeat) beat(ctx context.Context) {
 	try, cancel := context.WithTimeout(ctx, h.conn.config.Timeouts.Try)
 	defer cancel()
@@ -257,29 +229,22 @@ func (h *heartbeat) beat(ctx context.Context) {
 	}
 }
 
-// observe processes the content of a heartbeat that the feed has delivered. It ignores heartbeats
-// of other nodes.
 func (h *heartbeat) observe(body []byte) {
 	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
 		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
 	}
 }
 
-// fed returns the time up to which this node's copy of the stream is complete (see returned). ok is
-// false until the feed has delivered a heartbeat.
 func (h *heartbeat) fed() (at time.Time, ok bool) {
 	r := h.returned.Load()
 	return h.start.Add(time.Duration(r)), r != 0
 }
 
-// subscription is a subscription to a stream by an ordered consumer.
 type subscription struct {
 	*nats.Subscription
 	consumer string // name of the consumer; "" before the first message
 }
 
-// subscribe subscribes to a stream. If NATS does not create the consumer within the time wait,
-// subscribe returns an error.
 func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
 	js, err := c.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {
@@ -290,22 +255,18 @@ func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt)
 	if err != nil {
 		return nil, err
 	}
-	// The consumer's flow control bounds the pending messages. A limit of the client library would
-	// drop records instead.
+	// A limit of the client library would drop records. The consumer's flow control bounds them.
 	return &subscription{Subscription: sub}, sub.SetPendingLimits(-1, -1)
 }
 
-// readTelemetry subscribes to the commits of samples with the given subject, in order.
 func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription, error) {
 	return c.subscribe(codec.Telemetry, requestTimeout, append(opts, nats.ConsumerFilterSubjects(subject))...)
 }
 
-// errConsumerChanged means that the server lost the consumer and that the client library has made
-// another one. The library does not check whether the stream is still the same. So the caller must
-// check the stream and subscribe again.
+// The client library has made another consumer without a check whether the stream is the same. The
+// caller must check it and subscribe again.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
-// receive waits for the next message of a subscription.
 func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
 	m, err := sub.NextMsgWithContext(ctx)
 	if err != nil {
@@ -315,8 +276,6 @@ func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgM
 	return m, meta, err
 }
 
-// receive waits for the next message. If another consumer has sent it, the error is
-// errConsumerChanged.
 func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
 	m, meta, err := receive(ctx, s.Subscription)
 	if err != nil {

@@ -19,21 +19,17 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// lastState returns the last sequence of STATES.
 func lastState(t *testing.T, e *Engine) uint64 {
 	t.Helper()
 	_, info := stream(t, e.js, codec.States)
 	return info.State.LastSeq
 }
 
-// lease stores a lease of a node, which is a record of STATES.
 func lease(t *testing.T, e *Engine, node string) {
 	t.Helper()
 	testkit.NoError(t, e.Leases().Renew(t.Context(), node, 1, false))
 }
 
-// forgetConsumers deletes a stream's consumers on the server, and returns the number of those that
-// it has deleted.
 func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	s, err := e.js.Stream(ctx, stream)
 	if err != nil {
@@ -47,8 +43,7 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	return n
 }
 
-// TestFeedLosesConsumers deletes the consumer of a feed repeatedly, at any moment. The feed must
-// deliver every change in order, and none twice.
+// No change may be lost or come twice.
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -75,7 +70,6 @@ func TestFeedLosesConsumers(t *testing.T) {
 	forgotten := 0
 	for n := uint64(1); forgotten < 8; n++ {
 		lease(t, e, fmt.Sprintf("car%d", n))
-		// The next consumer is deleted as soon as it exists.
 		for before := forgotten; forgotten == before; {
 			select {
 			case <-ctx.Done():
@@ -90,8 +84,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 	}
 }
 
-// TestFeedOfBusyStream checks that a feed catches up although other writers write to its stream all
-// the time, so that NATS always has more records to send.
+// A feed must catch up although others write to its stream all the time.
 func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -108,7 +101,6 @@ func TestFeedOfBusyStream(t *testing.T) {
 			}
 		}
 		apply(f.goal-1, 1)
-		// Simulate another writer.
 		lease(t, e, "other")
 		if live {
 			t.Fatal("live before the record that was the last one at the start")
@@ -127,8 +119,8 @@ func TestFeedOfBusyStream(t *testing.T) {
 	}
 }
 
-// deaf is a dialer whose connections drop a request for a consumer if lost returns true. The client
-// gets no answer, as from a server that has stopped before the cluster has noticed it.
+// deaf drops requests for a consumer while lost returns true, as a server does that has stopped
+// before the cluster has noticed it.
 type deaf struct{ lost func() bool }
 
 func (d deaf) Dial(network, address string) (net.Conn, error) {
@@ -148,11 +140,8 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestFeedOrdersAgain checks a feed that resumes after a break and gets no answer to its request
-// for a consumer. The feed must repeat the request, and must deliver records once NATS answers. At
-// least two requests must be fewer than 40 stored heartbeats apart; the client library alone would
-// repeat the request only after 50. The heartbeats serve as the clock: there are ten per second, or
-// fewer on a slow machine.
+// A feed that gets no answer after a break must repeat its request sooner than the client library,
+// which does after 50 heartbeats. These are the clock: ten a second, or fewer on a slow machine.
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -173,7 +162,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	_, info := stream(t, js, codec.States)
 	from := info.State.LastSeq
 	f.created.Store(info.Created.UnixNano())
-	f.last, f.live = from, true // as after a break
+	f.last, f.live = from, true
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
 	ctx := testkit.Context(t)
 	background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })

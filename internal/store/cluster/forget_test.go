@@ -17,9 +17,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestForgetOnEveryNode checks that if a node forgets a vehicle whose partition another node owns, it is
-// forgotten on both nodes, and waiting samples do not bring it back. After the vehicle is allowed again,
-// only samples that are stored later may count.
+// The vehicle must not come back by waiting samples, and once allowed, have only later ones.
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -77,9 +75,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 }
 
-// TestTakeAfterSourcesReplaced deletes and re-creates SOURCES. A node that has read the new stream must
-// take partitions. A node that has read only the old stream, or knows that its tables are out of date,
-// must take none, and AwaitTombstones must return an error.
+// After SOURCES was created again, only a node that has read the new stream may take partitions.
 func TestTakeAfterSourcesReplaced(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -113,7 +109,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	testkit.NoError(t, take())
 	stop()
 
-	// This is like a node that has read the old SOURCES up to sequence 5000.
+	// like a node that has read the old SOURCES up to sequence 5000
 	store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	tombstoneFeed := e.tombstoneFeed.Load()
 	tombstoneFeed.created.Store(old)

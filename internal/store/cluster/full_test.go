@@ -12,9 +12,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestTokensFull checks that a full TOKENS still accepts heartbeats, because each heartbeat
-// replaces the previous one. So telemetry is stored, no node restarts, and the copies of the nodes
-// remain current.
+// A full TOKENS must accept heartbeats, each of which replaces the one before.
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -22,8 +20,6 @@ func TestTokensFull(t *testing.T) {
 	ctx := testkit.Context(t)
 	storetest.RunKeeper(t, e, store.Config{})
 	follow(t, e)
-	// heardSince reports whether every copy has received a heartbeat that was written after the
-	// time t.
 	heardSince := func(t time.Time) bool {
 		age, err := e.FeedAge()
 		return err == nil && age < time.Since(t)
@@ -53,8 +49,8 @@ func TestTokensFull(t *testing.T) {
 	}
 }
 
-// TestAuditFull fills AUDIT. Its last room is kept for taking rights away and for the admin key; when that
-// is used up, too, nothing is done without its event, until an administrator raises the limit.
+// Without the last room of AUDIT, which is kept for taking rights away and for the admin key,
+// nothing is done.
 func TestAuditFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -12,9 +12,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// saveInProgress checks a checkpoint whose write the leader refuses because an earlier try of the same
-// write is still in progress. The refusal does not say whether the earlier try will be stored. So until
-// that is known, the checkpoint must count neither as stored nor the partition as lost.
+// The leader refuses a write because an earlier try is in progress, and does not say whether that
+// will be stored. Until then, the checkpoint must not count as stored, nor the partition as lost.
 func saveInProgress(t *testing.T, c *clustertest.Cluster) {
 	open(t, Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)

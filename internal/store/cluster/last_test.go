@@ -8,8 +8,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// TestLast_ErrorNamesNoVehicle checks that if a read fails, the error does not contain the vid,
-// if a subject contains it.
 func TestLast_ErrorNamesNoVehicle(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})

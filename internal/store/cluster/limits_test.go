@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestStatesFull checks that no checkpoint is stored while STATES is nearly full, because it would drop
-// its oldest record, and that they are stored again once an operator has raised the limit.
+// No checkpoint may be stored while STATES is nearly full, because it would drop its oldest record.
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -21,16 +21,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// withPassword returns the configuration of a server that accepts one user, "a", with the given
-// password.
 func withPassword(password string) string {
 	return fmt.Sprintf(`jetstream { sync_interval: always }
 accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
 
-// TestRefusedLogins checks that a login is retried while a server refuses it, and succeeds once the
-// server accepts it. The refusal must be logged, but not at every try.
+// A refused login is retried until it is accepted. The refusal is logged, but not at every try.
 func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
@@ -71,9 +68,8 @@ func TestRefusedLogins(t *testing.T) {
 	}
 }
 
-// TestClosedForGood checks that an engine fails when the client library closes its connection for
-// good, so that a supervisor restarts the node. If the engine itself closes the connection, it must
-// not fail.
+// An engine must fail when the client library closes its connection for good, but not when it does
+// so itself.
 func TestClosedForGood(t *testing.T) {
 	t.Parallel()
 	wire := newWire(t, clustertest.Account(t))
@@ -108,13 +104,12 @@ func TestClosedForGood(t *testing.T) {
 	}
 }
 
-// authority represents an operator of NATS with one account, whose users have keys instead of
-// passwords.
+// authority is an operator of NATS with one account, whose users have keys instead of passwords.
 type authority struct {
 	t                 *testing.T
 	operator, account nkeys.KeyPair
 	system            nkeys.KeyPair
-	revoked           []string // public keys of users
+	revoked           []string
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -148,7 +143,6 @@ func (a *authority) signed(c jwt.Claims, by nkeys.KeyPair) string {
 	return token
 }
 
-// config returns the configuration of a server that accepts all users except the revoked ones.
 func (a *authority) config() string {
 	operator := jwt.NewOperatorClaims(a.public(a.operator))
 	account := jwt.NewAccountClaims(a.public(a.account))
@@ -166,7 +160,6 @@ resolver_preload: { %s: %s, %s: %s }
 		account.Subject, a.signed(account, a.operator))
 }
 
-// user creates a user and returns its public key and the file of its credentials.
 func (a *authority) user() (public string, creds []byte) {
 	a.t.Helper()
 	key, err := nkeys.CreateUser()
@@ -184,9 +177,7 @@ func (a *authority) user() (public string, creds []byte) {
 	return claims.Subject, creds
 }
 
-// TestCredentialsFile checks that a node logs in with a file of credentials. If they are revoked
-// and new ones are written to the same file, the node must log in with the new ones without a
-// restart.
+// After new credentials are written to the file, the node must log in with them without a restart.
 func TestCredentialsFile(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -218,7 +209,6 @@ func TestCredentialsFile(t *testing.T) {
 	})
 }
 
-// TestBadLogins checks that the error of a login that cannot work says what to check.
 func TestBadLogins(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -20,8 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The slow tests mostly wait for time-outs and compute little. If more of them ran in parallel,
-	// the time-outs of other tests would expire.
+	// The slow tests mostly wait for time-outs. If more ran in parallel, those of others would
+	// expire.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -29,28 +29,23 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(tests{m})
 }
 
-// tests are all tests of the package.
 type tests struct{ *testing.M }
 
-// Run runs the tests. Then it ends the servers, before [goleak.VerifyTestMain] looks for
-// goroutines.
+// It ends the servers before goleak looks for goroutines.
 func (m tests) Run() int {
 	defer clustertest.End()
 	return m.M.Run()
 }
 
-// Settings of engines. With impatient, an engine notices an outage within 1 s; with the defaults,
-// it takes up to 10 s. With watchful, an engine checks a silent subscription after 1 s instead of
-// 10 s, but a try of a write may take an hour. With slowStore, it retries a write for up to 50 s.
+// With impatient, an engine notices an outage within 1 s. With watchful, it checks a silent
+// subscription after 1 s, but a try of a write may take an hour.
 var (
 	impatient = Timeouts{Try: time.Second, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// onServer adds the URL of an empty account to a configuration without URLs. It then also sets
-// Timeouts.Try to a minute, unless it is set, because the machine may be busy. A configuration with
-// URLs remains unchanged. Tests of a failing write set a Try of their own.
+// onServer adds the URL of an empty account, and a long Try, because the machine may be busy.
 func onServer(t testing.TB, c Config) Config {
 	t.Helper()
 	if c.URLs == "" {
@@ -60,8 +55,7 @@ func onServer(t testing.TB, c Config) Config {
 	return c
 }
 
-// open opens an engine that follows the cursors, with one partition unless c says otherwise, and closes
-// it with the test.
+// open opens an engine that follows the cursors, with one partition unless c says otherwise.
 func open(t testing.TB, c Config) *Engine {
 	t.Helper()
 	c.Partitions = cmp.Or(c.Partitions, 1)
@@ -75,7 +69,6 @@ func open(t testing.TB, c Config) *Engine {
 	return e
 }
 
-// take takes partition p of an engine, and closes it with the test.
 func take(t testing.TB, e *Engine, p int) *Partition {
 	t.Helper()
 	part := storetest.Take(t, e, p).(*Partition)
@@ -83,7 +76,6 @@ func take(t testing.TB, e *Engine, p int) *Partition {
 	return part
 }
 
-// next returns the next samples of a partition.
 func next(t *testing.T, p *Partition) (seq uint64, samples []vehicle.Sample) {
 	t.Helper()
 	g, err := p.Next(testkit.Context(t))
@@ -91,13 +83,11 @@ func next(t *testing.T, p *Partition) (seq uint64, samples []vehicle.Sample) {
 	return g.Seq, g.Samples
 }
 
-// save stores a checkpoint without states, up to the sequence seq.
 func save(t testing.TB, p *Partition, seq uint64) {
 	t.Helper()
 	testkit.NoError(t, saveAs(t.Context(), p, store.Checkpoint{Number: seq + 1, First: seq + 1, Seq: seq}))
 }
 
-// saveAs stores a checkpoint with the given pieces.
 func saveAs(ctx context.Context, p *Partition, c store.Checkpoint, pieces ...string) error {
 	_, err := p.Save(ctx, c, func(yield func(store.Piece) bool) {
 		for _, piece := range pieces {
@@ -111,8 +101,7 @@ func saveAs(ctx context.Context, p *Partition, c store.Checkpoint, pieces ...str
 
 func sample(vid string, at int64) vehicle.Sample { return storetest.Speed(vehicle.ID(vid), at, 50) }
 
-// background runs f in a goroutine until stop is called, or the test ends. If f returns an error,
-// the test fails.
+// If f returns an error, the test fails.
 func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -131,7 +120,6 @@ func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// storeSample stores a sample of the vehicle "car".
 func storeSample(t testing.TB, e *Engine, at int64) {
 	t.Helper()
 	storeSampleOf(t, e, "car", at)
@@ -144,7 +132,6 @@ func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
 	}
 }
 
-// readCursor returns the cursor of partition 0.
 func readCursor(t *testing.T, e *Engine) cursor {
 	t.Helper()
 	is, err := e.Last(t.Context(), codec.States, codec.CursorSubject(0))
@@ -154,8 +141,7 @@ func readCursor(t *testing.T, e *Engine) cursor {
 	return c
 }
 
-// FeedAge returns the maximum age of this node's copies of the streams that it follows
-// (fedStreams). It returns an error until the feed of each has delivered a heartbeat of this node.
+// FeedAge returns an error until the feed of each of fedStreams has delivered a heartbeat.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
@@ -168,14 +154,11 @@ func (e *Engine) FeedAge() (time.Duration, error) {
 	return worst, nil
 }
 
-// healthy reports whether an engine can store, and its node's copies of the streams that it follows
-// (see FeedAge) are less than a second old.
 func healthy(e *Engine) bool {
 	age, err := e.FeedAge()
 	return err == nil && age < time.Second && e.Writable() == nil
 }
 
-// stream returns a stream of an engine, with its present configuration and state.
 func stream(t testing.TB, js jetstream.JetStream, name string) (jetstream.Stream, *jetstream.StreamInfo) {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
@@ -185,8 +168,6 @@ func stream(t testing.TB, js jetstream.JetStream, name string) (jetstream.Stream
 	return s, s.CachedInfo()
 }
 
-// node is a running node: a [storetest.Node], which runs the parts of the service that use an
-// engine, and the engine.
 type node struct {
 	*storetest.Node
 	cluster *Engine

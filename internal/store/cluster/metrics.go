@@ -9,11 +9,10 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// metrics holds the Prometheus metrics that every engine has, and those that only a cluster has.
 type metrics struct {
 	*engine.Metrics
-	records *prometheus.GaugeVec // by stream
-	missing *prometheus.GaugeVec // by stream
+	records *prometheus.GaugeVec
+	missing *prometheus.GaugeVec
 }
 
 func newMetrics(
@@ -29,14 +28,12 @@ func newMetrics(
 	return m
 }
 
-// feedAges exports, as metrics, the ages of this node's copies of the streams that it follows. The
-// copy of a stream has no age until its feed has delivered a heartbeat of this node.
+// The copy of a stream has no age until its feed has delivered a heartbeat of this node.
 type feedAges map[string]*heartbeat
 
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,
 	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
 
-// Describe and Collect make feedAges a [prometheus.Collector].
 func (feedAges) Describe(ch chan<- *prometheus.Desc) { ch <- feedAge }
 
 func (f feedAges) Collect(ch chan<- prometheus.Metric) {

@@ -20,15 +20,11 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// later returns a record as a newer version would store it. The record is intact, but this version
-// cannot read it.
 func later(subject, body string) []byte {
 	record := append([]byte{codec.SchemaVersion + 1}, body...)
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
-// behind is an engine of this version, whose store gets records of a newer version, together with
-// the engine's log.
 type behind struct {
 	*Engine
 	log *testkit.Buffer
@@ -43,7 +39,6 @@ func openBehind(t *testing.T, c Config) behind {
 	return o
 }
 
-// later stores a record of a newer version.
 func (o behind) later(t *testing.T, subject, body string) {
 	t.Helper()
 	if _, err := o.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: later(subject, body)}); err != nil {
@@ -51,8 +46,7 @@ func (o behind) later(t *testing.T, subject, body string) {
 	}
 }
 
-// met waits until the engine has met a newer record of a stream. It checks that this is logged
-// once, and that the node continues.
+// The record must be logged once, and the node continue.
 func (o behind) met(t *testing.T, stream string) {
 	t.Helper()
 	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
@@ -65,7 +59,6 @@ func (o behind) met(t *testing.T, stream string) {
 	}
 }
 
-// last returns the stored bytes of a subject's record.
 func (o behind) last(t *testing.T, name, subject string) []byte {
 	t.Helper()
 	s, _ := stream(t, o.js, name)
@@ -76,21 +69,16 @@ func (o behind) last(t *testing.T, name, subject string) []byte {
 	return m.Data
 }
 
-// storeConfig returns the configuration of a RecordStore on the engine.
 func (o behind) storeConfig() store.Config {
 	return store.Config{Log: o.config.Log, Newer: o.config.Newer}
 }
 
-// keep runs a RecordStore on the engine until the test ends.
 func (o behind) keep(t *testing.T) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	return storetest.RunKeeper(t, o.Engine, o.storeConfig())
 }
 
-// TestNewerCredential checks a credential whose record is of a newer version. The credential must
-// not be valid, because it may have been revoked. A caller with an unknown secret must not get the
-// answer that the secret is wrong, because the secret may belong to that record. The record must
-// not change.
+// The credential may have been revoked, so it is not valid; an unknown secret may be its own.
 func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -125,9 +113,7 @@ func TestNewerCredential(t *testing.T) {
 	}
 }
 
-// TestNewerAnswers checks that the answers of an owner of a newer version change nothing that a node
-// shows. A node that starts does not know them. So it must answer no queries: it would report the
-// vehicles as unknown.
+// A node that starts must answer no queries: it would report the vehicles as unknown.
 func TestNewerAnswers(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{Timeouts: impatient})
@@ -154,9 +140,8 @@ func TestNewerAnswers(t *testing.T) {
 	}
 }
 
-// TestNewerTombstone checks that if a tombstone cannot be read, its vehicle counts as forgotten,
-// and none of its samples are folded. If the keys of the vid hashes cannot be read, it is unknown
-// which vehicles are forgotten, so the node must serve nothing.
+// The vehicle counts as forgotten, and its samples are not folded. Without the keys, nothing is
+// served.
 func TestNewerTombstone(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -179,8 +164,6 @@ func TestNewerTombstone(t *testing.T) {
 	}
 }
 
-// TestNewerPartition checks that if a newer version has stored a record of a partition, the node
-// stops folding the partition and overwrites nothing.
 func TestNewerPartition(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -227,9 +210,7 @@ func TestNewerPartition(t *testing.T) {
 	}
 }
 
-// TestNewerLease checks leases of a node of a newer version, which this version cannot read. Follow
-// must report them, so that the node gets its share of the partitions. NewerFolds must be true only
-// after a renewal, because the first lease may be that of a node that no longer runs.
+// The first lease may be that of a node that no longer runs.
 func TestNewerLease(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -255,8 +236,6 @@ func TestNewerLease(t *testing.T) {
 	}
 }
 
-// TestNewerEvent checks that the audit shows an event of a newer version as unreadable. The event
-// keeps its place in the order and the time at which it was stored.
 func TestNewerEvent(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -273,8 +252,6 @@ func TestNewerEvent(t *testing.T) {
 	o.met(t, codec.Audit)
 }
 
-// TestNewerTile checks a tile (one stored record of the road map) of a newer version. The tile must
-// not change, and must be in no backup. The other tiles must be stored.
 func TestNewerTile(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -296,8 +273,6 @@ func TestNewerTile(t *testing.T) {
 	o.met(t, codec.Roads)
 }
 
-// TestStreamOfNewer checks that if a newer version has set up a stream, a start of this version
-// does not change the stream.
 func TestStreamOfNewer(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -314,9 +289,8 @@ func TestStreamOfNewer(t *testing.T) {
 	}
 }
 
-// TestAwayForTooLong checks that a node fails if it received nothing for more than half of the time
-// for which the markers of removed states are kept. Such a node cannot know which vehicles were
-// forgotten in the meantime.
+// A node that received nothing for half the time of markers cannot know which vehicles were
+// forgotten.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})

@@ -19,7 +19,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follow follows the cursors until the test ends.
 func follow(t *testing.T, e *Engine) {
 	t.Helper()
 	ready := make(chan struct{})
@@ -27,8 +26,7 @@ func follow(t *testing.T, e *Engine) {
 	<-ready
 }
 
-// TestOutage_RecoversWithoutLoss checks that feeds, partitions, commits and the reported health
-// recover after a server was stopped and started again, and that nothing is lost or stored twice.
+// Nothing may be lost or stored twice.
 func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -44,7 +42,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 		at++
 		storeSample(t, e, at)
 	}
-	// fold reads everything that was stored, in order, and stores a checkpoint after each group.
+	// fold stores a checkpoint after each group.
 	fold := func() {
 		t.Helper()
 		for read < at {
@@ -83,9 +81,8 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	}
 }
 
-// TestCommitGivenUp_WritableAgainByItself checks an outage that lasts longer than an engine retries
-// a commit. Afterwards the engine must find out by itself that it can store again. No caller stores
-// anything before that, because Writable returns an error.
+// No caller stores while Writable returns an error, so the engine must find out by itself that it
+// can store again.
 func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -109,8 +106,8 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 		testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
 		storeSample(t, e, 2*round+2)
 	}
-	// The first sample of a round may have been stored without acknowledgement. The commit that
-	// tryTelemetry stored has no samples.
+	// The first sample of a round may have been stored without acknowledgement. The commit of
+	// tryTelemetry has no samples.
 	for last := vehicle.UnixMilli(0); last < 4; {
 		seq, samples := next(t, part)
 		for _, x := range samples {
@@ -123,15 +120,12 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	}
 }
 
-// TestReplacedStream checks that an engine fails when a stream was re-created. Its copy of the
-// stream is then wrong, and only a restart helps.
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Timeouts: impatient})
 	ctx := testkit.Context(t)
 	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
-		// FeedAge returns an error that names a feed without a heartbeat. The other feeds do not
-		// run, so it then names one of them.
+		// It then names one of the other feeds, which do not run.
 		_, err := e.FeedAge()
 		return err != nil && !strings.Contains(err.Error(), codec.States)
 	})
@@ -155,16 +149,14 @@ func TestReplacedStream(t *testing.T) {
 	}
 }
 
-// TestForgottenConsumers checks that a partition can still be read when the server loses its
-// consumer.
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Timeouts: impatient})
 	ctx := testkit.Context(t)
 	part := take(t, e, 0)
 	for at := int64(1); at <= 4; at++ {
-		// In the first round the consumer is deleted before it has delivered anything. Then the
-		// client library restarts at the beginning of the stream, even if the cursor is further on.
+		// In the first round it has delivered nothing yet, and the client library restarts at the
+		// beginning of the stream.
 		next := make(chan store.Group, 1)
 		go func() {
 			g, err := part.Next(ctx)
@@ -190,8 +182,7 @@ func TestForgottenConsumers(t *testing.T) {
 	}
 }
 
-// TestLostAnswer checks that if the first response to a commit is lost, the commit is sent again
-// and stored only once.
+// If the response to a commit is lost, it must be stored only once.
 func TestLostAnswer(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -206,7 +197,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 	part := take(t, e, 0)
 	for round := range uint64(2) {
-		wire.deaf.Store(true) // from now on, everything that the server sends is dropped
+		wire.deaf.Store(true) // everything that the server sends is dropped
 		stored := make(chan error, 1)
 		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1))}) }()
 		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
@@ -250,9 +241,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfARecord loses the response to a change of a record, once after the server has
-// stored the record, and once because the server never received it. In each case the change must
-// take effect exactly once.
+// A change must take effect once, whether the server has stored it or never received it.
 func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -296,9 +285,8 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	}
 }
 
-// wire is a proxy between a client and a server that a test can disturb.
 type wire struct {
-	url  string      // the URL of the server, with the address of the proxy
+	url  string      // of the server, with the address of the proxy
 	deaf atomic.Bool // drop what the server sends
 	mute atomic.Bool // drop what the client sends, by writing it to unheard
 
@@ -332,9 +320,8 @@ func newWire(t *testing.T, url string) *wire {
 			w.open[client], w.open[server] = true, false
 			w.mu.Unlock()
 			running.Go(func() { pass(server, client, 0, &w.mute, &w.unheard); server.Close() })
-			// Even while w.deaf is set, a client that reconnects receives the first two
-			// messages, INFO and the PONG of its login. Without them, it could not send
-			// again what the test waits for.
+			// A client that reconnects receives INFO and the PONG of its login. Without them, it
+			// could not send again what the test waits for.
 			running.Go(func() { pass(client, server, 2, &w.deaf, io.Discard); client.Close() })
 		}
 	})
@@ -346,8 +333,7 @@ func newWire(t *testing.T, url string) *wire {
 	return w
 }
 
-// pass copies what one side sends to the other side, or to the writer dropped while drop is true.
-// The results of the first reads, as many as first says, are always copied to the other side.
+// pass always copies the results of the first reads.
 func pass(to io.Writer, from io.Reader, first int, drop *atomic.Bool, dropped io.Writer) {
 	buf := make([]byte, 64<<10)
 	for reads := 0; ; reads++ {
@@ -365,13 +351,12 @@ func pass(to io.Writer, from io.Reader, first int, drop *atomic.Bool, dropped io
 	}
 }
 
-// say sends each client a text as if the server had sent it.
 func (w *wire) say(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c, client := range w.open {
 		if client {
-			_, _ = io.WriteString(c, text) // an error means that the client has gone
+			_, _ = io.WriteString(c, text)
 		}
 	}
 }

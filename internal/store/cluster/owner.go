@@ -21,37 +21,34 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Subjects of messages that no stream stores. An owner replies only to subjects of replyPrefix: the
-// asker chooses where a reply goes, and NATS would store it in a stream with such a subject.
+// No stream stores these messages. An owner replies only to replyPrefix: the asker chooses where a
+// reply goes, and NATS would store it in a stream with such a subject.
 const (
-	ownerPrefix   = "carstate.owner."   // questions to the owner of a partition
-	replyPrefix   = "carstate.reply."   // replies
-	answersPrefix = "carstate.answers." // new answers of the vehicles of a partition
-	foldedPrefix  = "carstate.folded."  // up to where a node has folded its partitions
-	roadsPrefix   = "carstate.roads."   // road evidence of a node
+	ownerPrefix   = "carstate.owner."
+	replyPrefix   = "carstate.reply."
+	answersPrefix = "carstate.answers."
+	foldedPrefix  = "carstate.folded."
+	roadsPrefix   = "carstate.roads."
 )
 
 func ownerSubject(p int) string   { return ownerPrefix + strconv.Itoa(p) }
 func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
 
-// outgoing holds the answers that an owner is about to send. The messages of a generation are
-// numbered, so that a follower notices a lost one.
+// The messages of a generation are numbered, so that a follower notices a lost one.
 type outgoing struct {
-	sync.Mutex        // guards the fields below, and orders the messages
-	live       bool   // Live was called
+	sync.Mutex // guards the fields below, and orders the messages
+	live       bool
 	number     uint64 // of the last message
 	packed     []byte
 }
 
 const (
-	// sendEvery is the interval at which new answers are sent.
 	sendEvery = 25 * time.Millisecond
-	// answersBytes is the size of new answers, in bytes, from which they are sent at once.
+	// the size from which answers are sent at once
 	answersBytes = 256 << 10
 )
 
-// Live implements [store.Partition]. Followers learn of the new owner from an empty message and ask it
-// for all answers, so Live need not send them.
+// Followers learn of the new owner from an empty message and ask it for all answers.
 func (t *Partition) Live(_ context.Context, _ func(yield func(vehicle.ID, *store.Answer))) {
 	sub, err := t.e.nc.SubscribeSync(ownerSubject(t.number))
 	if err == nil {
@@ -78,8 +75,8 @@ func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// send sends the new answers, or if there are none and empty is set, a message without answers. While
-// the connection is lost, it drops them, and followers notice that a number is missing.
+// send with empty sends a message even without answers. While the connection is lost, it drops
+// them, and followers notice that a number is missing.
 func (t *Partition) send(empty bool) {
 	o := &t.answers
 	o.Lock()
@@ -94,15 +91,13 @@ func (t *Partition) send(empty bool) {
 	t.e.tell(answersSubject(t.number), b)
 }
 
-// tell seals and sends a message that no stream stores. While the connection is lost, it drops it.
 func (e *Engine) tell(subject string, record []byte) {
 	if e.nc.IsConnected() {
 		_ = e.nc.Publish(subject, codec.Seal(subject, record)) // fails if the connection is closed
 	}
 }
 
-// sendAnswers sends what the owners of this node have to send, until ctx ends. At the interval
-// Timeouts.Beat, it sends a message even if there is nothing new.
+// Every Timeouts.Beat, sendAnswers sends a message even if there is nothing new.
 func (e *Engine) sendAnswers(ctx context.Context) {
 	beaten := time.Now()
 	for range periodic.Every(ctx, sendEvery) {
@@ -128,7 +123,6 @@ func (e *Engine) sendAnswers(ctx context.Context) {
 	}
 }
 
-// followFolded follows up to where all nodes have folded, until stop is called.
 func (e *Engine) followFolded() (stop func()) {
 	sub, err := e.nc.Subscribe(foldedPrefix+"*", func(m *nats.Msg) {
 		b, err := codec.Unseal(m.Subject, m.Data)
@@ -150,41 +144,36 @@ func (e *Engine) followFolded() (stop func()) {
 }
 
 const (
-	// At most openQuestions questions to the owner of a partition are answered at a time. Further
-	// ones wait in memory, up to the limits below.
+	// Further questions wait.
 	openQuestions        = 4
 	waitingQuestions     = 64
 	waitingQuestionBytes = 8 << 20
 )
 
-// question is a question as it travels.
 type question struct {
 	store.Question
 	WithinMillis int64 `json:"within_ms"` // the asker waits no longer
 }
 
-// reply is a reply as it travels.
 type reply struct {
 	store.Reply
-	Generation uint64 `json:"generation"` // of the owner's cursor
-	Number     uint64 `json:"number"`     // of the owner's last message before Answers were read
+	Generation uint64 `json:"generation"`
+	Number     uint64 `json:"number"` // of the owner's last message before Answers were read
 	Error      string `json:"error,omitempty"`
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
 
-// errorKinds are the errors that an asker recognizes.
+// errors that an asker recognizes
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
-// remoteError is an error of an owner on another node.
 type remoteError struct {
 	text string
-	kind error // one of errorKinds, or nil
+	kind error
 }
 
 func (r remoteError) Error() string { return r.text }
 func (r remoteError) Unwrap() error { return r.kind }
 
-// answer answers questions until this process no longer owns the partition.
 func (t *Partition) answer(sub *nats.Subscription) {
 	defer sub.Unsubscribe()
 	open := make(chan struct{}, openQuestions)
@@ -237,8 +226,7 @@ func (t *Partition) answerMessage(m *nats.Msg) {
 	}
 }
 
-// reply answers a question. If it changes something, another process may have taken the partition
-// without this one's knowledge, so the cursor is read first.
+// Before a change, reply reads the cursor: another process may have taken the partition unnoticed.
 func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err error) {
 	t.answers.Lock()
 	r.Generation, r.Number = t.generation, t.answers.number
@@ -255,7 +243,6 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 	return r, err
 }
 
-// Ask implements [store.Engine].
 func (e *Engine) Ask(ctx context.Context, p int, q *store.Question) (store.Reply, error) {
 	r, err := e.ask(ctx, p, q)
 	return r.Reply, err
@@ -288,7 +275,6 @@ func (t *Partition) isLive() bool {
 // longestQuestion bounds a question whose context has no deadline.
 const longestQuestion = 10 * time.Minute
 
-// askRemote asks the owner of partition p over NATS.
 func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestQuestion)
 	defer cancel()

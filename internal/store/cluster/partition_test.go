@@ -13,9 +13,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestSilentSubscription checks that a subscription is replaced if it is silent for Timeouts.Stall
-// although there is something to fold. The test puts a subscription to an unused subject in its
-// place.
+// A subscription that is silent although there is something to fold must be replaced.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
@@ -34,8 +32,6 @@ func TestSilentSubscription(t *testing.T) {
 	}
 }
 
-// TestClosedSubscription checks that a closed subscription of a partition causes an error, not
-// silence.
 func TestClosedSubscription(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -50,7 +46,6 @@ func TestClosedSubscription(t *testing.T) {
 	}
 }
 
-// recreate deletes a stream and creates it again, and then stores n samples.
 func recreate(t *testing.T, e *Engine, name string, n int64) {
 	t.Helper()
 	if err := e.js.DeleteStream(t.Context(), name); err != nil {
@@ -64,9 +59,8 @@ func recreate(t *testing.T, e *Engine, name string, n int64) {
 	}
 }
 
-// TestTelemetryBehindCursor checks that TELEMETRY is folded from its beginning after it was
-// re-created or has lost its end. Its new commits then have sequences below the cursor, which
-// otherwise would count as folded.
+// If TELEMETRY was re-created or has lost its end, it must be folded from its beginning: new
+// commits have sequences below the cursor.
 func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -95,8 +89,6 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	}
 }
 
-// TestTelemetryReplaced checks that a partition notices if TELEMETRY is re-created while the
-// partition is read.
 func TestTelemetryReplaced(t *testing.T) {
 	t.Parallel()
 	for _, grown := range []int64{1, 30} {
@@ -116,8 +108,7 @@ func TestTelemetryReplaced(t *testing.T) {
 	}
 }
 
-// TestEveryPartitionIsRead checks that all partitions can be read at the same time, even if there
-// are more than 1,000, which is the default limit of a server for the consumers of a stream.
+// A server's default limit of consumers of a stream is 1,000.
 func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it keeps the whole machine busy
 	const partitions = 1001
 	e := open(t, Config{Partitions: partitions})

@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestPartitionsAreFixed checks that the number of partitions is fixed when the streams are
-// created, also if only TELEMETRY is created again, because the stored states must be found in
-// their partitions.
+// States must be found in their partitions, also if only TELEMETRY is created again.
 func TestPartitionsAreFixed(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -36,8 +34,6 @@ func TestPartitionsAreFixed(t *testing.T) {
 	}
 }
 
-// TestConsumersOfMadeStreams checks that TELEMETRY, if it exists with another consumer limit, gets
-// the limit that its number of partitions needs, and keeps it at later starts.
 func TestConsumersOfMadeStreams(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -56,8 +52,6 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 	}
 }
 
-// TestForeignStream checks a NATS account that has a stream with the name of one of carstate's
-// streams, but not created by carstate. Open must fail, and must change nothing.
 func TestForeignStream(t *testing.T) {
 	t.Parallel()
 	for name, metadata := range map[string]map[string]string{
@@ -86,10 +80,7 @@ func TestForeignStream(t *testing.T) {
 	}
 }
 
-// TestExternalRefused checks that a cluster that accepts only small messages is refused at the
-// start, not at the first large commit. A cluster that cannot be reached, and a server without TLS
-// for a URL that begins with tls://, must be refused, too. The error must not contain the password
-// of a URL.
+// The error must not contain the password of a URL.
 func TestExternalRefused(t *testing.T) {
 	t.Parallel()
 	withPassword := "nats://me:secret@" + deadAddr(t)

@@ -14,17 +14,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Recent must read all samples of the vehicle's partition. It reads them in windows of time, newest
-// first, so that even a short deadline yields the newest samples of the vehicle. The first window
-// begins firstWindow ago. Each further window begins windowGrowth times as long ago as the window
-// before, and ends where that window begins.
+// A short deadline yields the newest samples, because each window begins windowGrowth times as long
+// ago as the one before.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
 )
 
-// Recent implements [store.Engine]. It reads windows of time (see firstWindow). If the context ends
-// within a window, the samples of that window are missing.
+// If the context ends within a window, its samples are missing.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
@@ -53,9 +50,8 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the vehicle's samples that were stored at the time from or later, in commits before
-// until, except those that a tombstone covers. made is the creation time of TELEMETRY in Unix ns.
-// first is the sequence of the first commit that window read, or until if it read none.
+// made is the creation time of TELEMETRY, Unix ns. first is the first commit that was read, or
+// until.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

@@ -20,9 +20,8 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Last implements [store.Records]. It reads from the stream's leader, and never from a replica,
-// which may lag. If the record cannot be decoded, it returns the record without a Body, and an
-// error.
+// Last reads from the stream's leader, because a replica may lag. A record that cannot be decoded
+// comes without Body, and an error.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -38,9 +37,7 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err
 }
 
-// ScanFrom implements [store.Records]. Any server may answer. If the answering server lags behind,
-// the newest records are missing; the caller gets them in a later call, to which it passes next as
-// from.
+// Any server may answer. If it lags, the newest records come in a later call.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -75,7 +72,6 @@ func (c *conn) ScanFrom(
 	return next, damaged, err
 }
 
-// Before implements [store.Records]. A damaged record is an error.
 func (c *conn) Before(
 	ctx context.Context, stream string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -112,8 +108,6 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove implements [store.Records]. NATS decides when it overwrites the bytes, as with those of a record
-// that was replaced.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -138,28 +132,15 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// Erased does nothing, because NATS decides when it compacts its files.
-func (c *conn) Erased(context.Context) error { return nil }
-
-// ErasedWithin returns ok false, because it is unknown when NATS compacts its files.
-func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) { return }
-
-// TrimTo does nothing, and returns true, because only [Engine.Trim] removes telemetry.
-func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
-
-// Store implements [store.Records]. It stores a single write as an ordinary message, which costs
-// fewer syncs than a batch. In a batch, only the last write may expect a sequence. The last write
-// also commits the batch, so an incomplete batch is never stored. More than [store.MaxBatch] writes
-// are an error.
-//
-// Store tries again only while NATS is processing another write of the subject, perhaps an earlier
-// write of the same caller, for Timeouts.Try at most. Then it returns [store.ErrConflict], too.
+// A single write as an ordinary message costs fewer syncs than a batch. In a batch, only the last
+// write may expect a sequence, and it commits the batch. While NATS is processing another write of
+// the subject, perhaps an earlier one of the same caller, Store tries again for Timeouts.Try, and
+// then returns [store.ErrConflict].
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	return c.storeIf(ctx, stream, "", writes)
 }
 
-// storeIf is like Store. If subject is not empty, it has the sequence that a write expects, instead of
-// the subject of the write.
+// With subject, its record has the sequence that a write expects.
 func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -178,19 +159,10 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 	}
 }
 
-// inProgressBackoff is the pause before a write is tried again while NATS is still processing
-// another write of the subject.
 const inProgressBackoff = 50 * time.Millisecond
 
-// storeOnce is one try of storeIf. It returns the sequence of the last write.
-//
-// The client library has no call for atomic batches, so storeOnce implements NATS ADR-50. Every
-// message contains the id of the batch and the number of the message in the batch. The last message
-// commits the batch, and the server answers it.
-//
-// The server drops batches if a stream has more than 50 open ones, so a node opens at most
-// openBatches. storeOnce waits until it may open another, or until the context ends. This costs no
-// speed, because the server processes the batches of a stream one at a time.
+// The client library has no call for atomic batches (NATS ADR-50). The server drops batches if a
+// stream has more than 50 open ones, and processes those of a stream one at a time.
 func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
@@ -221,7 +193,6 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 			}
 			continue
 		}
-		// A batch belongs to one stream, so the header of the last write applies to all writes.
 		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
@@ -245,10 +216,9 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 	return 0, nil
 }
 
-// Scan implements [store.Records], for the streams with heartbeats. A record that is replaced during the
-// scan may be missed, so the scan ends only after everything that was stored when all other records had
-// come. Heartbeats show that, whatever the newest record is. While NATS is unavailable, Scan retries until
-// the context ends, and then returns the error of the context.
+// A record that is replaced meanwhile may be missed, so Scan ends after everything that was stored
+// when all others had come; heartbeats show that. While NATS is unavailable, it retries until ctx
+// ends.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

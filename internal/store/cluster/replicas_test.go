@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// copies returns the number of replicas of each stream.
 func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 	t.Helper()
 	all := make(map[string]int)
@@ -31,7 +30,6 @@ func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 	return all
 }
 
-// everyStream returns what copies returns if each stream has n replicas.
 func everyStream(n int) map[string]int {
 	all := make(map[string]int)
 	for _, name := range codec.Streams {
@@ -40,7 +38,6 @@ func everyStream(n int) map[string]int {
 	return all
 }
 
-// TestThreeServers runs tests one after the other on a cluster of three servers.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -58,11 +55,10 @@ func TestThreeServers(t *testing.T) {
 	}
 }
 
-// replicasNeverReduced checks that the flags of one node never reduce the replicas for all nodes.
+// The flags of one node must never reduce the replicas for all nodes.
 func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	js := clustertest.JetStream(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
-	// start opens and closes a node, and checks the number of replicas of the streams.
 	start := func(urls string, replicas, want int) {
 		t.Helper()
 		e, err := Open(t.Context(), Config{Partitions: 4, URLs: urls, Replicas: replicas})
@@ -97,8 +93,6 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	start(c.URLs(), 0, 3)
 }
 
-// aLostServerShows checks that a lost server shows in the metrics while everything still works. The
-// loss of a second server would stop all writes.
 func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	registry := prometheus.NewPedanticRegistry()
 	open(t, Config{URLs: c.URLs(), Replicas: 3, Registry: registry})
@@ -132,8 +126,7 @@ func TestFirstStartsAtOnce_OneServer(t *testing.T) {
 	firstStartsAtOnce(t, clustertest.Account(t))
 }
 
-// firstStartsAtOnce starts nodes with different numbers of partitions at the same time. All nodes
-// that open must agree on the number, and the other nodes must be refused.
+// All nodes that open must agree on the number of partitions, and the others be refused.
 func firstStartsAtOnce(t *testing.T, urls string) {
 	js := clustertest.JetStream(t, urls)
 	for range 5 {
@@ -146,9 +139,7 @@ func firstStartsAtOnce(t *testing.T, urls string) {
 	}
 }
 
-// TestStartsWhileAStreamIsRemade checks a node that starts while a stream is removed and created
-// again. The node must wait for the stream. A server that is still removing a stream may fail to
-// create it.
+// A server that is still removing a stream may fail to create it.
 func TestStartsWhileAStreamIsRemade(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

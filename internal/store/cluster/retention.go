@@ -16,34 +16,28 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// backlog describes the telemetry that is stored but not folded into states. It is measured at the
-// interval backlogEvery.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	// next contains, for each partition, the first sequence whose samples were not folded into
-	// states at the last measurement; 0 if it is unknown.
+	// by partition, the first sequence that was not folded; 0 if it is unknown
 	next []atomic.Uint64
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
-	// seen and folding are by partition. In seen, what is in no checkpoint counts as unfolded, and in
-	// folding, what the owner has not folded yet.
+	// In seen, what is in no checkpoint counts as unfolded, and in folding, what the owner has not
+	// folded yet.
 	seen, folding []firstUnfolded
 }
 
-// firstUnfolded is the result of a lookup in TELEMETRY: a partition's first commit of samples that
-// is not folded into states. It is kept, because another lookup is needed only after the stream or
-// the partition's cursor has changed (see isCurrent).
+// firstUnfolded is kept, because another lookup is needed only after the stream or the cursor has
+// changed.
 type firstUnfolded struct {
-	made   time.Time // when the TELEMETRY stream was created
-	cursor uint64    // first sequence that counts as not folded
-	end    uint64    // last sequence of the stream at the lookup
-	first  uint64    // sequence of the first commit that is not folded; 0 if there is none
-	stored time.Time // when the commit with sequence first was stored
+	made   time.Time
+	cursor uint64 // first sequence that counts as not folded
+	end    uint64
+	first  uint64 // sequence of the first commit that is not folded; 0 if there is none
+	stored time.Time
 }
 
-// isCurrent reports whether w, the kept result of an earlier lookup, is still valid, given the
-// partition's cursor and the stream as they are now.
 func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	if w.cursor != cursor || !w.made.Equal(s.Created) {
 		return false
@@ -51,7 +45,6 @@ func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	return w.first >= s.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == s.State.LastSeq
 }
 
-// find makes w the result of a lookup of the first commit of partition p at or after a sequence.
 func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, from uint64) error {
 	info := s.CachedInfo()
 	if w.isCurrent(from, info) {
@@ -72,8 +65,7 @@ const backlogEvery = 2 * time.Second
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns a sequence of TELEMETRY below which every commit of samples is folded into
-// states and may be removed. It is 0 if it is unknown, for any partition, which commits are folded.
+// Below firstNeeded, all telemetry may be removed; 0 if that is unknown.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(math.MaxUint64)
 	for p := range b.next {
@@ -82,8 +74,6 @@ func (b *backlog) firstNeeded() uint64 {
 	return first
 }
 
-// watchBacklog measures the backlog of telemetry and checks how full the streams are, until the
-// context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, backlogEvery) {
@@ -96,8 +86,7 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	}
 }
 
-// firstCommit asks the stream's leader for the first commit of a partition at or after a sequence.
-// It returns nil if there is no such commit.
+// nil if there is none
 func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -106,7 +95,6 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 	return m, err
 }
 
-// lastCommit returns the sequence of the newest commit of a partition, or 0 if there is none.
 func (e *Engine) lastCommit(ctx context.Context, p int) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -125,10 +113,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Read the positions before the stream's end. If one is then ahead of the end, it refers to
-	// another TELEMETRY stream, or the end of the stream was lost. In the other order, it
-	// could also be ahead because commits have arrived after the end was read. A copy of a cursor may
-	// be too old; then some samples that are in a checkpoint seem not to be.
+	// A position that was read before the stream's end and is ahead of it is of another stream, or
+	// the end was lost. With a cursor that is too old, some samples seem to be in no checkpoint.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
@@ -161,8 +147,6 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			return err
 		}
 		if w.first == 0 {
-			// Everything is folded, so no commit up to the end that was read above is needed any
-			// more.
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
 			continue
 		}
@@ -179,7 +163,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			oldest = max(oldest, now.Sub(w.stored))
 		}
 	}
-	// Commits have similar sizes, so their number is a good estimate of their bytes.
+	// Commits have similar sizes, so their number serves to estimate their bytes.
 	var bytes uint64
 	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
@@ -194,12 +178,12 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim implements [store.Engine]. An age limit of NATS would not suffice, because after an outage
-// longer than the retention, it would drop samples that were acknowledged and never folded.
+// An age limit of NATS would drop samples that were never folded, after an outage longer than the
+// retention.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
-			return // the engine has failed: this node's data may be that of streams that no longer exist
+			return // this node's data may be that of streams that no longer exist
 		}
 		if err := e.trim(ctx, e.config.Retention); err != nil && ctx.Err() == nil {
 			e.log.Warn("cannot remove old telemetry", "error", err)
@@ -207,8 +191,6 @@ func (e *Engine) Trim(ctx context.Context) {
 	}
 }
 
-// trim removes folded commits that are older than retention by the clock of the servers, and, if
-// the stream is nearly full, the oldest folded commits.
 func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
@@ -236,8 +218,7 @@ func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes returns 0 if the stream holds less than 80 % of limit, in bytes. Otherwise it returns a
-// sequence: if all commits before that sequence are removed, the stream is about 60 % full.
+// overBytes returns 0 below 80 % of limit, and else the sequence from which about 60 % remain.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -246,8 +227,7 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-// firstSince returns the sequence of the first commit, of any partition, that was stored at time t
-// or later. It returns 0 if there is none.
+// 0 if there is none
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
@@ -265,8 +245,7 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
-// copiesMissing returns how many replicas of a stream are unreachable or lag behind. The leader
-// counts as present, because it has answered the request.
+// The leader counts as present, because it has answered.
 func copiesMissing(info *jetstream.StreamInfo) int {
 	copies := 1
 	if info.Cluster != nil {
@@ -279,20 +258,17 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 	return max(0, info.Config.Replicas-copies)
 }
 
-// fullAlarm is the fill level of a stream, in percent of its byte limit, at which an alarm is
-// logged. The alarm is logged again only after the level has fallen below fullOver.
+// in percent; the alarm comes again only after the level has fallen below fullOver
 const (
 	fullAlarm = 80
-	// reservedFrom is the fill level of TOKENS, SOURCES or AUDIT from which only rights are taken
-	// away; 64 MiB are left then. It is also that of STATES from which no checkpoint is stored.
+	// From reservedFrom on, only rights are taken away, with 64 MiB left, and no checkpoint is
+	// stored.
 	reservedFrom = 94
 	fullOver     = 75
 )
 
-// watchLimits exports the fill level of each stream as a metric, and logs an error for each stream
-// that is nearly full. It logs no error for TELEMETRY, which fills and is trimmed all the time; if
-// trimming is not enough, Append returns store.ErrBacklog. alarmed has the streams for which the
-// error was logged, so that it is not logged again at each call.
+// TELEMETRY fills and is trimmed all the time. alarmed has the streams for which the error was
+// logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
 	for _, name := range codec.Streams {

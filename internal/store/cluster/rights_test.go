@@ -30,10 +30,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// shippedRights returns the permissions that the files of deploy/nats grant.
 func shippedRights(t *testing.T) string { return shipped(t, `(?s)permissions \{.*?\n        \}`) }
 
-// shipped returns the text that both files of deploy/nats have.
 func shipped(t *testing.T, pattern string) string {
 	t.Helper()
 	var found [][]byte
@@ -54,11 +52,10 @@ func shipped(t *testing.T, pattern string) string {
 	return string(found[0])
 }
 
-// operator is the login of a user without limits on a cluster of startWithRights.
+// a user without limits
 var operator = nats.UserInfo("operator", "secret")
 
-// startWithRights starts a cluster of three servers with one account. In that account, the user
-// carstate has the given permissions, and the user operator has all.
+// In its only account, the user carstate has the given permissions.
 func startWithRights(t *testing.T, rights string) *clustertest.Cluster {
 	t.Helper()
 	return clustertest.StartClusterAs(t, fmt.Sprintf(`
@@ -69,7 +66,6 @@ func startWithRights(t *testing.T, rights string) *clustertest.Cluster {
 	`, rights), operator)
 }
 
-// publishRights returns the subjects to which the permissions allow to publish.
 func publishRights(t *testing.T, rights string) (subjects []string) {
 	t.Helper()
 	publish, _, ok := strings.Cut(rights, "subscribe")
@@ -82,11 +78,10 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 	return subjects
 }
 
-// rightsCluster is a cluster of three servers with one account. In that account carstate has the
-// permissions of deploy/nats, and a second user receives all messages.
+// rightsCluster has the permissions of deploy/nats, and a second user who receives all messages.
 type rightsCluster struct {
-	urls    string   // with the login of the user carstate
-	publish []string // subjects to which carstate may publish
+	urls    string // with the login of carstate
+	publish []string
 	js      jetstream.JetStream
 
 	mu   sync.Mutex
@@ -111,8 +106,7 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	return c
 }
 
-// see records the subject of a message. It ignores the requests of [Engine.probeRights], because
-// they do not show that a permission is needed.
+// Requests of probeRights do not show that a permission is needed.
 func (c *rightsCluster) see(m *nats.Msg) {
 	body := string(m.Data)
 	if m.Header.Get(jetstream.ExpectedStreamHeader) == "no-such-stream" || strings.Contains(m.Subject+body, "probe") ||
@@ -124,7 +118,6 @@ func (c *rightsCluster) see(m *nats.Msg) {
 	c.used[m.Subject] = true
 }
 
-// sent reports whether carstate has published to a subject with the given prefix.
 func (c *rightsCluster) sent(prefix string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +129,6 @@ func (c *rightsCluster) sent(prefix string) bool {
 	return false
 }
 
-// unused returns the permissions that were not used.
 func (c *rightsCluster) unused() (rights []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,15 +141,12 @@ func (c *rightsCluster) unused() (rights []string) {
 	return rights
 }
 
-// TestRights_SufficientAndAllUsed checks that the permissions of deploy/nats suffice for
-// everything that a node does for cars, developers and operators, and that every permission is
-// used.
 func TestRights_SufficientAndAllUsed(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
-	var ahead atomic.Int64 // how far the clock is ahead
+	var ahead atomic.Int64
 	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
@@ -171,7 +160,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 		}
 	}
 
-	// Cars and developers.
 	tokens := n.GrantAll(t)
 	var cars []vehicle.ID
 	for i := range 100 {
@@ -186,11 +174,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	if r, err := n.Recent(ctx, storetest.SecretVID, 10); err != nil || len(r.Samples) != 1 {
 		t.Errorf("the readings of a vehicle: %+v, %v", r, err)
 	}
-	usage := "tokenuse." + tokens[0] + ".GONE"
-	record := store.Write{Subject: usage, Record: codec.Seal(usage, []byte("\x00{}"))}
-	seq, err := n.Store(ctx, codec.Tokens, []store.Write{record})
-	must(err)
-	must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: usage, Seq: seq}}))
 	g, _ := n.Tables.Tokens.Get(tokens[0])
 	g.Count(access.Answered, config.Now())
 	ended, cancel := context.WithCancel(ctx)
@@ -201,7 +184,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	must(leases.Renew(ctx, "gone", 1, false))
 	must(leases.Remove(ctx, "gone"))
 
-	// Operators.
 	n.EndOf(t, access.TokenKind, tokens[1])
 	o, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, config.Now())
 	must(err)
@@ -259,8 +241,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	testkit.Await(t, "each right is made use of", func() bool { return len(c.unused()) == 0 })
 }
 
-// keepRoads drives cars on a road, so that profiles of roads are stored and other nodes receive
-// evidence.
 func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -287,8 +267,8 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	running.Wait()
 }
 
-// TestEachRightIsProbed checks that if a permission is missing, this is found at the start and the
-// permission is named. The permissions that only serve to change streams are excepted.
+// A missing permission must be found at the start and named, but for those that only serve to
+// change streams.
 func TestEachRightIsProbed(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -318,10 +298,8 @@ func TestEachRightIsProbed(t *testing.T) {
 	}
 }
 
-// TestRightsToChangeStreams_TakenAway checks that once the streams exist, a node works without the
-// permissions to create and change them: it sends no update of a stream that needs no change, which
-// could undo a change by another node. An attacker with such a node's login cannot shorten the
-// audit. With the permissions of deploy/nats, an attacker can.
+// Once the streams exist, a node must work without the permissions to change them. An attacker with
+// its login then cannot shorten the audit.
 func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -362,9 +340,8 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
-// TestStolenLogin checks what the holder of a node's login can do by naming a request of JetStream as the
-// subject of an answer, of a consumer's deliveries or of an owner's reply. With deploy/nats, that changes
-// no stream once changes of streams are mapped away.
+// The holder of a node's login names a request of JetStream as the subject of an answer, a delivery
+// or a reply. That must change no stream once changes are mapped away.
 func TestStolenLogin(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts a NATS server and a node")
@@ -418,8 +395,7 @@ system_account: SYS`, rights, system)).Addr
 	}
 }
 
-// TestGreatestServer checks that greatestServer is the version in go.mod, which is the version
-// that the tests use.
+// go.mod has the version that the tests use.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
 		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",

@@ -12,8 +12,8 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// manyRoads returns a map of stretches that have a profile. It is built from messages as other
-// nodes send them: three cars on each stretch, and one car in a later quarter of an hour.
+// manyRoads builds profiles from messages of other nodes: three cars on each stretch, and one
+// later.
 func manyRoads(b *testing.B, stretches int) *road.Map {
 	b.Helper()
 	m := new(road.Map)
@@ -46,8 +46,7 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 	return m
 }
 
-// BenchmarkLoadRoads measures how long it takes to load a million stretches from a server. The
-// start of a node waits for this.
+// The start of a node waits for this.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
 	e := open(b, Config{Partitions: 4})

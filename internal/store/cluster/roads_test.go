@@ -18,8 +18,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// checkNoTile checks that a log does not contain the name of a tile, which would name a place. A
-// tile is one stored record of the road map.
+// A tile would name a place.
 func checkNoTile(t *testing.T, log string) {
 	t.Helper()
 	for tile := range storetest.Tiles(t) {
@@ -30,8 +29,6 @@ func checkNoTile(t *testing.T, log string) {
 	}
 }
 
-// TestRefusedRoads checks that an invalid profile of a road is omitted, counted and logged once,
-// and that an invalid message of another node is ignored and counted. The log must name no place.
 func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -83,9 +80,8 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 	return 0
 }
 
-// TestRoadsOfSeveralNodes checks that the nodes of a cluster send each other the evidence of their
-// cars, and that no node receives the evidence that it sent. Each tile belongs to a partition, and
-// only the node that owns the partition may store the tile.
+// Nodes must send each other the evidence of their cars, and only the owner of its partition store
+// a tile.
 func TestRoadsOfSeveralNodes(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -104,7 +100,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	for n, e := range engines {
 		ends = append(ends, storetest.KeepRoads(t, idle(e), maps[n], n < 2))
 	}
-	for q := range 6 { // only the first node's cars provide evidence
+	for q := range 6 {
 		if err := storetest.Learn(maps[0], 6, q, 60); err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +132,6 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	storetest.SameRoads(t, storetest.StoredRoads(t, engines[2]), want)
 }
 
-// idle returns a RecordStore that is not running.
 func idle(e *Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }

@@ -20,26 +20,17 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// fedStreams are the streams that every node follows and keeps a copy of. Each contains heartbeats.
+// Each contains heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
-// partitionsKey is the key of the stream metadata that holds the number of partitions.
 const partitionsKey = "carstate.partitions"
 
-// schemaKey is the key of the stream metadata that holds the schema version of the carstate that
-// last set up the stream. A carstate with a lower schema version does not change the stream.
+// A carstate with a lower schema version than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
 
-// streamConfigs describes every stream. Only the leader of a stream answers requests for records, because
-// another server may lag behind. When a stream reaches its limit, this happens:
-//
-//   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what was
-//     acknowledged. It has no age limit; Trim (retention.go) removes what is both folded and old.
-//   - STATES drops its oldest record. If it refused writes instead, no node could renew its lease. An
-//     alarm is logged at 80 %, and no checkpoint is stored from reservedFrom on.
-//   - TOKENS, SOURCES and AUDIT refuse writes. An alarm is logged at 80 %.
-//   - ROADS drops its oldest record, which is the tile (a stored record of the road map) that has
-//     had no car for longest. An alarm is logged at 80 %.
+// Only the leader answers requests for records, because another server may lag. DESIGN.md of store
+// says what a full stream does: TELEMETRY refuses, so that no limit drops what was acknowledged;
+// STATES drops its oldest record, so that nodes can renew their leases.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		if slices.Contains(fedStreams, name) {
@@ -52,8 +43,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxBytes:           bytes,
 			Discard:            d,
 			AllowAtomicPublish: true,
-			// No write has an id, so no window is needed. With a longer window, a server that
-			// starts would search all records of the window for ids.
+			// With a longer window, a server that starts would search all its records for ids.
 			Duplicates: leastDuplicateWindow,
 		}
 	}
@@ -95,14 +85,11 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	return configs
 }
 
-// usualConsumers is nats-server's consumer limit for a stream that does not set a limit.
+// the limit of a stream that does not set one
 const usualConsumers = 1000
 
-// consumersOf returns the maximum number of NATS consumers for TELEMETRY. Each folded partition
-// needs one consumer. For some seconds after a node has died, the servers keep its consumers, while
-// other nodes already create new ones for its partitions. Trim and the console need one consumer
-// occasionally. For few partitions, the result is -1, which means the server's default, so that an
-// operator need not raise the limit of the account.
+// Each folded partition needs a consumer, and for some seconds those of a dead node are there, too.
+// With -1, the server's default, an operator need not raise the limit of the account.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return -1
@@ -110,16 +97,12 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// fixedNumbers are the numbers of partitions and replicas, which the first start chooses and later
-// starts read from the stored streams. They are 0 before the first start.
+// The first start chooses fixedNumbers, and later ones read them from the streams.
 type fixedNumbers struct{ partitions, replicas int }
 
-// ensureStreams creates the missing streams and updates the others. It returns the number of
-// partitions, which the first start fixed. Nodes that start at the same time get the same number,
-// because only one of them creates a stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
-	// The numbers of STATES hold if TELEMETRY alone was lost and is created again, so that each
-	// vehicle still belongs to the partition under which its state is stored.
+	// If TELEMETRY alone was lost, each vehicle stays in the partition under which its state is
+	// stored.
 	_, was, err := storedStream(ctx, js, codec.States)
 	if err == nil {
 		err = c.checkPartitions(was.partitions)
@@ -135,7 +118,6 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
 		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
 	}
-	// TELEMETRY is first, because the other streams use its numbers.
 	for i := range codec.Streams {
 		is, err := ensureStream(ctx, js, c, i, want)
 		if err != nil {
@@ -145,8 +127,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 			want = is
 		}
 	}
-	// If the cluster has changed its leader since the requests above, their answers may be invalid.
-	// So check that TELEMETRY still exists and has the number of partitions that they returned.
+	// If the cluster has changed its leader since, the answers above may be invalid.
 	_, is, err := storedStream(ctx, js, codec.Telemetry)
 	if err == nil && is.partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
@@ -154,8 +135,6 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// checkPartitions returns an error if another number of partitions is configured than is stored. If
-// stored is 0, no number is stored yet.
 func (c Config) checkPartitions(stored int) error {
 	if stored != 0 && c.Partitions != 0 && c.Partitions != stored {
 		return store.ConfigError(fmt.Errorf("the streams were made with %d partitions, which cannot change: "+
@@ -164,19 +143,14 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// ensureStream tries up to ensureTries times to look up a stream and to create or update it.
-// Another node may create or remove the stream between these two requests, and a stream that it has
-// just created may not be visible at once. After each attempt that fails because of another node,
-// ensureStream pauses for ensureEvery.
+// Another node may create or remove the stream in between, and one that was just created may not be
+// visible at once.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
 )
 
-// ensureStream creates or updates the stream codec.Streams[i], and returns its numbers of
-// partitions and replicas. If this node's configuration has fewer replicas than the stream,
-// ensureStream returns an error, because the setting of one node must not reduce the replicas for
-// all nodes.
+// The setting of one node must not reduce the replicas for all.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -208,9 +182,8 @@ func ensureStream(
 		if name == codec.States { // an operator may have raised its limit
 			sc.MaxBytes = max(sc.MaxBytes, stored.MaxBytes)
 		}
-		// Only one node creates the stream. If the servers have no room for another stream,
-		// creating an existing stream fails, even with an identical configuration. So an existing
-		// stream is updated instead.
+		// If the servers have no room, creating an existing stream fails, even with the same
+		// configuration.
 		change := js.CreateStream
 		if found {
 			change = js.UpdateStream
@@ -233,7 +206,7 @@ func ensureStream(
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
-		last = err // another node has just created or removed the stream
+		last = err
 		if err := periodic.Pause(ctx, ensureEvery); err != nil {
 			return fixedNumbers{}, err
 		}
@@ -241,9 +214,7 @@ func ensureStream(
 	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
-// storedStream returns the configuration of a stream and its numbers of partitions and replicas, or
-// zero values if the stream does not exist. The number of partitions is 0 if the stream's metadata
-// does not contain it. If TELEMETRY exists but is not carstate's, storedStream returns an error.
+// A stream that does not exist has zero values. A TELEMETRY that is not carstate's is an error.
 func storedStream(
 	ctx context.Context, js jetstream.JetStream, name string,
 ) (stored jetstream.StreamConfig, is fixedNumbers, err error) {
@@ -271,15 +242,12 @@ func storedStream(
 	return stored, is, err
 }
 
-// setUpByNewer reports whether a newer version has created the stream or changed it.
 func setUpByNewer(stored jetstream.StreamConfig) bool {
 	schema, err := strconv.Atoi(stored.Metadata[schemaKey])
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// sameStream reports whether the configuration of a stored stream (is) already has the values of
-// the configuration want. If so, the stream is not updated, because another node that starts at the
-// same time may just have updated the stream, and this update would be undone.
+// An update of a stream that is the same would undo one that another node has just made.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -293,22 +261,16 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 	return reflect.DeepEqual(want, is)
 }
 
-// requestTimeout bounds one request to NATS that has no deadline of its own.
 const requestTimeout = 5 * time.Second
 
-// flowProbe is the flow-control subject of a consumer that does not exist. probeRights publishes a
-// message to it to find out whether the account may do so.
+// the flow-control subject of a consumer that does not exist
 const flowProbe = "$JS.FC.probe"
 
-// noRecord is a request for a record with a sequence that no stream reaches.
+// a sequence that no stream reaches
 const noRecord = `{"seq":4611686018427387904}`
 
-// probeRights makes the requests for which the engine later needs permissions, so that Open fails
-// if the account lacks one. The requests change nothing: each write expects to be stored in a
-// stream that does not exist, and each removal names a message, a subject or a consumer that does
-// not exist. probeRights does not check the permissions to create or change streams, because an
-// operator may revoke them once the streams exist. If several requests fail, the error is that of
-// one of them.
+// The requests change nothing, as each names something that does not exist. An operator may revoke
+// the right to create or change streams once they exist, so it is not probed.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error
@@ -341,8 +303,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 			ask(m)
 		}
 	}
-	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
-		// The request purges nothing, because this subject does not exist.
+	for _, name := range []string{codec.Telemetry, codec.States} {
+		// this subject does not exist
 		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
 	for _, name := range codec.Streams {
@@ -353,8 +315,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
 	}
-	// These requests get no answer. But if a request is denied, the denial arrives before the
-	// answer to the next request.
+	// These requests get no answer, but a denial arrives before the answer to the next request.
 	tries := map[string]func() error{flowProbe: func() error { return c.nc.Publish(flowProbe, nil) }}
 	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
 		subject := prefix + "probe"

@@ -18,8 +18,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Append implements [store.Engine]. It also returns [store.ErrBacklog] if the stream is full, and
-// after Close [engine.ErrClosed].
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -46,17 +44,12 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// maxWaitingBytes is the maximum size in bytes of the samples of a partition that wait to be
-// stored.
 const maxWaitingBytes = 8 << 20
 
-// newQueue returns a queue of one partition's samples. As many of the waiting samples as fit into
-// one message are one commit.
 func newQueue() *engine.Queue {
 	return engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
 }
 
-// runQueue stores what is in the queue of partition p until ctx ends, one message at a time.
 func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	q.Run(ctx, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
 		var packed []byte
@@ -74,12 +67,9 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	})
 }
 
-// publish sends one commit of packed samples, which it compresses and seals, until NATS confirms that the commit is on
-// disk, and returns its sequence. After Patience.Store, it returns the error of the last try. An
-// error by which NATS refuses the commit is returned at once. After a time-out, it is unknown
-// whether the commit was stored. So the same bytes are sent again with the same message id, by
-// which NATS recognizes a duplicate. If the stream is full, the error is [store.ErrBacklog]. If the
-// context is canceled first, the error is [engine.ErrClosed].
+// After a time-out, it is unknown whether the commit was stored: NATS recognizes a duplicate by the
+// message id. The error is [store.ErrBacklog] if the stream is full, and [engine.ErrClosed] if ctx
+// is canceled.
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
@@ -117,10 +107,9 @@ func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64,
 	}
 }
 
-// maxCommitBytes bounds a commit before it is compressed.
+// before it is compressed
 const maxCommitBytes = engine.ChunkBytes + 2*engine.MaxSampleBytes
 
-// unpackCommit returns the packed samples of a commit.
 func unpackCommit(m *nats.Msg) ([]byte, error) {
 	body, err := codec.Unseal(m.Subject, m.Data)
 	if err != nil {
@@ -136,13 +125,11 @@ func unpackCommit(m *nats.Msg) ([]byte, error) {
 	return packed, nil
 }
 
-// tryTelemetry stores a commit without samples after a commit of samples has failed, because only a
-// stored commit proves that writes work, and no samples are accepted while Writable returns an
-// error. For the other streams, the heartbeats show that writes work.
+// Only a stored commit proves that writes work, and no samples are accepted after a failure.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_, _ = e.publish(ctx, 0, nil) // sets failing
+			_, _ = e.publish(ctx, 0, nil)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package cluster
 
 import "testing"
 
-// TestLoginInClear checks that a login sent to another machine without TLS is detected.
 func TestLoginInClear(t *testing.T) {
 	for urls, want := range map[string]bool{
 		"":                                   false,

@@ -31,7 +31,6 @@ func code(t *rapid.T) vehicle.TroubleCode {
 	return c
 }
 
-// anySample draws any sample that package vehicle accepts.
 func anySample(t *rapid.T) vehicle.Sample {
 	x := vehicle.Sample{
 		Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time")),
@@ -92,9 +91,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 	})
 }
 
-// TestStatesRoundTrip checks that a state decodes to itself. The rules compute the states from
-// arbitrary samples in any order. The car either drives along one road or jumps between arbitrary
-// positions.
+// The rules compute the states from arbitrary samples in any order, along one road or anywhere.
 func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want vehicle.State
@@ -130,7 +127,6 @@ func TestStatesRoundTrip(t *testing.T) {
 	})
 }
 
-// anyWay draws any way and any road around the way, whether or not a car can have driven there.
 func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
 	w = vehicle.Way{
@@ -178,9 +174,7 @@ func TestSealCatches(t *testing.T) {
 	})
 }
 
-// TestUnseal_NewerVersion checks that Unseal returns ErrNewer for an intact record of a later
-// version, and what DecodeSamples and DecodeState return for values that this version cannot have
-// written.
+// TestUnseal_NewerVersion checks intact records that this version cannot have written.
 func TestUnseal_NewerVersion(t *testing.T) {
 	const subject = "state.0.car"
 	record := []byte{SchemaVersion + 1, 1, 2, 3}
@@ -219,8 +213,7 @@ func TestUnseal_NewerVersion(t *testing.T) {
 	}
 }
 
-// TestStoredFormat checks every byte of a packed sample, a packed state and a seal. These formats
-// must stay readable for as long as there are records.
+// These formats must stay readable for as long as there are records.
 func TestStoredFormat(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	for _, err := range []error{x.Set(vehicle.Speed, 12.5), x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})} {
@@ -247,9 +240,7 @@ func TestStoredFormat(t *testing.T) {
 	}
 }
 
-// TestPartitionOf checks the partitions of some vids. They must never change, because the partition
-// is part of the stored subjects. It also checks that each of 64 partitions gets 800 to 1,200 of
-// 64,000 vehicles.
+// Partitions must never change, because they are part of stored subjects.
 func TestPartitionOf(t *testing.T) {
 	for _, c := range []struct {
 		id          vehicle.ID
@@ -314,8 +305,7 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// FuzzUnseal checks that Unseal accepts a record only if Seal makes the same record from its
-// subject and body.
+// Seal must make the same record from the subject and body that Unseal accepts.
 func FuzzUnseal(f *testing.F) {
 	f.Add("state.0.CARA", Seal("state.0.CARA", []byte{0, 'x'}))
 	f.Add("state.0.CARB", Seal("state.0.CARA", []byte{0, 'x'}))
@@ -334,8 +324,7 @@ func FuzzUnseal(f *testing.F) {
 	})
 }
 
-// bounded runs f and checks that it allocates at most 64 KiB and 100 bytes for each of its
-// input bytes.
+// bounded checks that f allocates at most 64 KiB and 100 bytes for each of its input bytes.
 func bounded(t *testing.T, input int, f func()) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -346,7 +335,6 @@ func bounded(t *testing.T, input int, f func()) {
 	}
 }
 
-// TestPartitionOfCursor checks that subjects that no service writes have no partition.
 func TestPartitionOfCursor(t *testing.T) {
 	for subject, want := range map[string]int{"cursor.0": 0, "cursor.4095": 4095} {
 		if p, ok := PartitionOfCursor(subject); !ok || p != want {

@@ -15,13 +15,9 @@ import (
 //	float32 little endian, for each signal present, lowest bit first
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
-// A byte 0 and a uvarint in front of a sample are the number of the source of this sample and of
-// those that follow. Bit 32 is set if each car of the source is a voice on roads. Packed samples can
-// be joined, because each series begins with such a number.
-//
-// The record of a commit is the packed samples one after the other, sealed.
+// A byte 0 and a uvarint are the source of the samples that follow; bit 32 is set if each of its
+// cars is a voice on roads. Packed samples can be joined, because each series begins with a source.
 
-// AppendSample appends the sample x to b in its packed form.
 func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
 	b = append(b, x.Vehicle...)
@@ -49,7 +45,6 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 
 const crowdBit = 1 << 32
 
-// AppendSource appends to b the source of x and of the samples that follow.
 func AppendSource(b []byte, x *vehicle.Sample) []byte {
 	n := uint64(x.Source)
 	if x.Crowd {
@@ -58,10 +53,8 @@ func AppendSource(b []byte, x *vehicle.Sample) []byte {
 	return binary.AppendUvarint(append(b, 0), n)
 }
 
-// DecodeSamples calls yield for each sample in body, which consists of packed samples one after the
-// other. The samples do not share memory with body. At the first sample that cannot be decoded, it
-// ends, and returns [ErrNewer] if the sample has a signal that this version does not know, and
-// otherwise [ErrDamaged]. The samples before were passed to yield.
+// No sample shares memory with body. The samples before one that cannot be decoded are yielded. The
+// error is [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
@@ -112,9 +105,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// reader reads values from the beginning of b, and removes from b the bytes that it has read. If b
-// is too short for a value, or a length is invalid, the reader returns the zero value and sets
-// short, which is never reset.
+// If b is too short, or a length is invalid, reader returns the zero value and sets short, which is
+// never reset.
 type reader struct {
 	b     []byte
 	short bool
@@ -149,8 +141,7 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip returns n, the length of a varint that was decoded, or -1 if n is not positive, which means
-// that the varint is invalid; for -1, reader.bytes sets short.
+// -1 stands for an invalid varint: reader.bytes then sets short
 func skip(n int) int {
 	if n <= 0 {
 		return -1

@@ -1,9 +1,8 @@
-// Package codec defines the stored formats: the subjects of records, their seals, and the packing
-// of samples and states. Tests pin every byte of each format.
+// Package codec defines the stored formats: subjects, seals, and the packing of samples and states.
+// Tests pin every byte of each.
 //
-// Every record is sealed: it consists of one byte of schema version, the body, and a CRC-32C of
-// subject, version and body. An engine may have checksums of its own, but only the seal detects a
-// record that is found at the wrong subject.
+// A sealed record is a byte of schema version, the body, and a CRC-32C of subject, version and
+// body. Only the seal detects a record that is found at the wrong subject.
 package codec
 
 import (
@@ -13,36 +12,29 @@ import (
 	"hash/crc32"
 )
 
-// SchemaVersion is the schema version of the records that this version writes. In version 1, states
-// had no [vehicle.Way]. In version 2, each kind of credential had a record format of its own. In
-// version 3, states and profiles of roads had other fields. In version 4, samples had no source. In
-// version 5, states were packed in groups of eight bytes. In version 6, each state had a record. Records of any other version than
-// SchemaVersion are not read.
+// Records of another version are not read. In version 1, states had no [vehicle.Way]; in 2, each
+// kind of credential had a format of its own; in 3, states and roads had other fields; in 4,
+// samples had no source; in 5, states were packed in groups of eight bytes; in 6, each state had a
+// record.
 const SchemaVersion = 7
 
-// SealBytes is the size of a seal in bytes: the schema version and the checksum of a record.
 const SealBytes = 1 + crc32.Size
 
-// Castagnoli is the table of the CRC-32C, the checksum of every stored format.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of [Unseal]. ErrDamaged means that the record is damaged, and ErrNewer that another
-// version of carstate wrote it. In either case, the record must not be used.
 var (
 	ErrDamaged = errors.New("a stored record is damaged")
 	ErrNewer   = errors.New("a stored record was written by a newer version of carstate")
 )
 
-// IsNewer reports whether err means that a newer version wrote a record. In contrast to
-// errors.Is(err, [ErrNewer]), it is false for a record of an older version.
+// IsNewer reports whether a newer version wrote a record; false for an older one.
 func IsNewer(err error) bool {
 	v, other := errors.AsType[otherVersion](err)
 	return errors.Is(err, ErrNewer) && (!other || v > SchemaVersion)
 }
 
-// otherVersion is the error for a record that this version cannot read. Its value is the record's
-// schema version. [errors.Is] treats it as [ErrNewer] even if the version is older, because in both
-// cases the content of the record is unknown.
+// [errors.Is] treats otherVersion as [ErrNewer] even if it is older, because the content is
+// unknown.
 type otherVersion byte
 
 func (v otherVersion) Error() string {
@@ -53,19 +45,14 @@ func (v otherVersion) Error() string {
 		"schema version %d", byte(v))
 }
 
-// Is reports whether err is [ErrNewer].
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
-// Seal sets the first byte of record to the schema version, and appends a checksum of subject and
-// record. The body of the record begins at the second byte. Seal may reuse the memory of record.
+// The body of record begins at the second byte. Seal may reuse its memory.
 func Seal(subject string, record []byte) []byte {
 	record[0] = SchemaVersion
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
-// Unseal returns the body of a sealed record, without a copy. If the checksum does not match the
-// record and its subject, the error is [ErrDamaged]. If another version of carstate wrote the
-// record, the error is [ErrNewer], even if that version is older (see IsNewer).
 func Unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))
@@ -80,7 +67,6 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 	return body[1:], nil
 }
 
-// Checksum returns the checksum with which a sealed record ends, given the record before it.
 func Checksum(subject string, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(subject), Castagnoli), Castagnoli, record)
 }

@@ -1,7 +1,6 @@
 //go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
 
-// The build constraint lists the little-endian architectures, because numbers are read from memory
-// as they are packed.
+// Numbers are read from memory as they are packed, so the machine must be little-endian.
 
 package codec
 
@@ -15,9 +14,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A packed state is a varint, its newest event time in Unix milliseconds, and then its sections.
-// The first section has the numbers of [vehicle.State] itself, and each struct or array in it has a
-// section of its own. Most numbers of most vehicles are zero, so a section is
+// A packed state is a varint, its newest event time in Unix milliseconds, and then a section for
+// the numbers of [vehicle.State] itself and for each struct or array in it. Most numbers are zero,
+// so a section is
 //
 //	byte     length of the outer bitmap
 //	bitmap   a bit for each byte of the inner bitmap that is not zero
@@ -25,24 +24,21 @@ import (
 //	numbers  those that are not zero: a time as the varint of its distance to the time before it, a
 //	         stretch of road too, a bool as nothing, and any other as its bytes, little endian
 //
-// No bit of a number is lost, because verdicts depend on them. A number that is added at the end of
-// a section is zero in states that were packed before.
+// No bit is lost, because verdicts depend on them. A number that is added at the end of a section
+// is zero in states that were packed before.
 
-// number is a number in the memory of a state.
 type number struct {
 	at    int
 	mask  uint64 // of the number in the eight bytes from there
-	bytes int    // of the number as it is packed; 0 if it is a bool or a distance
+	bytes int    // as packed; 0 if it is a bool or a distance
 	delta int    // of a time or a stretch: which number before it the distance is to; otherwise 0
 }
 
-// Values of number.delta.
 const (
 	toTime = iota + 1
 	toStretch
 )
 
-// A section has at most 8 × innerBytes numbers, and a packed state at most mostStateBytes bytes.
 const (
 	innerBytes     = 64
 	mostStateBytes = 4096
@@ -58,8 +54,7 @@ func (p *padded) memory() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)
 
 var sections = sectionsOf(reflect.TypeFor[vehicle.State]())
 
-// sectionsOf returns the numbers of a state by section. It panics if the state has anything but
-// numbers of fixed size, bools, and structs and arrays of them, or too many.
+// sectionsOf panics at anything but numbers of fixed size, bools, and structs and arrays of them.
 func sectionsOf(state reflect.Type) [][]number {
 	all := make([][]number, 1)
 	for f := range state.Fields() {
@@ -110,7 +105,6 @@ func numbersOf(all []number, t reflect.Type, at int) []number {
 	return append(all, n)
 }
 
-// AppendState appends the state s to b in its packed form.
 func AppendState(b []byte, s *vehicle.State) []byte {
 	from := padded{State: *s}
 	memory := from.memory()
@@ -157,8 +151,8 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 	return append(b, packed[:at]...)
 }
 
-// DecodeState unpacks the body of a state's record. The error is [ErrNewer] if the state has a
-// number that this version does not know, and [ErrDamaged] if the body is malformed.
+// The error of DecodeState is [ErrNewer] for a number that this version does not know, or
+// [ErrDamaged].
 func DecodeState(body []byte) (vehicle.State, error) {
 	if len(body) > mostStateBytes {
 		return vehicle.State{}, ErrDamaged

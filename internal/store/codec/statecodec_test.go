@@ -13,10 +13,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite testdata/state.json; only before version 1 is released")
 
-// TestStateOfThisVersion checks that a stored state of an earlier release decodes to the same
-// values. testdata holds a state in which every field is set, as bytes and as JSON. Fields that
-// were added to the state later are zero. A change that breaks this test needs a new schema
-// version.
+// testdata holds a state in which every field is set. Fields that were added later are zero. A
+// change that breaks this test needs a new schema version.
 func TestStateOfThisVersion(t *testing.T) {
 	const file = "testdata/state.json"
 	var golden struct {

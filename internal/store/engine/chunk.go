@@ -10,35 +10,27 @@ import (
 )
 
 const (
-	// ChunkSamples is the maximum number of samples in a [Chunk], and ChunkBytes the maximum number
-	// of their packed bytes. The last sample of a chunk may exceed ChunkBytes, by at most
-	// MaxSampleBytes.
-	ChunkSamples = store.BatchStates
+	// Only its last sample may make a [Chunk] exceed ChunkBytes, by at most MaxSampleBytes.
+	ChunkSamples = store.MaxBatch - 1
 	ChunkBytes   = 512 << 10
-	// MaxSampleBytes is the maximum size of a packed sample, in bytes. Even a sample with 65,535
-	// trouble codes (the maximum) is smaller.
-	MaxSampleBytes = 400 << 10
-	// UsualSampleBytes is the approximate size of a packed sample, in bytes.
+	// Even a sample with 65,535 trouble codes, the maximum, is smaller.
+	MaxSampleBytes   = 400 << 10
 	UsualSampleBytes = 44
 )
 
-// ErrTooLarge means that a sample is too large to be stored.
 var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 
-// Chunk is a series of samples of one partition and source that were passed to the same
-// [store.Engine.Append].
+// Chunk is a series of samples of one partition and source from the same [store.Engine.Append].
 type Chunk struct {
 	Partition int
 	Source    uint32
-	Count     int              // number of samples
+	Count     int
 	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
 	Waiter    *Waiter
 }
 
-// Pack packs samples into chunks by partition, and keeps the order of the samples of each
-// partition. If keep is true, the chunks contain the unpacked samples too, and may share the memory
-// of samples.
+// With keep, the chunks contain the unpacked samples too, and may share memory with samples.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
 	open := make([]int, partitions)             // by partition: index of its last chunk, plus one
 	last := make([]*vehicle.Sample, partitions) // in that chunk
@@ -71,14 +63,12 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 	return chunks, nil
 }
 
-// Waiter waits until all chunks of one [store.Engine.Append] are stored or have failed.
 type Waiter struct {
 	left atomic.Int32
 	err  atomic.Pointer[error]
 	done chan struct{}
 }
 
-// NewWaiter returns a Waiter for chunks, and sets Waiter of each.
 func NewWaiter(chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{})}
 	w.left.Store(int32(len(chunks)))
@@ -88,7 +78,7 @@ func NewWaiter(chunks []Chunk) *Waiter {
 	return w
 }
 
-// Finish records the result of one chunk. It must be called once for each.
+// Finish must be called once for each chunk.
 func (w *Waiter) Finish(err error) {
 	if err != nil {
 		w.err.CompareAndSwap(nil, &err)
@@ -98,8 +88,6 @@ func (w *Waiter) Finish(err error) {
 	}
 }
 
-// Done returns a channel that is closed once every chunk is finished.
 func (w *Waiter) Done() <-chan struct{} { return w.done }
 
-// Err returns the first error with which a chunk finished, or nil if no chunk has failed so far.
 func (w *Waiter) Err() error { return errorAt(&w.err) }

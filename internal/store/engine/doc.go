@@ -1,4 +1,3 @@
-// Package engine has the parts that both engines use: the packing and queueing of group commits,
-// the metrics of an engine, the progress of its feeds, its first failure, and the name of its node.
-// The package must not know how an engine stores anything.
+// Package engine has what both engines use: packing and queueing of group commits, metrics,
+// progress of feeds, the first failure. It must not know how an engine stores anything.
 package engine

@@ -8,44 +8,29 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Metrics holds the metrics of an engine.
 type Metrics struct {
 	commitSamples  prometheus.Histogram
 	commitSeconds  prometheus.Histogram
 	commitFailures prometheus.Counter
 	foldSeconds    prometheus.Histogram
 	foldedStates   prometheus.Counter
-	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
+	streamBytes    *prometheus.GaugeVec
 	streamLimit    *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics of an engine. backlog returns the age of the oldest stored
-// sample that is not folded into a state yet.
+// backlog is the age of the oldest stored sample that is not folded.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
-		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_samples",
-			Help:    "Samples stored together by one group commit.",
-			Buckets: []float64{1, 3, 10, 30, 100, 300, 1000},
-		}),
-		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_duration_seconds",
-			Help:    "Time from sending a group commit to its being on disk.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_commit_failures_total",
-			Help: "Group commits that were given up; their samples were not acknowledged.",
-		}),
-		foldSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_fold_commit_duration_seconds",
-			Help:    "Time to store the states and the cursor of one fold.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		foldedStates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_states_stored_total",
-			Help: "States stored, one for each vehicle that a fold touched.",
-		}),
+		commitSamples: histogram("carstate_commit_samples", "Samples stored together by one group commit.",
+			[]float64{1, 3, 10, 30, 100, 300, 1000}),
+		commitSeconds: histogram("carstate_commit_duration_seconds",
+			"Time from sending a group commit to its being on disk.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		commitFailures: counter("carstate_commit_failures_total",
+			"Group commits that were given up; their samples were not acknowledged."),
+		foldSeconds: histogram("carstate_fold_commit_duration_seconds",
+			"Time to store the states and the cursor of one fold.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		foldedStates: counter("carstate_states_stored_total",
+			"States stored, one for each vehicle that a fold touched."),
 		streamBytes: OfStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
 		streamLimit: OfStream(store.MetricLimit, "Maximum size of a stream."),
 	}
@@ -59,8 +44,14 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 	return m
 }
 
-// commit records the size and the duration of a group commit of samples, or its failure if err is
-// not nil.
+func histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
 func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	if err != nil {
 		m.commitFailures.Inc()
@@ -70,19 +61,16 @@ func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records that a fold has stored the given number of states, and how long that took.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))
 }
 
-// OfStream returns a gauge with the label stream.
 func OfStream(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
 }
 
-// Fills records the size of a stream and its limit, both in bytes. If limit is 0, the stream has no
-// limit.
+// A stream with the limit 0 has none.
 func (m *Metrics) Fills(stream string, bytes, limit uint64) {
 	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
 	if limit > 0 {

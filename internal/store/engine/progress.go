@@ -6,15 +6,13 @@ import (
 	"sync"
 )
 
-// Progress lets goroutines wait until a feed has applied a record: the feed calls Advance, and the
-// others call Wait. The zero value is ready to use. It is safe for concurrent use.
+// The zero value is ready to use.
 type Progress struct {
 	mu      sync.Mutex // guards the fields below
 	applied uint64     // sequence of the newest applied record
 	changed chan struct{}
 }
 
-// Advance records that the records up to sequence seq are applied, and wakes the callers of Wait.
 func (p *Progress) Advance(seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,7 +23,6 @@ func (p *Progress) Advance(seq uint64) {
 	}
 }
 
-// Wait returns nil once the record with sequence seq is applied, or an error if ctx ends first.
 func (p *Progress) Wait(ctx context.Context, seq uint64) error {
 	for {
 		p.mu.Lock()

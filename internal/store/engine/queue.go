@@ -9,26 +9,24 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// ErrClosed means that the engine was closed.
 var ErrClosed = errors.New("the engine is closed")
 
-// Queue holds samples that wait to be stored. It stores all waiting samples, up to a limit, in one
-// group commit. While a commit is in progress, new samples wait together for the next one. So an
-// idle engine stores a single sample at once, and on a slow disk the commits become larger.
+// While a commit is in progress, new samples wait for the next. So an idle engine stores a single
+// sample at once, and on a slow disk the commits become larger.
 type Queue struct {
-	waitingBytes               int // maximum of bytes
+	waitingBytes               int
 	commitSamples, commitBytes int
 
 	wake chan struct{} // holds one element while samples may be waiting
 
 	mu      sync.Mutex // guards the fields below
 	waiting []Chunk
-	bytes   int // total size of the chunks in waiting
+	bytes   int
 	closed  bool
 }
 
-// NewQueue returns an empty queue. More than waitingBytes bytes of samples are accepted only while
-// no other samples wait. A chunk that is too large for a commit has one of its own.
+// More than waitingBytes is accepted only if nothing else waits. A chunk that is too large for a
+// commit has one of its own.
 func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	return &Queue{
 		waitingBytes: waitingBytes, commitSamples: commitSamples, commitBytes: commitBytes,
@@ -36,8 +34,8 @@ func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	}
 }
 
-// Add queues chunks of one Append, all of them or none. The error is [store.ErrOverloaded] if too
-// many samples wait, and ErrClosed once Run has returned.
+// All chunks of one Append are queued or none. The error is [store.ErrOverloaded], or ErrClosed
+// once Run has returned.
 func (q *Queue) Add(chunks ...Chunk) error {
 	bytes := 0
 	for i := range chunks {
@@ -60,10 +58,8 @@ func (q *Queue) Add(chunks ...Chunk) error {
 	return nil
 }
 
-// take removes the chunks of one commit from the queue, and returns them with the number of their
-// samples. It drops a chunk whose Append has already failed. Otherwise a vehicle's newer samples
-// could be stored without its older samples, and the older samples would be ignored when they are
-// sent again.
+// A chunk whose Append has failed is dropped, or a vehicle's newer samples could be stored without
+// the older, which would be ignored when sent again.
 func (q *Queue) take() (chunks []Chunk, samples int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,8 +85,7 @@ func (q *Queue) take() (chunks []Chunk, samples int) {
 	return chunks, samples
 }
 
-// Run stores the queued chunks, with one call of store for each commit, until ctx ends. Then it
-// rejects the waiting chunks and all chunks that are queued later.
+// When ctx ends, Run rejects what waits and comes later.
 func (q *Queue) Run(ctx context.Context, m *Metrics, store func(ctx context.Context, chunks []Chunk) error) {
 	defer q.close()
 	for {

@@ -9,7 +9,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Live implements [store.Partition]. It waits for FollowAnswers.
 func (t *Partition) Live(ctx context.Context, answers func(yield func(vehicle.ID, *store.Answer))) {
 	select {
 	case <-t.s.e.following:
@@ -29,7 +28,7 @@ func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// FollowAnswers implements [store.Engine]. It may be called only once.
+// FollowAnswers may be called only once.
 func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.Answer), caughtUp func()) error {
 	e.put = put
 	close(e.following)
@@ -60,14 +59,11 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 }
 
 const (
-	// progressEvery is the interval at which a start logs its progress.
 	progressEvery = 5 * time.Second
-	// livePoll is the interval at which FollowAnswers checks whether all partitions are live.
-	livePoll = 5 * time.Millisecond
+	livePoll      = 5 * time.Millisecond
 )
 
-// Progress returns how many of the groups of telemetry that were not folded when the engine opened
-// are folded now.
+// Progress is of the groups that were not folded at Open.
 func (e *Engine) Progress() (folded, groups uint64) {
 	for _, s := range e.partitions {
 		s.mu.Lock()
@@ -78,6 +74,5 @@ func (e *Engine) Progress() (folded, groups uint64) {
 	return folded, groups
 }
 
-// AwaitTombstones returns at once, because a feed applies each new record before [Engine.Store]
-// returns; if it cannot, the engine fails.
+// A feed applies each new record before [Engine.Store] returns, or the engine fails.
 func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }

@@ -16,19 +16,16 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Checked says what [Check] found of a stream.
 type Checked struct {
 	Stream string `json:"stream"`
 	Good   int    `json:"good"`
-	// Damaged is the number of records that could be read but not decoded, and of gaps in telemetry.
+	// Damaged counts records that could be read but not decoded, and gaps in telemetry.
 	Damaged int `json:"damaged"`
-	// Unreadable says why the rest could not be read; "" if all was.
+	// Unreadable says why the rest could not be read.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Check reads everything in the data directory of a service that does not run, and changes nothing
-// but to lock it. It returns an error if anything is damaged, or if something acknowledged is missing,
-// with what it has found until then. If fsys is nil, the machine's file system is used.
+// Check only locks the directory of a stopped service. With an error, it returns what it has found.
 func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err error) {
 	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
 	if id, err := (&dataDir{fs: fsys, path: path}).identify(); err != nil {
@@ -103,7 +100,6 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	return found, d.compareEnds(ends, totals)
 }
 
-// checkSpan reads the records whose keys begin with a letter.
 func checkSpan(
 	ctx context.Context, db *pebble.DB, letter byte, decode func(*pebble.Iterator, []byte) error,
 ) (is Checked, err error) {
@@ -137,7 +133,6 @@ func checkSpan(
 	return is, nil
 }
 
-// silent drops what Pebble logs.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}

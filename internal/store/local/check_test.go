@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestCheck checks what Check finds in good and in damaged directories, and that it changes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -17,8 +17,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestCheckpoints_AcrossRestarts checks that no state is lost if a service is started again after
-// every few checkpoints, none of which stores all states.
+// No state may be lost if a service starts again after every few checkpoints, none of which has
+// all.
 func TestCheckpoints_AcrossRestarts(t *testing.T) {
 	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
 	const vehicles, starts = 6000, 24
@@ -61,8 +61,8 @@ func TestCheckpoints_AcrossRestarts(t *testing.T) {
 	}
 }
 
-// TestCheckpoints_OfRestoredStates checks that a start with damaged checkpoints fails if states were
-// restored, although all telemetry is there.
+// A start with damaged checkpoints must fail if states were restored, although all telemetry is
+// there.
 func TestCheckpoints_OfRestoredStates(t *testing.T) {
 	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
 	e := mustOpen(ctx, t, c)

@@ -29,8 +29,8 @@ var (
 	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 )
 
-// workload writes telemetry and records, which depend only on a seed, and notes what the engine has
-// acknowledged and answered.
+// workload writes telemetry and records that depend only on a seed, and notes what was acknowledged
+// and answered.
 type workload struct {
 	seed  uint64
 	e     *Engine
@@ -38,21 +38,19 @@ type workload struct {
 	log   testkit.Buffer
 
 	mu sync.Mutex // guards the fields below
-	// sent is what was passed to the engine, and acked is what the engine has acknowledged.
+	// passed to the engine, and acknowledged by it
 	sent  promise
 	acked promise
 	shown [workVehicles]store.Answer // what queries get
 }
 
-// promise says how far a workload has come: the number of samples of each vehicle, and the last
-// value of the counter, which is a record that the workload updates.
 type promise struct {
 	samples [workVehicles]int
 	counter uint64
 }
 
-// promises is what a store must hold after a crash: at least what was acked, at most what was sent,
-// and for each vehicle a state at least as new as the answer that was shown.
+// After a crash, a store must hold at least what was acked, at most what was sent, and states at
+// least as new as the answers shown.
 type promises struct {
 	acked, sent promise
 	shown       [workVehicles]store.Answer
@@ -60,20 +58,19 @@ type promises struct {
 
 const (
 	workVehicles = 12
-	workSamples  = 400 // per vehicle
+	workSamples  = 400
 	workTicks    = 100 // retention of the telemetry of a workload, see tick
 	counterName  = "token.counter"
 )
 
 func workID(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("vehicle%d", v)) }
 
-// workSample returns the sample number n of vehicle v.
 func workSample(seed uint64, v, n int) vehicle.Sample {
 	r := rand.New(rand.NewPCG(seed, uint64(v)<<32|uint64(n)))
 	return sample(string(workID(v)), int64(n+1)*1000, 120*r.Float64())
 }
 
-// allFolds returns the states of each vehicle: element n is the state after n of its samples.
+// element n is the state after n samples
 func allFolds(seed uint64) *[workVehicles][]vehicle.State {
 	var folds [workVehicles][]vehicle.State
 	for v := range folds {
@@ -85,7 +82,7 @@ func allFolds(seed uint64) *[workVehicles][]vehicle.State {
 	return &folds
 }
 
-// open opens the engine of the workload. Every second seed has two partitions.
+// Every second seed has two partitions.
 func (w *workload) open(ctx context.Context, fs vfs.FS) (err error) {
 	c := small(fs)
 	c.Partitions, c.Retention, c.Now = 1+int(w.seed%2), workTicks*time.Second, w.tick
@@ -96,11 +93,9 @@ func (w *workload) open(ctx context.Context, fs vfs.FS) (err error) {
 
 func (w *workload) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&w.log, nil)) }
 
-// tick is the clock of the engine. Each call advances the clock by one second. Most calls are for a
-// commit of telemetry, so the telemetry soon becomes so old that it is trimmed.
+// tick advances the clock by one second, mostly for a commit, so that telemetry is soon trimmed.
 func (w *workload) tick() time.Time { return time.Unix(workSamples+w.ticks.Add(1), 0) }
 
-// promised returns what the engine has received, acknowledged and answered so far.
 func (w *workload) promised() promises {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +112,7 @@ func (w *workload) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// run appends samples, folds, and updates the counter record. It returns nil when everything is
-// done, and an error if the context ends before or the engine refuses a write.
+// run returns nil when everything is done, and otherwise why it ended before.
 func (w *workload) run(ctx context.Context) error {
 	folds, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,7 +163,7 @@ func (w *workload) append(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// count updates the counter, stores another record with each update, and between the updates trims, stores all states, or erases.
+// Between the updates, count trims, stores all states, or erases.
 func (w *workload) count(ctx context.Context, r *rand.Rand) error {
 	ask := func(kind string) error {
 		_, err := w.e.Ask(ctx, r.IntN(w.e.Partitions()), &store.Question{Kind: kind})
@@ -211,8 +205,7 @@ func (w *workload) count(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// await returns the result of do. Once the store cannot be written, await does not wait for do,
-// which may then never return, and returns the error of Writable.
+// Once the store cannot be written, do may never return.
 func (w *workload) await(do func() error) error {
 	done := make(chan error, 1)
 	w.e.running.Go(func() { done <- do() }) // Close waits for it, as for the product's own trim
@@ -228,7 +221,6 @@ func (w *workload) await(do func() error) error {
 	}
 }
 
-// deriver folds all partitions of an engine, and stores checkpoints at an interval.
 func deriver(e *Engine, checkpoint time.Duration, log *slog.Logger) *derive.Deriver {
 	return derive.New(derive.Config{
 		Partitions: e.Partitions(), Records: e, AwaitTombstones: e.AwaitTombstones, Log: log, Checkpoint: checkpoint,
@@ -238,8 +230,7 @@ func deriver(e *Engine, checkpoint time.Duration, log *slog.Logger) *derive.Deri
 	})
 }
 
-// fold follows the answers and folds all partitions, until the context ends or the engine fails, and
-// returns the reason. It calls ready when the node would become ready.
+// fold calls ready when the node would become ready, and returns why it ended.
 func (w *workload) fold(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -256,14 +247,12 @@ func (w *workload) fold(ctx context.Context, ready func()) error {
 	return context.Cause(ctx)
 }
 
-// small returns a configuration in which the tables of the store are so small that a workload
-// writes many of them.
+// small makes the tables so small that a workload writes many of them.
 func small(fs vfs.FS) Config {
 	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
-// check opens the engine of a workload with a seed, folds what is not folded, and compares what the
-// node then has with what was promised. folds is the result of allFolds. log is what the node logged.
+// check opens the engine, folds the rest, and compares what the node has with what was promised.
 func check(
 	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, p promises,
 ) (log string, err error) {
@@ -281,8 +270,6 @@ func check(
 	return w.log.String(), differs
 }
 
-// compare compares the data of the engine, whose node is ready, with what was promised. It returns an
-// error that describes the first difference, or nil.
 func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.State, p promises) error {
 	ready := w.promised().shown
 	for v := range workVehicles {
@@ -335,10 +322,8 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 	return nil
 }
 
-// TestPowerCuts checks that after a power cut a store holds all data that it has acknowledged, and
-// that no vehicle's answer has gone back in event time when the node becomes ready. It simulates a
-// power cut before every sync of a workload, or with the race detector before every 30th. Data that
-// was not synced is lost in full, in part, or not at all.
+// After a power cut a store must hold all that it has acknowledged, and no answer may have gone
+// back in event time. Unsynced data is lost in full, in part, or not at all.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -357,8 +342,7 @@ func TestPowerCuts(t *testing.T) {
 	t.Logf("done %d power cuts", done.Load())
 }
 
-// cutSyncs runs the workload of a seed, and cuts the power before its syncs: before all of them if
-// every is 1, before each second one if it is 2. It adds the number of cuts to done.
+// cutSyncs cuts the power before every so many-th sync of a workload.
 func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done *atomic.Int64) {
 	folds := allFolds(seed)
 	mem := vfs.NewCrashableMem()

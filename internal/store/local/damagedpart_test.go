@@ -28,7 +28,7 @@ const (
 	partPieces = 100 // of a checkpoint
 )
 
-// closedWithAll returns the file system of a closed store in which every stream has records.
+// Every stream has records.
 func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
@@ -64,7 +64,7 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	return mem
 }
 
-// tablesOf returns the paths of the tables that hold keys with the given first letter.
+// tablesOf returns the tables that hold keys with the given first letter.
 func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (names []string) {
 	t.Helper()
 	e := mustOpen(ctx, t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
@@ -82,7 +82,6 @@ func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (na
 	return names
 }
 
-// TestTables_OneKindEach checks that every kind of record has tables of its own.
 func TestTables_OneKindEach(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -102,9 +101,7 @@ func TestTables_OneKindEach(t *testing.T) {
 	}
 }
 
-// damagedPart opens a store with a flipped bit in a table whose keys begin with the given letter.
-// at is the position of the bit, as a fraction of the file's length; it must lie among the records.
-// The buffer receives the log.
+// damagedPart flips a bit at a fraction of the length of a table, which must lie among the records.
 func damagedPart(
 	ctx context.Context, t *testing.T, whole *vfs.MemFS, letter byte, at float64,
 ) (*Engine, *testkit.Buffer) {
@@ -123,8 +120,8 @@ func damagedPart(
 	return e, log
 }
 
-// TestView_DamagedPart checks damage of data that is read only to answer an operator. The answer
-// must be an error, the damage must be logged once, and the engine must continue.
+// Damage of what is read only for an operator must fail the answer, be logged once, and not end the
+// engine.
 func TestView_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -162,8 +159,7 @@ func TestView_DamagedPart(t *testing.T) {
 	}
 }
 
-// TestTrim_DamagedPart checks that damaged telemetry that is already folded is trimmed like other
-// telemetry, that nothing is trimmed before it is old, and that damage does not end the engine.
+// Damaged telemetry that is folded must be trimmed like other telemetry, once it is old.
 func TestTrim_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -187,7 +183,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 		p, err := e.Take(ctx, 0, "me", storetest.Empty{}, store.Anyone)
 		testkit.NoError(t, err)
 		save(ctx, t, p, 2, partGroups)
-		if gone, err := e.TrimTo(ctx, partGroups); err != nil || !gone {
+		if gone, err := e.TrimTo(partGroups); err != nil || !gone {
 			t.Errorf("damage at %v: got %v, %v, want that all groups are trimmed", at, gone, err)
 		}
 		if seq, _, err := e.firstGroup(0, 0); err != nil || seq != 0 {
@@ -199,8 +195,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 	}
 }
 
-// TestOpen_DamagedPart checks that a flipped bit in the tables of AUDIT or of telemetry does not
-// keep a store from opening.
+// Damage of AUDIT or of telemetry must not keep a store from opening.
 func TestOpen_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

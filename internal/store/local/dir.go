@@ -42,42 +42,33 @@ const (
 	storeDir     = "store"
 
 	directoryFormat = 8
-	// storeFormat is the version of Pebble's file format that this version of carstate writes. A
-	// later carstate may raise it, and can still read directories with the older format. This
-	// version of carstate refuses directories with a newer format.
+	// A later carstate may raise it, and can still read directories with the older one.
 	storeFormat = pebble.FormatWALSyncChunks
 )
 
-// harmless lists the entries that a directory may contain and still be treated as empty. These are
-// files of a first start that was killed, the file with which earlier versions named a cluster node,
-// and the directory that mkfs creates on a new volume.
+// Entries of a first start that was killed, of earlier versions on a cluster, and of mkfs.
 var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
-// identity is the content of carstate.json.
 type identity struct {
 	Format     int    `json:"format"`
 	Partitions int    `json:"partitions"`
-	Made       int64  `json:"made"`  // time of creation, Unix ns
+	Made       int64  `json:"made"`  // Unix ns
 	Key        []byte `json:"key"`   // HMAC key of the hashes in the keys of the database
 	Ready      bool   `json:"ready"` // the store was created; if it is missing, it is damaged
-	// Ends contains the sequences at the last orderly close: the last sequence of each stream of
-	// records and of each partition's telemetry, and the cursor of each partition.
+	// Ends are those at the last orderly close, by stream and partition, and the cursors.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest describes the part of Pebble's manifest, its list of its tables, that is on disk.
-	// Pebble treats a damaged record of the manifest as its end, and would open the store without
-	// the tables that follow.
+	// Pebble treats a damaged record of its list of tables as the end, and would open the store
+	// without the tables that follow. So this is how much of it is on disk.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
 
-// manifest describes that part of a manifest file, from its beginning, that is synced to disk.
 type manifest struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"`
 	Sum  uint32 `json:"sum"` // CRC-32C of the first Size bytes
 }
 
-// text returns the content of carstate.json, with its checksum.
 func (id identity) text() []byte {
 	id.Sum = 0
 	text, err := json.MarshalIndent(id, "", "  ")
@@ -91,15 +82,12 @@ func (id identity) text() []byte {
 
 const keyBytes = 32
 
-// HasRecords reports whether the directory dir is a data directory of this engine, which means that
-// it contains carstate.json or its copy.
 func HasRecords(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, identityFile))
 	_, noCopy := os.Stat(filepath.Join(dir, identityCopy))
 	return err == nil || noCopy == nil
 }
 
-// dataDir is an open data directory. The lock is held until close.
 type dataDir struct {
 	fs   vfs.FS
 	path string
@@ -110,8 +98,6 @@ type dataDir struct {
 	fromCopy bool // carstate.json is damaged or lost
 }
 
-// openDataDir opens or creates a data directory and locks it. If it returns an error, existing data
-// is unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -150,8 +136,6 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	return d, d.checkPartitions(partitions)
 }
 
-// checkPartitions returns an error if the directory has another number of partitions than wanted.
-// If wanted is 0, or the directory is new, it returns nil.
 func (d *dataDir) checkPartitions(wanted int) error {
 	if wanted == 0 || d.Format == 0 || wanted == d.Partitions {
 		return nil
@@ -160,27 +144,22 @@ func (d *dataDir) checkPartitions(wanted int) error {
 		"--partitions out or set it to %d", d.path, d.Partitions, d.Partitions))
 }
 
-// inUse reports whether err, the error of locking a file, means that another process holds the
-// lock. The in-memory file system of tests reports a held lock only by the text of its error.
+// The in-memory file system of tests reports a held lock only by the text of its error.
 func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// ErrFormat marks an error about a directory that another program, or a version of carstate with
-// another format, has written, or that has another number of partitions.
+// ErrFormat is of another program, format or number of partitions.
 var ErrFormat = errors.New("another format")
 
-// formatError is an error that [errors.Is] treats as ErrFormat, with a text of its own.
 type formatError string
 
 func (e formatError) Error() string      { return string(e) }
 func (formatError) Is(target error) bool { return target == ErrFormat }
 
-// CheckFormat returns an [ErrFormat] if this version cannot open the data directory dir, because
-// another program or another version of carstate wrote it, or because it has another number of
-// partitions; 0 means any number. It changes nothing, and a service may be using the directory.
+// CheckFormat changes nothing, and a service may be using the directory. 0 partitions: any number.
 func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
 	if d.identity, err = d.identify(); err != nil {
@@ -189,8 +168,6 @@ func CheckFormat(dir string, partitions int) (err error) {
 	return d.checkPartitions(partitions)
 }
 
-// read is like identify, but also returns an error if a part of the store is missing (see
-// checkStore).
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {
 		return id, err
@@ -198,9 +175,6 @@ func (d *dataDir) read() (id identity, err error) {
 	return id, d.checkStore(id)
 }
 
-// identify returns the identity that carstate.json contains, or the zero value if the directory is
-// absent or empty. It returns an error if another program wrote the directory, if the directory has
-// another format, or if carstate.json is damaged.
 func (d *dataDir) identify() (id identity, err error) {
 	entries, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -232,7 +206,6 @@ func (d *dataDir) identify() (id identity, err error) {
 	return id, d.checkStoreFormat()
 }
 
-// identityIn returns the identity that a file contains.
 func (d *dataDir) identityIn(file string) (id identity, err error) {
 	text, err := durable.ReadFile(d.fs, d.name(file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -257,9 +230,7 @@ func (d *dataDir) identityIn(file string) (id identity, err error) {
 	return id, nil
 }
 
-// checkStoreFormat returns an error if a newer version of carstate has raised the version of
-// Pebble's file format. Without this check, Pebble would report the unknown format as if the store
-// were damaged.
+// Pebble would report a format that a newer carstate has raised as damage.
 func (d *dataDir) checkStoreFormat() error {
 	text, err := atomicfs.ReadMarker(d.fs, d.name(storeDir), "format-version")
 	if err != nil || text == "" {
@@ -272,8 +243,7 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the part of the manifest that was synced is cut off or changed: Pebble
-// would open the store without some of its records.
+// Otherwise Pebble would open the store without some of its records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -290,8 +260,7 @@ func (d *dataDir) checkStore(id identity) error {
 	return nil
 }
 
-// checkWritable returns an error if this process may not write to the directory or the store. It
-// checks only the machine's own file system: those of tests have no permissions.
+// The file systems of tests have no permissions.
 func (d *dataDir) checkWritable() error {
 	if !onDisk(d.fs) {
 		return nil
@@ -316,8 +285,7 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if another user, except root, could have forged records in the
-// directory, or if the lock is not a regular file.
+// Another user than root could have forged records.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -339,7 +307,6 @@ func (d *dataDir) checkOwner() error {
 	return nil
 }
 
-// damagedError is the error for a data directory with damaged contents. what says what is damaged.
 type damagedError struct{ path, what string }
 
 func (e damagedError) Error() string {
@@ -347,11 +314,9 @@ func (e damagedError) Error() string {
 		"carstate check %s says what can be read", e.path, e.what, e.path)
 }
 
-// damaged returns a damagedError for the directory. what says what is damaged.
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
-// unusable returns the error for a data directory that cannot be created, read or written (done).
-// what is the name of the file concerned, or "" for the whole directory.
+// what is a file in the directory, or ""
 func (d *dataDir) unusable(done, what string, err error) error {
 	err = access.WithoutPath(err) // the message names the path already
 	advice := ""
@@ -364,7 +329,6 @@ func (d *dataDir) unusable(done, what string, err error) error {
 	return fmt.Errorf("the data directory %s cannot be %s: %w%s", d.path, done, err, advice)
 }
 
-// save replaces carstate.json atomically.
 func (d *dataDir) save() error {
 	if err := durable.WriteFile(d.fs, d.name(identityFile), d.text()); err != nil {
 		return d.unusable("written", "", err)
@@ -372,7 +336,6 @@ func (d *dataDir) save() error {
 	return nil
 }
 
-// saveCopy writes the copy of carstate.json, unless it is there.
 func (d *dataDir) saveCopy() error {
 	text := identity{
 		Format: d.Format, Partitions: d.Partitions, Made: d.Made, Key: d.Key, Ready: true,
@@ -387,8 +350,6 @@ func (d *dataDir) saveCopy() error {
 	return nil
 }
 
-// change calls do with the identity, and then saves it in carstate.json. If saving fails, the
-// changed identity stays in memory. It is safe for concurrent use.
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -396,14 +357,12 @@ func (d *dataDir) change(do func(*identity)) error {
 	return d.save()
 }
 
-// probeBytes is the size of the file that probe writes. It is larger than the space that the store
-// needs for a few records, so that the store can write again after probe has succeeded.
+// more than a few records need, so that the store can write after a probe
 const probeBytes = 1 << 20
 
-// probe writes and syncs a file of probeBytes in the directory, and removes the file again.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
-	defer func() { _ = d.fs.Remove(name) }() // the file was needed only for this test
+	defer func() { _ = d.fs.Remove(name) }()
 	return durable.WriteFile(d.fs, name, make([]byte, probeBytes))
 }
 

@@ -23,7 +23,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// filled creates a data directory that contains one sample.
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -33,7 +32,7 @@ func filled(t *testing.T) string {
 	return dir
 }
 
-// tree returns a description of all files in a directory: their names, modes, sizes and hashes.
+// tree describes all files of a directory by name, mode, size and hash.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -59,8 +58,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestDataDirRefused checks that Open refuses a directory that cannot be used, at the first and at
-// a second attempt, with one line that gives the reason. The directory must remain unchanged.
+// Open must refuse each directory twice, in one line with the reason, and change nothing.
 func TestDataDirRefused(t *testing.T) {
 	t.Parallel()
 	write := func(text string, names ...string) func(dir string) error {
@@ -130,8 +128,6 @@ func TestDataDirRefused(t *testing.T) {
 	}
 }
 
-// TestOpen_IdentityFromItsCopy checks that a directory whose carstate.json is damaged or lost
-// opens, keeps its records, and has a good carstate.json again.
 func TestOpen_IdentityFromItsCopy(t *testing.T) {
 	t.Parallel()
 	whole := filled(t)
@@ -163,7 +159,6 @@ func TestOpen_IdentityFromItsCopy(t *testing.T) {
 	}
 }
 
-// refused checks that a store does not open, and that the error is one line that contains want.
 func refused(t *testing.T, c Config, want string) {
 	t.Helper()
 	e, err := Open(context.Background(), c)
@@ -175,8 +170,6 @@ func refused(t *testing.T, c Config, want string) {
 	}
 }
 
-// TestDataDirInUse checks that only one engine at a time can open a directory, and that no engine
-// can open it with another number of partitions than it was created with.
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
 	c := Config{DataDir: filled(t), Partitions: 4}
@@ -187,8 +180,7 @@ func TestDataDirInUse(t *testing.T) {
 	refused(t, c, "was made with 4 partitions")
 }
 
-// childVariable is an environment variable. If it is set, the test binary is a child process of a
-// test, and opens the data directory that the variable names.
+// With childVariable, the test binary opens the directory that it names, as a child of a test.
 const childVariable = "CARSTATE_TEST_DIR"
 
 func TestMain(m *testing.M) {
@@ -202,11 +194,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is the id of a user without the rights of root, for which file permissions apply.
+// a user for whom file permissions apply
 const nobody = 65534
 
-// openAsNobody opens an engine and closes it. If the process runs as root, it first becomes a
-// process of the user nobody, for good.
+// If the process runs as root, it becomes one of the user nobody, for good.
 func openAsNobody(dir string) error {
 	if os.Getuid() == 0 {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
@@ -220,8 +211,6 @@ func openAsNobody(dir string) error {
 	return e.Close()
 }
 
-// giveToNobody makes the user nobody the owner of a test's directory, if the test runs as
-// root.
 func giveToNobody(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -235,8 +224,7 @@ func giveToNobody(t *testing.T, dir string) {
 	}))
 }
 
-// TestDataDirPermissions checks that Open names the missing permission, changes nothing, and
-// succeeds once the permission is back.
+// Open must name the missing permission, change nothing, and succeed once it is back.
 func TestDataDirPermissions(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -291,7 +279,6 @@ func TestDataDirPermissions(t *testing.T) {
 	}
 }
 
-// child returns a command that opens a directory as the user nobody.
 func child(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -301,8 +288,6 @@ func child(t *testing.T, dir string) *exec.Cmd {
 	return c
 }
 
-// TestTrim_KeepsUnfoldedAndYoung checks that Trim removes the telemetry that is both folded and
-// old, and no other telemetry.
 func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -333,9 +318,8 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	}
 }
 
-// TestBacklog_OfUnfoldedSamples checks that the engine refuses samples while the oldest sample that
-// is not folded is older than half of the retention, and accepts them again once it is folded, even
-// if the folded states are not stored yet.
+// Samples are refused while the oldest that is not folded is older than half of the retention, and
+// accepted once it is folded, even if its state is not stored.
 func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -25,42 +25,32 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config says where the engine stores its data and what resources it may use.
 type Config struct {
 	store.Config
-	// SyncInterval relaxes durability: it is the maximum time from the acknowledgement of data
-	// until the data is synced to disk. 0 means that data is synced before it is acknowledged.
-	// Until the sync, Pebble may hold the data in the memory of this process. So the data can be
-	// lost by a power cut, and also if a signal or a crash ends the process.
+	// SyncInterval is the maximum time from an acknowledgement until the sync. Until then data may
+	// be in this process, so a power cut, a signal or a crash can lose it.
 	SyncInterval time.Duration
-	// MemoryBytes is the maximum memory of the store, in bytes, for the block cache and the records
-	// that are not in tables yet. 0 means [DefaultMemoryBytes].
+	// MemoryBytes is for the block cache and the records that are not in tables yet.
 	MemoryBytes int64
-	// FS is the file system of the data directory. If nil, the file system of the machine is used.
-	FS vfs.FS
+	FS          vfs.FS
 
 	// plain is for tests that read the files: no compression and no automatic compactions.
 	plain bool
 }
 
-// DefaultMemoryBytes is the default of Config.MemoryBytes. It suits a machine with 1 GB of memory.
 const DefaultMemoryBytes = 128 << 20
 
 const (
 	defaultPartitions = 1
-	// watchEvery is the interval at which the engine probes the disk after a fatal write error, and
-	// at which it measures how much stored telemetry is not folded.
-	watchEvery = time.Second
+	watchEvery        = time.Second
 )
 
-// Engine is an open store. [Open] returns one, and [Engine.Close] ends it. It implements
-// [store.Engine].
 type Engine struct {
 	config    Config
 	dir       *dataDir
 	mark      mark
 	db        *pebble.DB
-	unclean   bool // the previous process did not close the engine in an orderly way
+	unclean   bool // the previous process did not close the engine
 	log       *slog.Logger
 	now       func() time.Time
 	forgotten access.Forgotten
@@ -70,34 +60,33 @@ type Engine struct {
 
 	hasher     *access.Hasher
 	streams    map[string]*stream
-	queue      *engine.Queue // of samples
+	queue      *engine.Queue
 	partitions []*partitionState
 	put        func(vehicle.ID, *store.Answer) // set before following is closed
 	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowAnswers has begun
-	over       atomic.Bool   // the backlog is over its limit
-	scarce     atomic.Bool   // the disk has less free space than reservedBytes
-	oldest     atomic.Int64  // age of the oldest sample that is not folded, ns
+	over       atomic.Bool
+	scarce     atomic.Bool  // the disk has less free space than reservedBytes
+	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc
-	cut          context.Context // ends when Cut is called
+	cut          context.Context
 	cutOff       context.CancelFunc
-	halted       context.Context    // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
-	stop         context.CancelFunc // ends the background goroutines
+	halted       context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
+	stop         context.CancelFunc
 	running      sync.WaitGroup
 	readers      atomic.Int64 // how many goroutines read the database
-	// tablesFailing is set while Pebble cannot write the records in memory to tables.
+	// Pebble cannot write the records in memory to tables
 	tablesFailing atomic.Bool
-	opened        atomic.Bool // Pebble has opened the database
+	opened        atomic.Bool
 	tablesBackOff atomic.Bool // see haltingFS
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
 	viewDamaged   atomic.Bool // viewError has logged damage
 	*engine.Failure
 }
 
-// Open opens the store in the data directory, and creates the store at the first start. A data
-// directory that belongs to another user, program or version of carstate stays unchanged.
+// A directory of another user, program or version stays unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = cmp.Or[vfs.FS](c.FS, vfs.Default)
@@ -176,10 +165,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// Unclean reports whether the process that used the data directory before did not close the engine.
 func (e *Engine) Unclean() bool { return e.unclean }
 
-// openDB opens the Pebble database.
 func (e *Engine) openDB() error {
 	var db *pebble.DB
 	err := e.unblocked(context.Background(), func() (err error) {
@@ -209,9 +196,8 @@ func (e *Engine) openError(err error) error {
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
-// options returns the options of the database. With Pebble's defaults, writes stall for more than
-// half a second under load, because one memtable of 4 MB and twelve tables on the first level are
-// too few.
+// With Pebble's defaults, one memtable of 4 MB and twelve tables on the first level, writes stall
+// for more than half a second under load.
 func (e *Engine) options() *pebble.Options {
 	fs := &haltingFS{
 		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, backOff: &e.tablesBackOff, cut: e.cut,
@@ -246,8 +232,7 @@ func (e *Engine) options() *pebble.Options {
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
-	// Each new table holds only one kind of record, so that a damaged block does not make other
-	// kinds of records unreadable. For example, a start does not need AUDIT.
+	// A damaged block must not make other kinds of records unreadable: a start does not need AUDIT.
 	o.Experimental.SpanPolicyFunc = func(key []byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil
 	}
@@ -262,13 +247,11 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is the number of memtables into which the store's memory is divided. When all but one
-// are full, writes wait, so a quarter of the memory remains for the block cache.
+// When all but one are full, writes wait, so a quarter of the memory is the block cache.
 const memTables = 4
 
-// Sizes of the blocks of the tables on disk. Other sizes than Pebble's defaults, and a key of its
-// own for the answers of each vehicle, shortened a start with a million vehicles from 3.2 s to 1.3
-// s.
+// Other sizes than Pebble's defaults, and keys for answers, shortened a start with a million
+// vehicles from 3.2 s to 1.3 s.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -276,11 +259,10 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// maxOpenFiles is half of the file descriptors that a node reserves for everything but connections.
+// half of what a node reserves for everything but connections
 const maxOpenFiles = 256
 
-// backgroundError handles an error of a flush or a compaction. If the error means damage, the
-// engine fails. After any other error, such as a full disk, Pebble itself retries.
+// After any error but damage, such as a full disk, Pebble itself retries.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -294,8 +276,7 @@ func (e *Engine) backgroundError(err error) {
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
-// logger forwards Pebble's errors to the log, at a limited rate. It drops Pebble's informational
-// messages, because an operator would need knowledge of Pebble to understand them.
+// An operator would need knowledge of Pebble to understand its informational messages.
 type logger struct{ e *Engine }
 
 func (l logger) Infof(string, ...any) {}
@@ -304,27 +285,21 @@ func (l logger) Errorf(format string, args ...any) {
 	l.e.trouble.Log(l.e.log, "the store reports an error", "error", access.OneLine(fmt.Errorf(format, args...)))
 }
 
-// Fatalf makes all later writes fail, and then blocks the calling goroutine forever. Pebble calls
-// Fatalf after a fatal error. If Fatalf returned, Pebble would continue as if nothing had happened.
-// Only a restart of the process helps.
+// If Fatalf returned, Pebble would continue after a fatal error as if nothing had happened.
 func (l logger) Fatalf(format string, args ...any) {
 	l.e.failWrites(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 	select {}
 }
 
-// errWritesFailed means that Pebble has met a fatal error. Nothing is stored until a restart.
 var errWritesFailed = errors.New("the store met a write error and stores nothing until it starts again")
 
-// errTablesFailing means that Pebble cannot write its tables, for example because the disk is
-// nearly full. Records can still be written to the write-ahead log.
+// Records can still be written to the write-ahead log.
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
 
 var errClosed = engine.ErrClosed
 
-// safely calls write, a function that writes to the database, and returns the error of write. After
-// a fatal error of Pebble, write either blocks forever or panics. If write panics, safely returns
-// errWritesFailed. It also does so if Pebble met a fatal error before the call, or during a call of
-// write that returned nil.
+// After a fatal error of Pebble, write blocks forever or panics. The error is errWritesFailed also
+// if Pebble met it before, or during a call that returned nil.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -344,9 +319,7 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// unblocked calls do, a function that writes to the database, on a separate goroutine, and returns
-// its error as safely does. After a fatal error of Pebble, which may block that goroutine forever,
-// it returns errWritesFailed at once. If ctx ends first, it returns the error of ctx.
+// A fatal error of Pebble may block the goroutine forever.
 func (e *Engine) unblocked(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- e.safely(do) }()
@@ -360,14 +333,11 @@ func (e *Engine) unblocked(ctx context.Context, do func() error) error {
 	}
 }
 
-// commit stores a batch whose data is acknowledged afterwards. If SyncInterval is 0, it waits until
-// the data is synced to disk. Otherwise it does not wait, and syncNowAndThen syncs the data later.
 func (e *Engine) commit(b *pebble.Batch) error {
 	if e.config.SyncInterval == 0 {
 		return b.Commit(pebble.Sync)
 	}
-	// Set the flag only after the commit. If it were set before, a sync between these two steps
-	// would clear the flag without including the data.
+	// Before the commit, a sync between the two would clear the flag without the data.
 	err := b.Commit(pebble.NoSync)
 	e.unsynced.Store(true)
 	return err
@@ -385,8 +355,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch probes the disk after a fatal error of Pebble. Once it accepts writes again, the engine
-// fails, because only a restart helps. Until then, the process can still answer queries.
+// Once the disk accepts writes again, the engine fails, because only a restart helps. Until then,
+// the process can answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -397,10 +367,8 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// Close stops the goroutines, then flushes and closes the database, and then releases the
-// directory. Samples whose Append has not returned are not acknowledged. After a fatal error of
-// Pebble, or if a read takes longer than readersWithin, Close does not close the database but only
-// releases the directory; the next start then treats the engine as not closed (see Unclean).
+// After a fatal error of Pebble, or if a read takes longer than readersWithin, Close only releases
+// the directory.
 func (e *Engine) Close() error {
 	e.Cut()
 	e.stop()
@@ -416,14 +384,10 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.dir.close())
 }
 
-// flushWithin limits the flush. The next start reads the rest of the records from the log.
 const flushWithin = 2 * time.Second
 
-// closeWithin limits the closing of the database, with the flush. A node that shuts down has a
-// shorter limit of its own (internal/node).
 const closeWithin = flushWithin + 20*time.Second
 
-// flush writes all records to tables, as far as it can within flushWithin.
 func (e *Engine) flush() error {
 	flushed, err := e.db.AsyncFlush()
 	if err != nil {
@@ -437,8 +401,7 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits until the background goroutines and the changes of streams have ended. After
-// Cut, no further change begins. After a fatal error of Pebble, it returns false at once.
+// After a fatal error of Pebble, awaitRunning returns false at once.
 func (e *Engine) awaitRunning() bool {
 	return nil == e.unblocked(context.Background(), func() error {
 		e.running.Wait()
@@ -450,8 +413,6 @@ func (e *Engine) awaitRunning() bool {
 	})
 }
 
-// closeDB calls end, which closes the database. After a fatal error of Pebble, end may never
-// return; closeDB then returns an error, as after closeWithin.
 func (e *Engine) closeDB(end func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
@@ -462,14 +423,13 @@ func (e *Engine) closeDB(end func() error) error {
 	return err
 }
 
-// abandon undoes a failed Open.
 func (e *Engine) abandon() {
 	if e.stop != nil {
 		e.stop()
 		e.awaitRunning()
 	}
 	if e.db != nil {
-		_ = e.closeDB(e.db.Close) // the first error is reported
+		_ = e.closeDB(e.db.Close)
 	}
 	e.mark.close()
 	_ = e.dir.close()
@@ -505,5 +465,4 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	return now, now, true
 }
 
-// fail logs err, the reason why only a restart can help, and sends it to the channel of Failed.
 func (e *Engine) fail(err error) { e.Fail(e.log, "the store failed", err) }

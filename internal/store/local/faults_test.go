@@ -41,7 +41,6 @@ func firstSeed(t *testing.T) uint64 {
 	return first
 }
 
-// fills reports whether a file operation needs space on the disk.
 func fills(op errorfs.Op) bool {
 	switch op.Kind {
 	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFilePreallocate, errorfs.OpMkdirAll,
@@ -51,10 +50,8 @@ func fills(op errorfs.Op) bool {
 	return false
 }
 
-// fillsTable reports whether a file operation needs space for a table.
 func fillsTable(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") && fills(op) }
 
-// failing returns a file system on which matching operations fail with err while on is set.
 func failing(fs vfs.FS, on *atomic.Bool, err error, matches func(errorfs.Op) bool) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if on.Load() && matches(op) {
@@ -64,9 +61,8 @@ func failing(fs vfs.FS, on *atomic.Bool, err error, matches func(errorfs.Op) boo
 	}))
 }
 
-// TestDiskFull fills the disk at many different writes of a workload. It checks that the next start
-// finds all data that was acknowledged, and that the engine neither hangs nor ends the process. At
-// least 90 % of the rounds must really fill the disk.
+// The next start must find all that was acknowledged, wherever the disk becomes full, and the
+// engine must neither hang nor end the process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -93,9 +89,8 @@ func TestDiskFull(t *testing.T) {
 	for ; filled < wanted; rounds++ {
 		i := rounds / 2 % 2
 		n := int64(1 + rounds)
-		// Every second round fills the disk at a random write, mostly a later one,
-		// where tables are written. The last fifth of the writes is left out,
-		// because another run may have fewer writes.
+		// Every second round takes a random write, mostly a later one, where tables are written.
+		// Another run may have fewer writes, so the last fifth is left out.
 		if last := writes[i] * 8 / 10; rounds%2 == 1 || n > last {
 			n = 1 + r.Int64N(last)
 		}
@@ -113,13 +108,10 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("done %d full disks", filled)
 }
 
-// fillDisk runs a workload on a disk that becomes full: write number at fails, and so do all later
-// writes, until the workload has ended or waits for room. Then fillDisk makes room again, closes
-// the engine and simulates a crash, in which unsynced data is kept if at is odd, and lost if at is
-// even. Finally it opens the engine again and checks the data. It returns the number of writes that
-// were tried, and whether any of them found the disk full. The error is not nil if the workload
-// hangs, if it fails without a full disk, if the engine stops storing but Writable returns no
-// error, or if the next start does not find all promised data.
+// fillDisk lets write number at and all later ones fail, until the workload has ended or waits.
+// Then it makes room, closes the engine, simulates a crash, in which unsynced data is kept if at is
+// odd, and checks the data. The error is also not nil if the workload hangs, or the engine stops
+// storing and Writable says nothing.
 func fillDisk(
 	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
 ) (writes int64, full bool, err error) {
@@ -183,8 +175,7 @@ func fillDisk(
 	return count.Load(), refused.Load(), err
 }
 
-// TestFailsOnceThereIsRoom checks that an engine that met a full disk reports a failure, but only
-// once the disk accepts writes again.
+// An engine that met a full disk must fail, but only once the disk accepts writes again.
 func TestFailsOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -211,9 +202,8 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestEngine_RoomForLogOnly checks a running engine that can write its log but no tables. It must
-// say so, keep no caller of Append for longer than the caller waits, and still answer queries. Once
-// there is room, it must continue without a restart.
+// An engine that can write its log but no tables must say so, keep no caller of Append waiting,
+// answer queries, and continue once there is room.
 func TestEngine_RoomForLogOnly(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -270,10 +260,9 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 	holds("after a restart")
 }
 
-// TestDamage damages each file of a stopped and of a killed engine in turn: it removes it, cuts it off,
-// and changes a byte at several places. Either a start, a reader or the folding must report the damage,
-// or all promised data must still be there. At least a tenth must be reported, and some be mended: an
-// older checkpoint is read, or the copy of carstate.json.
+// TestDamage removes, cuts off and changes each file of a stopped and of a killed engine. The
+// damage must be reported, or all promised data must be there. A tenth must be reported, and some
+// be mended, by an older checkpoint or the copy of carstate.json.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -320,7 +309,6 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused, %d mended, %d harmless", done, refused, mended, done-refused-mended)
 }
 
-// filesOf returns the paths of the files of a data directory.
 func filesOf(t *testing.T, fs *vfs.MemFS) (paths []string) {
 	t.Helper()
 	for _, dir := range []string{"/data", "/data/store"} {
@@ -336,7 +324,6 @@ func filesOf(t *testing.T, fs *vfs.MemFS) (paths []string) {
 	return paths
 }
 
-// damagesOf returns functions that damage a file, and return a description of the damage.
 func damagesOf(r *rand.Rand) (all []func(t *testing.T, fs *vfs.MemFS, name string) string) {
 	all = append(all, func(t *testing.T, fs *vfs.MemFS, name string) string {
 		testkit.NoError(t, fs.Remove(name))
@@ -368,7 +355,6 @@ func damagesOf(r *rand.Rand) (all []func(t *testing.T, fs *vfs.MemFS, name strin
 	return all
 }
 
-// rewrite changes the content of a file.
 func rewrite(t *testing.T, fs *vfs.MemFS, name string, change func([]byte) []byte) {
 	t.Helper()
 	content, err := durable.ReadFile(fs, name)
@@ -376,9 +362,8 @@ func rewrite(t *testing.T, fs *vfs.MemFS, name string, change func([]byte) []byt
 	testkit.NoError(t, durable.WriteFile(fs, name, change(bytes.Clone(content))))
 }
 
-// flip changes one bit of the largest file whose name ends in suffix. at is the position of the
-// bit, as a fraction of the file's length. flip returns the contents of the store's files after the
-// change.
+// flip changes a bit of the largest file with the suffix, and returns the contents of all files
+// then.
 func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]string {
 	t.Helper()
 	files := contents(t, fs, "/data/store")
@@ -395,7 +380,6 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 	return files
 }
 
-// contents returns the contents of the files in a directory, by name.
 func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	t.Helper()
 	names, err := fs.List(dir)
@@ -409,8 +393,7 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// TestRoadsDamage flips a bit in a table of road profiles. It checks that the last record before the
-// damaged block and all after it are removed, and that the next start finds no damage.
+// The last record before the damaged block and all after it must be removed, and then be no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -459,7 +442,6 @@ func TestRoadsDamage(t *testing.T) {
 	}
 }
 
-// smallDisk is a file system with little free space.
 type smallDisk struct {
 	vfs.FS
 	free atomic.Uint64
@@ -469,8 +451,7 @@ func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
 }
 
-// TestLastRoomIsReserved checks that a nearly full disk takes neither telemetry nor the changes of
-// operators, except those that take rights away.
+// A nearly full disk takes neither telemetry nor changes, except those that take rights away.
 func TestLastRoomIsReserved(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}
 	disk.free.Store(reservedBytes)

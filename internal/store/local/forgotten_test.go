@@ -15,17 +15,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestForgottenBytes checks that no file of the data directory contains the name of a forgotten
-// vehicle after the time that the receipt of the forget promises (ErasedBy). Before the vehicle is
-// forgotten, some files must contain it.
+// No file may contain the name of a forgotten vehicle after ErasedBy of the receipt.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	forgottenBytes(t, 0, 0)
 }
 
-// TestForgottenBytes_ClockSet checks the same as TestForgottenBytes, but sets the clock just before
-// the vehicle is forgotten, just after that, or both. The bytes must still be gone after the
-// promised duration, which depends on elapsed time, not on the clock.
+// The promised duration depends on elapsed time, not on the clock.
 func TestForgottenBytes_ClockSet(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
@@ -41,8 +37,8 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 	}
 }
 
-// forgottenBytes checks that a forgotten vehicle's name disappears from all files. It advances the
-// clock by before just before it forgets the vehicle, and by after just after that.
+// forgottenBytes sets the clock by before just before it forgets the vehicle, and by after just
+// after.
 func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}
@@ -99,7 +95,6 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 	}
 }
 
-// filesWith returns the files of a directory that contain a vehicle's name.
 func filesWith(t *testing.T, dir string, id vehicle.ID) (named []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {

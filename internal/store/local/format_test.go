@@ -14,9 +14,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestOpen_NewerStoreFormat raises the format version of Pebble's files, once to a version that
-// this Pebble knows and once to one that it does not know. Both must be refused as the directory of
-// a newer carstate, and nothing must change.
+// A newer version of Pebble's files, known to this Pebble or not, must be refused as a newer
+// carstate's, and nothing may change.
 func TestOpen_NewerStoreFormat(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -48,8 +47,6 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 	}
 }
 
-// TestCheckFormat_Partitions checks that a number of partitions that the directory does not have is
-// refused before the start.
 func TestCheckFormat_Partitions(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()

@@ -15,13 +15,9 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// onDisk reports whether fs is the machine's file system. The other file systems, which only tests
-// use, have no permissions.
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
-// haltingFS is a file system that intercepts errors of writing the write-ahead log, because Pebble
-// would end the process after some of these errors. haltingFS passes such an error to failWrites,
-// and then blocks the writing goroutine forever. It also delays Pebble's retries of writing tables.
+// Pebble would end the process after an error of its write-ahead log.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
@@ -30,15 +26,12 @@ type haltingFS struct {
 	cut        context.Context // ends when Cut is called, and then ends the pause
 }
 
-// tableBackoff is the pause after an error of writing a table. Pebble itself retries at once.
+// Pebble itself retries to write a table at once.
 const tableBackoff = time.Second
 
-// logFiles is the category that Pebble gives to the files of its write-ahead log.
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
-// halt blocks its goroutine until the process ends, if err is not nil, because Pebble would end the
-// process at once if it got an error of the write-ahead log. The goroutine may hold locks of
-// Pebble. So another call that uses the store, even a read, may block until the process ends, too.
+// The blocked goroutine may hold locks of Pebble, so another call, even a read, may block, too.
 func (fs *haltingFS) halt(err error) {
 	if err != nil {
 		fs.failWrites(err)
@@ -46,7 +39,6 @@ func (fs *haltingFS) halt(err error) {
 	}
 }
 
-// Create implements [vfs.FS]: it wraps manifests and files of the write-ahead log.
 func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if strings.HasSuffix(name, ".sst") && fs.backOff.Swap(false) {
 		_ = periodic.Pause(fs.cut, tableBackoff) // the engine closes
@@ -62,18 +54,15 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return haltingFile{f, fs}, nil
 }
 
-// ReuseForWrite implements [vfs.FS]. Pebble reuses the file of an old log by overwriting it.
-// ReuseForWrite creates a new file instead, because the part that is not overwritten could still
-// name a forgotten vehicle.
+// Pebble would overwrite an old log. What is not overwritten could still name a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// The old file may have been removed already, because it named a forgotten vehicle.
+	// it may have been removed already, because it named a forgotten vehicle
 	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
 		fs.halt(err)
 	}
 	return fs.Create(name, category)
 }
 
-// OpenDir implements [vfs.FS]: it wraps the directory, so that an error of a sync is handled.
 func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
 	if err != nil {
@@ -82,10 +71,8 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	return haltingFile{f, fs}, nil
 }
 
-// Unwrap implements [vfs.FS]: it returns the wrapped file system.
 func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
 
-// haltingFile is an open file of the write-ahead log, or an open directory (see haltingFS).
 type haltingFile struct {
 	vfs.File
 	fs *haltingFS
@@ -113,8 +100,7 @@ func (f haltingFile) SyncTo(length int64) (bool, error) {
 	return full, nil
 }
 
-// manifestFile is a manifest of Pebble that is open for writing. After each sync, it records in
-// carstate.json how much of the manifest is on disk.
+// After each sync, manifestFile records in carstate.json how much of the manifest is on disk.
 type manifestFile struct {
 	vfs.File
 	dir *dataDir

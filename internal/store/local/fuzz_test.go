@@ -9,9 +9,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// FuzzStored decodes values that a damaged store could contain. It checks that a decoder either
-// refuses a value or returns plausible data: a record that is the same after encoding and decoding
-// it again, samples with valid vids.
+// A decoder must refuse a value, or return what is the same after another round, and valid vids.
 func FuzzStored(f *testing.F) {
 	record := codec.Seal("token.a", []byte{0, 'x'})
 	f.Add(appendRecord(nil, 7, "token.a", record))

@@ -19,7 +19,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestTrimEmptyPartition checks that a partition is trimmed even if another partition is empty.
 func TestTrimEmptyPartition(t *testing.T) {
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
@@ -39,8 +38,7 @@ func TestTrimEmptyPartition(t *testing.T) {
 	}
 }
 
-// TestErasedDuringScan checks that Erased returns only once the bytes of a replaced record are gone
-// from all files, also if a slow scan still reads them.
+// Erased must return only once the bytes of a replaced record are gone, also if a scan reads them.
 func TestErasedDuringScan(t *testing.T) {
 	for _, scan := range []bool{false, true} {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
@@ -85,9 +83,8 @@ func TestErasedDuringScan(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutRoom checks a store whose tables cannot be written, because the disk is full, no
-// file descriptor is free, or the device reports an I/O error. Open must return an error of one
-// line that does not call the store damaged, and must succeed once tables can be written.
+// Open without room for tables must return one line that does not speak of damage, and succeed
+// later.
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, errno := range map[string]error{
 		"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO,
@@ -107,7 +104,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("it says: %v", err)
 			}
-			// A real process would end now. The next process finds the files as they are.
+			// A real process would end now. The next finds the files as they are.
 			left := clone.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 8))})
 			full.Store(false)
 			if e, err = Open(ctx, small(left)); err != nil {
@@ -118,9 +115,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestNoDescriptors checks that a read that fails for lack of a free file descriptor returns an
-// error that is not one of damage, and does not end the engine. It also checks that a closed engine
-// refuses to read.
+// A read without a free file descriptor must not count as damage or end the engine.
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool

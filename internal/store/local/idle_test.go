@@ -14,8 +14,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestIdle_SyncsNothing checks that an engine whose samples are folded and stored neither writes
-// nor syncs a file for 20 minutes, after the retention has run.
+// An engine whose samples are folded and stored must neither write nor sync.
 func TestIdle_SyncsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64

@@ -7,24 +7,18 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// First bytes of the keys of all data that is not a record of a stream, such as telemetry. The
-// package comment explains all keys.
 const (
 	letterTelemetry = 'L'
 	letterEnd       = 'M'
 )
 
-// letters maps each stream of records to the first letter of its keys.
 var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
 
-// hashBytes is the number of bytes of a subject's hash in a key. A subject is the name of a record
-// in its stream. The hash is the first bytes of the subject's HMAC-SHA-256 under identity.Key.
 const hashBytes = 16
 
-// keyOf returns the key of the record with the given subject in the stream with the given letter.
-// The stream is not AUDIT, whose keys contain no subject.
+// not of AUDIT, whose keys contain no subject
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
 	return append([]byte{letter}, sum[:hashBytes]...)
@@ -35,7 +29,7 @@ func telemetryKey(p int, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(k, seq)
 }
 
-// sequenceOf returns the sequence in the last 8 bytes of a key of telemetry or of AUDIT.
+// of a key of telemetry or AUDIT
 func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func auditKey(seq uint64) []byte {
@@ -46,8 +40,6 @@ func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
-// appendRecord appends a record in its stored form: its sequence, the length of its subject, its
-// subject, and the sealed record.
 func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	b = binary.AppendUvarint(b, seq)
 	b = binary.AppendUvarint(b, uint64(len(subject)))

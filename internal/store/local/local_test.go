@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// open opens an engine and closes it when the test ends.
 func open(t testing.TB, c Config) *Engine {
 	t.Helper()
 	if c.FS == nil {
@@ -27,7 +26,7 @@ func open(t testing.TB, c Config) *Engine {
 	return testkit.Opened(t, e, err)
 }
 
-// mustOpen opens an engine, which the test must close.
+// The test must close the engine.
 func mustOpen(ctx context.Context, t testing.TB, c Config) *Engine {
 	t.Helper()
 	e, err := Open(ctx, c)
@@ -35,13 +34,11 @@ func mustOpen(ctx context.Context, t testing.TB, c Config) *Engine {
 	return e
 }
 
-// put appends samples.
 func put(ctx context.Context, t testing.TB, e *Engine, samples ...vehicle.Sample) {
 	t.Helper()
 	testkit.NoError(t, e.Append(ctx, samples))
 }
 
-// take makes the test the owner of a partition.
 func take(ctx context.Context, t testing.TB, e *Engine, p int) store.Partition {
 	t.Helper()
 	part, err := e.Take(ctx, p, "me", storetest.Empty{}, store.Anyone)
@@ -50,7 +47,6 @@ func take(ctx context.Context, t testing.TB, e *Engine, p int) store.Partition {
 	return part
 }
 
-// save stores a checkpoint of no states, with a number, as of a sequence.
 func save(ctx context.Context, t testing.TB, p store.Partition, number, seq uint64) {
 	t.Helper()
 	c := store.Checkpoint{Number: number, First: number, Seq: seq}
@@ -58,14 +54,12 @@ func save(ctx context.Context, t testing.TB, p store.Partition, number, seq uint
 	testkit.NoError(t, err)
 }
 
-// storeAll stores records of a stream.
 func storeAll(ctx context.Context, t testing.TB, e *Engine, stream string, writes ...store.Write) {
 	t.Helper()
 	_, err := e.Store(ctx, stream, writes)
 	testkit.NoError(t, err)
 }
 
-// record returns the write of a record with the given body.
 func record[Text string | []byte](subject string, body Text) store.Write {
 	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, body...))}
 }
@@ -78,7 +72,6 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return x
 }
 
-// TestProgress_OfAStart checks the progress of a start that must fold two groups of telemetry.
 func TestProgress_OfAStart(t *testing.T) {
 	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
 	e := mustOpen(ctx, t, c)
@@ -98,11 +91,10 @@ func TestProgress_OfAStart(t *testing.T) {
 	want(2)
 }
 
-// TestSyncInterval_SyncsLater checks that with a SyncInterval, a sample is on disk after the
-// interval, also if nothing else is stored afterwards, and not necessarily before.
+// A sample must be on disk after the interval, even if nothing else is stored, and not before.
 func TestSyncInterval_SyncsLater(t *testing.T) {
 	ctx := testkit.Context(t)
-	// onDisk returns the last sequence that an engine finds after a power cut.
+	// onDisk returns the last sequence that is found after a power cut.
 	onDisk := func(fs *vfs.MemFS) uint64 {
 		e := mustOpen(ctx, t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
 		defer e.Close()

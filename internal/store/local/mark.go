@@ -14,23 +14,21 @@ import (
 	"example.org/carstate/internal/store/local/durable"
 )
 
-// mark is a small file outside the store that says up to which sequence each stream was acknowledged.
-// Pebble takes some damage of its write-ahead log for the incomplete end that a power cut leaves, and
-// opens the store without the records after it. A start that finds a stream to end below the mark
-// reports the damage instead.
+// Pebble takes some damage of its log for the incomplete end that a power cut leaves, and opens the
+// store without the records after it. So this file outside the store says up to where each stream
+// was acknowledged.
 //
-// The file is written after each sync of the store, and is not synced itself. So after a kill it is
-// exact, and after a power cut it says less than was acknowledged, or nothing, but never more.
+// It is written after each sync of the store, and not synced: after a kill it is exact, and after a
+// power cut it says less than was acknowledged, or nothing, but never more.
 type mark struct {
 	mu   sync.Mutex // guards the fields below
-	f    vfs.File   // nil before open and after close
+	f    vfs.File
 	ends map[string]uint64
 	text []byte
 }
 
 const markFile = "acknowledged"
 
-// open opens the file, and creates it if it is absent.
 func (m *mark) open(d *dataDir) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,8 +42,7 @@ func (m *mark) open(d *dataDir) (err error) {
 	return err
 }
 
-// note records that a stream was acknowledged up to a sequence. An error is ignored, because what the
-// file says then is correct too.
+// An error is ignored, because what the file says then is correct too.
 func (m *mark) note(stream string, seq uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +67,7 @@ func (m *mark) close() {
 	m.f = nil
 }
 
-// readMark returns what the file says, or nothing if it is absent or was being written.
+// nothing if the file is absent or was being written
 func readMark(d *dataDir) map[string]uint64 {
 	text, err := durable.ReadFile(d.fs, d.name(markFile))
 	if err != nil {

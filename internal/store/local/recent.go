@@ -12,8 +12,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Recent implements [store.Engine]. Telemetry is stored by partition and not by vehicle, so Recent
-// reads the telemetry of the whole partition.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
 	defer func() {
 		if err != nil {

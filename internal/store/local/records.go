@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// stream is one stream of records. Its changes run one after the other (DESIGN.md says why).
 type stream struct {
 	e      *Engine
 	name   string
@@ -24,11 +23,10 @@ type stream struct {
 	turn   chan struct{} // holds a value while a change runs
 	last   atomic.Uint64 // greatest stored sequence; written by changes
 	given  atomic.Uint64 // greatest sequence that was assigned to a write
-	feeds  []*feed       // used by changes only
+	feeds  []*feed
 }
 
-// do runs f, a change of the stream. If do returns an error of the context, it is unknown whether f
-// has run. After a fatal error of Pebble, f may block forever, and do returns errWritesFailed.
+// After an error of the context, f may have run or still run.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -96,10 +94,8 @@ func set(b *pebble.Batch, key []byte, r store.Record) error {
 	return b.Set(key, appendRecord(nil, r.Seq, r.Subject, r.Sealed), nil)
 }
 
-// reserve assigns n sequences and returns the last.
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
-// commit stores a batch of records up to the sequence last. Only changes of the stream call it.
 func (s *stream) commit(b *pebble.Batch, last uint64) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
@@ -115,7 +111,6 @@ func (s *stream) commit(b *pebble.Batch, last uint64) error {
 	return nil
 }
 
-// notifyFeeds passes stored writes to the feeds of the stream.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -133,14 +128,11 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	}
 }
 
-// Scan implements [store.Records]. It serves backups, restores and forgets, so damage does not end
-// the engine.
 func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
 	return e.view().Scan(ctx, name, patterns, do)
 }
 
-// ScanFrom implements [store.Records]. If a part of ROADS cannot be read, it removes the roads from
-// there on, so that a start does not fail because of data that will be learned again.
+// If a part of ROADS cannot be read, it is removed from there on, because it will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -254,7 +246,6 @@ func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 	return end, nil
 }
 
-// loadEnds reads the last sequence of each stream of records, and then loads the partitions.
 func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
@@ -270,8 +261,6 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// ends returns the last sequence of each stream of records, and of the telemetry and the cursor of
-// each partition, in the form of identity.Ends.
 func (e *Engine) ends() map[string]uint64 {
 	ends := make(map[string]uint64)
 	for name, s := range e.streams {
@@ -284,7 +273,6 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-// totals returns the last sequence of each stream.
 func (e *Engine) totals() map[string]uint64 {
 	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
 	for name, s := range e.streams {
@@ -293,21 +281,15 @@ func (e *Engine) totals() map[string]uint64 {
 	return ends
 }
 
-// noteEnds notes that all streams are synced up to the given sequences.
 func (e *Engine) noteEnds(ends map[string]uint64) {
 	for name, seq := range ends {
 		e.mark.note(name, seq)
 	}
 }
 
-// telemetryEndName and cursorName are the names in identity.Ends of the last sequence of partition
-// p's telemetry and of its cursor.
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
 func cursorName(p int) string       { return fmt.Sprintf("cursor %d", p) }
 
-// compareEnds returns an error if the newest records of a stream or partition are missing. It
-// compares the present sequences with those that the last orderly close saved, and with the mark of
-// what was acknowledged. A smaller sequence means that records are missing.
 func (d *dataDir) compareEnds(ends, totals map[string]uint64) error {
 	for _, c := range []struct{ was, is map[string]uint64 }{{d.Ends, ends}, {readMark(d), totals}} {
 		for name, was := range c.was {
@@ -319,7 +301,6 @@ func (d *dataDir) compareEnds(ends, totals map[string]uint64) error {
 	return nil
 }
 
-// feed implements [store.Feed]: it passes the records of a stream to apply.
 type feed struct {
 	s     *stream
 	apply func(store.Record) error
@@ -330,7 +311,6 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 	return &feed{s: e.streams[name], apply: apply}
 }
 
-// Run implements [store.Feed]. It also returns nil if the engine is closed.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
 		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {

@@ -15,11 +15,8 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// bytesEvery × watchEvery is the interval between measurements of the bytes on disk.
 const bytesEvery = 10
 
-// measure updates the metrics of the backlog and of the bytes on disk, until the context ends or
-// Pebble has met a fatal error.
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
 	for range periodic.NowAndEvery(ctx, watchEvery) {
@@ -34,8 +31,8 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// reservedBytes is the free space on the disk that is kept for taking rights away: with less,
-// neither telemetry nor an operator's other changes are stored. On a small disk it is a 32nd of it.
+// With less free space than reservedBytes, or than a 32nd of a small disk, only changes that take
+// rights away are stored.
 const reservedBytes = 64 << 20
 
 func (e *Engine) measureDisk() {
@@ -46,9 +43,7 @@ func (e *Engine) measureDisk() {
 	}
 }
 
-// measureBytes updates the metrics of the sizes of each stream and of the store. A scrape returns
-// the values of the last measurement and does not ask the database, which does not respond after a
-// fatal error. If the size of a stream cannot be read, its last value is kept.
+// A scrape does not ask the database, which does not respond after a fatal error.
 func (e *Engine) measureBytes() {
 	fills := func(name string, letter byte, limit uint64) {
 		if bytes, err := e.diskUsage(span(letter)); err == nil {
@@ -62,9 +57,8 @@ func (e *Engine) measureBytes() {
 	e.used.Set(float64(e.db.Metrics().DiskSpaceUsage()))
 }
 
-// measureBacklog measures the age of the oldest telemetry that is stored but not folded into
-// states, and the size of the telemetry whose states are not stored yet, which Trim does not
-// remove. If one exceeds half of the retention or of Config.TelemetryBytes, Append refuses samples.
+// Trim keeps telemetry whose states are not stored. If its size, or the age of what is not folded,
+// exceeds half of its limit, Append refuses.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -78,8 +72,7 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// If seq is 0, no group after the sequence folded is left. If there is damage, the
-			// owner of the partition finds it, and the engine then fails.
+			// If seq is 0, no such group is left. The owner of the partition finds damage.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -95,12 +88,8 @@ func (e *Engine) measureBacklog() {
 	}
 }
 
-// backlogAge returns the age of the oldest stored sample that is not folded into a state, as of the
-// last measurement (see measureBacklog). It returns 0 if all samples were folded.
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
-// Trim implements [store.Engine], every ten seconds. An error is logged, and the next round tries
-// again. After a fatal error of Pebble, Trim returns.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.writesFailed.Err() != nil || e.Alive() != nil {
@@ -140,7 +129,7 @@ func (e *Engine) trim() error {
 			return err
 		}
 		if limit := uint64(e.config.TelemetryBytes); bytes > limit/10*8 {
-			// Groups have similar sizes, so the number of groups is used to estimate their bytes.
+			// Groups have similar sizes, so their number serves to estimate their bytes.
 			excess := float64(bytes-limit/10*6) / float64(bytes)
 			upTo = max(upTo, first+uint64(excess*float64(s.stored()+1-first)))
 		}
@@ -154,9 +143,8 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention, or end. A damaged group is as old as the next one that can be read. A group
-// more than trimEvery in the future is too old: it was stored before the clock was set back.
+// A damaged group is as old as the next. One more than trimEvery in the future was stored before
+// the clock was set back, and is too old.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -174,14 +162,13 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 	return end, nil
 }
 
-// firstReadable is like firstGroup. But if that group cannot be read, firstReadable returns the
-// first group after the damage, or a seq of 0 if there is none before the sequence end.
+// firstReadable skips damage. seq is 0 if no group before end can be read.
 func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time.Time, err error) {
 	seq, stored, err = e.firstGroup(p, from)
 	if !errors.Is(err, codec.ErrDamaged) {
 		return seq, stored, err
 	}
-	// A read of damage takes about 10 ms, so the end of the damage is bisected.
+	// A read of damage takes about 10 ms, so its end is bisected.
 	for seq = 0; end-from > 1; {
 		middle := from + (end-from)/2
 		is, at, err := e.firstGroup(p, middle)
@@ -197,7 +184,7 @@ func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time
 	return seq, stored, nil
 }
 
-func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
+func (e *Engine) TrimTo(last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
 		cursor := s.cursor.Load()
@@ -209,26 +196,22 @@ func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	return gone, nil
 }
 
-// trimBefore removes the groups of partition n before upTo, without a sync.
 func (e *Engine) trimBefore(n int, upTo uint64) error {
 	return e.safely(func() error {
 		return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
 	})
 }
 
-// Removing a record does not erase it from the files. Its bytes remain in the log and in tables
-// until a compaction has read them. So an erasure flushes the log into tables, and compacts them.
+// The bytes of a removed record remain in the log, and in tables until a compaction has read them.
 
-// slowestCompaction is the rate of compaction on a machine that is busy with other work, in bytes
-// per second. An idle machine is several times as fast.
+// in bytes per second, on a busy machine; an idle one is several times as fast
 const slowestCompaction = 4 << 20
 
-func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
+func (e *Engine) ErasedWithin() (time.Duration, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
-	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
+	return time.Duration(bytes/slowestCompaction) * time.Second, err
 }
 
-// Erased compacts the whole store, which also erases what an earlier process has removed.
 func (e *Engine) Erased(ctx context.Context) error {
 	if err := e.emptyLogs(); err != nil {
 		return err
@@ -239,8 +222,7 @@ func (e *Engine) Erased(ctx context.Context) error {
 	return e.awaitRemoved(ctx)
 }
 
-// emptyLogs writes all records in the write-ahead logs to tables, and deletes the log files. Pebble
-// would keep some of these files, with their contents, to reuse them.
+// Pebble would keep some of the log files, with their contents, to reuse them.
 func (e *Engine) emptyLogs() error {
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
@@ -261,8 +243,7 @@ func (e *Engine) emptyLogs() error {
 	return nil
 }
 
-// awaitRemoved waits until the files that the store no longer needs are deleted. A file that is
-// being read is deleted when its reader has finished.
+// A file that is being read is deleted when its reader has finished.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer
@@ -275,4 +256,7 @@ func (e *Engine) awaitRemoved(ctx context.Context) error {
 	return errors.Join(ctx.Err(), errors.New("obsolete files of the store are not deleted yet"))
 }
 
-var _ store.Engine = (*Engine)(nil)
+var (
+	_ store.Engine = (*Engine)(nil)
+	_ store.Eraser = (*Engine)(nil)
+)

@@ -14,11 +14,9 @@ import (
 )
 
 const (
-	// waitingBytes is the maximum size in bytes of all samples that wait to be stored. A larger
-	// [Engine.Append] is accepted only while no other samples wait.
+	// A larger [Engine.Append] than waitingBytes is accepted only while no other samples wait.
 	waitingBytes = 16 << 20
-	// commitBytes is the maximum size in bytes of the samples in one commit. A larger chunk has a
-	// commit of its own.
+	// A larger chunk than commitBytes has a commit of its own.
 	commitBytes = 4 << 20
 )
 
@@ -50,7 +48,6 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// storeChunks stores the chunks of one commit, and delivers them to their partitions.
 func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 	var groups []group
 	err := e.safely(func() (err error) {
@@ -72,18 +69,15 @@ func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 	return nil
 }
 
-// group contains samples of one partition that are stored together under one key.
 type group struct {
 	partition int
 	seq       uint64 // the groups of all partitions are numbered together, without gaps
-	before    uint64 // sequence of the preceding group of the partition
+	before    uint64
 	stored    time.Time
 	samples   []vehicle.Sample
-	packed    []byte // the packed samples; nil once the group is stored
+	packed    []byte
 }
 
-// storeGroups stores chunks in one commit, and returns them as groups. It combines small chunks of
-// one partition into a group.
 func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
 	last := e.telemetryEnd()
 	open := make([]int, len(e.partitions)) // by partition: index of its last group, plus one
@@ -124,7 +118,6 @@ func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []gro
 	return groups, nil
 }
 
-// telemetryEnd returns the greatest sequence of telemetry in any partition.
 func (e *Engine) telemetryEnd() (last uint64) {
 	for _, p := range e.partitions {
 		last = max(last, p.stored())
@@ -132,12 +125,9 @@ func (e *Engine) telemetryEnd() (last uint64) {
 	return last
 }
 
-// timeBytes is the size in bytes of the time of storing (Unix ns), with which a stored group
-// begins.
 const timeBytes = 8
 
-// encode returns the stored form of a group: the time of storing, and sealed, the sequence of the
-// preceding group, by which a missing group is found, and the packed samples.
+// The sequence of the preceding group shows a missing one.
 func (g *group) encode() []byte {
 	b := make([]byte, 0, timeBytes+codec.SealBytes+binary.MaxVarintLen64+len(g.packed))
 	b = append(binary.BigEndian.AppendUint64(b, uint64(g.stored.UnixNano())), codec.SchemaVersion)
@@ -145,7 +135,6 @@ func (g *group) encode() []byte {
 	return binary.LittleEndian.AppendUint32(b, codec.Checksum(codec.TelemetrySubject(g.partition), b[timeBytes:]))
 }
 
-// decodeGroup decodes a stored group of partition p, given its key and its value.
 func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if len(value) < timeBytes {
 		return g, codec.ErrDamaged
@@ -164,16 +153,13 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	return g, codec.DecodeSamples(g.packed, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
-// storedAt returns the time of storing with which value, a stored group, begins.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-// telemetrySpan returns the range of the keys of partition p's telemetry from a sequence on.
 func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence of partition p's first group at or after a sequence, and when
-// that group was stored. If there is no such group, seq is 0.
+// seq is 0 if there is none
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, from))
 	if err != nil {
@@ -193,9 +179,8 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 	return sequenceOf(it.Key()), storedAt(value), nil
 }
 
-// lastGroup returns the sequence of partition p's last group, or 0 if there is none. If that group
-// cannot be read, but was folded before the last orderly close, the result is cursor, because the
-// group is not needed any more.
+// If the last group cannot be read, but was folded before the last orderly close, it is not needed
+// any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, 0))
 	if err == nil {

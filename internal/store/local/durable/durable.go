@@ -1,6 +1,5 @@
-// Package durable reads and replaces whole files of a [vfs.FS], and creates directories. When a
-// call that writes returns nil, both the content and the entry in the directory are on disk. The
-// package must not know what the files hold.
+// Package durable reads and replaces whole files, and creates directories. When a call that writes
+// returns nil, the content and the entry in the directory are on disk.
 package durable
 
 import (
@@ -11,11 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Unfinished is the suffix of the new content of a file while the file is being replaced. If the
-// process is killed during that time, a file with this suffix may be left.
 const Unfinished = ".new"
 
-// ReadFile returns the content of a file.
 func ReadFile(fsys vfs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -25,8 +21,6 @@ func ReadFile(fsys vfs.FS, name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// WriteFile creates a file or replaces it atomically. When it returns nil, the new content is on
-// disk. After an error, the file has either the old or the new content.
 func WriteFile(fsys vfs.FS, name string, content []byte) error {
 	f, err := fsys.Create(name+Unfinished, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -47,8 +41,7 @@ func WriteFile(fsys vfs.FS, name string, content []byte) error {
 	return SyncDir(fsys, fsys.PathDir(name))
 }
 
-// MakeDir creates a directory and its parents, and returns once they are on disk. If path exists,
-// MakeDir does nothing and returns nil, even if path is not a directory.
+// If path exists, even as a file, MakeDir returns nil.
 func MakeDir(fsys vfs.FS, path string) error {
 	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -63,7 +56,6 @@ func MakeDir(fsys vfs.FS, path string) error {
 	return SyncDir(fsys, parent)
 }
 
-// SyncDir syncs the entries of a directory to disk.
 func SyncDir(fsys vfs.FS, name string) error {
 	dir, err := fsys.OpenDir(name)
 	if err != nil {

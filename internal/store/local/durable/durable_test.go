@@ -10,8 +10,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestWriteFile_PowerCut cuts the power after files were written and directories created. After the
-// power cut, the files must exist with their last content.
 func TestWriteFile_PowerCut(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	testkit.NoError(t, MakeDir(mem, "/a/b"))
