@@ -17,7 +17,7 @@ import (
 
 var Row = row.Row{
 	Name: "kill", Counts: "kills under load", CI: 30, Long: 1000,
-	Controls: defects.Controls("kill", "acknowledge-early", "cursor-first", "answers-unstored", "answers-unfolded"),
+	Controls: defects.Controls("kill", "acknowledge-early", "cursor-ahead", "states-unstored", "answers-unfolded"),
 	Run:      run,
 }
 
