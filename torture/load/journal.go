@@ -212,8 +212,12 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the answers include everything acknowledged, and then calls look.
+// Hold asks about some cars at once, waits until the answers include everything acknowledged, and then
+// calls look.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
+	for _, vid := range l.journal.watched(watchedCars) {
+		l.ask(ctx, n, vid, l.journal.before(vid), false)
+	}
 	err := l.settle(ctx, n)
 	settled := err == nil
 	if settled {
