@@ -29,7 +29,7 @@ import (
 
 var Row = row.Row{
 	Name: "nodes", Counts: "disturbances", CI: 5, Long: 100,
-	Controls: defects.Controls("nodes", "former-owner-believed", "one-replica"),
+	Controls: defects.Controls("nodes", "takeover-skips", "one-replica"),
 	Needs:    needs,
 	Run:      run,
 }
