@@ -191,7 +191,13 @@ func (s *system) startTraffic(ctx context.Context) {
 	rest, stopRest := context.WithCancel(ctx)
 	s.stopRest = stopRest
 	s.watch = new(watching)
-	s.running.Go(func() { s.follow.run(rest, s.engine) })
+	complete := make(chan struct{}) // an owner that is then stopped would not reply
+	s.running.Go(func() { s.follow.run(rest, s.engine, func() { close(complete) }) })
+	select {
+	case <-complete:
+	case <-time.After(startWithin):
+		must.Fail("the answers of all owners are not complete after %s", startWithin)
+	}
 	for i, n := range s.nodes {
 		s.running.Go(func() { s.watch.run(rest, i, n) })
 		for g := range askersOfNode {
