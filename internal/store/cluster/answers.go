@@ -25,9 +25,9 @@ type follower struct {
 
 	// of the newest message that was received in order
 	generation, number uint64
-	// compare is set while an answer may be older than the one that this node shows: of the
-	// successor of an owner that did not know of it, or of a message up to the number loaded, sent
-	// during a load.
+	// compare is set while an answer may be older than the one that this node shows: of the successor of
+	// an owner that did not know of it, or of a message up to the number loaded, which may have answers
+	// of before a load.
 	compare  bool
 	loaded   uint64
 	complete bool // no message after number is known to be lost
@@ -137,7 +137,7 @@ func (f *follower) load(ctx context.Context) error {
 		if err := store.DecodeAnswers(r.Answers, f.show); err != nil {
 			return err
 		}
-		q.From, f.loaded = r.Next, r.Number
+		q.From, f.loaded = r.Next, r.Until
 	}
 	f.e.lacks.end(f.p)
 	f.generation, f.number = max(f.generation, first.Generation), first.Number

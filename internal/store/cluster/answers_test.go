@@ -22,8 +22,9 @@ import (
 )
 
 type shown struct {
-	mu  sync.Mutex // guards all
-	all map[vehicle.ID]store.Answer
+	mu   sync.Mutex // guards the fields below
+	all  map[vehicle.ID]store.Answer
+	puts []vehicle.UnixMilli // times of all answers that were shown of the vehicle b
 }
 
 func (s *shown) put(id vehicle.ID, a *store.Answer) {
@@ -34,6 +35,9 @@ func (s *shown) put(id vehicle.ID, a *store.Answer) {
 	}
 	if s.all[id] = *a; *a == (store.Answer{}) {
 		delete(s.all, id)
+	}
+	if id == "b" {
+		s.puts = append(s.puts, a.Driving.Time)
 	}
 }
 
@@ -171,7 +175,9 @@ func TestAnswers(t *testing.T) {
 	s.await(t, "c", 5)
 }
 
-// After a lost message, a node must ask for all answers, and until the owner replies, count as old.
+// TestAnswers_Lost checks that a node asks for all answers when the number of a message shows that
+// messages were lost. Until the owner replies, its answers count as old, and then as current. Messages
+// that the owner sends meanwhile change no answer to an older one.
 func TestAnswers_Lost(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -193,10 +199,16 @@ func TestAnswers_Lost(t *testing.T) {
 		return ok && time.Since(at) > time.Second
 	})
 	owner.change(part, answer("b", 3), false)
+	owner.change(part, answer("b", 4), false)
 	close(hold)
 	s.await(t, "a", 2)
-	s.await(t, "b", 3)
+	s.await(t, "b", 4)
 	testkit.Await(t, "the node is current again", func() bool { return healthy(e) })
+	owner.change(part, answer("a", 5), false)
+	s.await(t, "a", 5) // after what was sent meanwhile
+	if !slices.IsSorted(s.puts) {
+		t.Errorf("b was shown at %d, which goes back", s.puts)
+	}
 }
 
 // Messages that are no answers of the present owner change nothing.

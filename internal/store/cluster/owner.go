@@ -157,8 +157,9 @@ type question struct {
 
 type reply struct {
 	store.Reply
-	Generation uint64 `json:"generation"`
-	Number     uint64 `json:"number"` // of the owner's last message before Answers were read
+	Generation uint64 `json:"generation"` // of the owner's cursor
+	Number     uint64 `json:"number"`     // of the owner's last message before Answers were read
+	Until      uint64 `json:"until"`      // messages up to this number may have older answers
 	Error      string `json:"error,omitempty"`
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
@@ -237,6 +238,9 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 	if err == nil {
 		r.Reply, err = t.owner.Reply(ctx, q)
 	}
+	t.answers.Lock()
+	r.Until = t.answers.number + 1 // which is of answers that are waiting to be sent
+	t.answers.Unlock()
 	if errors.Is(err, store.ErrFenced) || t.owned.Err() != nil {
 		err = store.ErrNoOwner
 	}
