@@ -169,8 +169,7 @@ func (r *rig) reading(ctx context.Context) counters {
 	}
 	c["CPU of this process"] = must.Get(nodeprocess.CPUOf(os.Getpid())).Seconds()
 	derive, ingest := must.Get(r.nodes["derive"].Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
-	c["states"], c["folds"] = derive["carstate_states_stored_total"],
-		derive["carstate_fold_commit_duration_seconds_count"]
+	c["checkpoints"] = derive["carstate_checkpoint_bytes_total"]
 	c["commits"] = ingest["carstate_commit_samples_count"]
 	return c
 }

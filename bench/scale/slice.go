@@ -71,7 +71,7 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 		{"CPU of ingest a sample", "CPU of ingest", samples,
 			fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody)},
 		{"CPU of derive a sample", "CPU of derive", samples, "all states cached; the feed of its console included"},
-		{"CPU of the query node a state", "CPU of query", s["states"],
+		{"CPU of the query node a sample", "CPU of query", samples,
 			"its feed alone, no queries; the console's part included"},
 		{"CPU of the three servers a sample", "CPU of servers", samples,
 			"stored three times, and sent to derive and to four feeds"},
@@ -84,9 +84,8 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 	b.Add(subject, "processors in use", "%",
 		fmt.Sprintf("of the machine's %d, by nodes, servers, cars and follower", runtime.NumCPU()),
 		100*(s.all()+s["CPU of this process"])/s["took"]/float64(runtime.NumCPU()))
-	b.Add(subject, "states stored a sample", "", "", s["states"]/samples)
+	b.Add(subject, "checkpoints a sample", "B", "before they are compressed", s["checkpoints"]/samples)
 	b.Add(subject, "samples a group commit", "", "", samples/s["commits"])
-	b.Add(subject, "states a fold", "", "", s["states"]/s["folds"])
 	b.Add(subject, "written by the three servers a sample", "B",
 		"by the kernel's count, metadata of the file system not included", s["bytes written"]/samples)
 	return s

@@ -13,8 +13,8 @@ type Metrics struct {
 	commitSamples  prometheus.Histogram
 	commitSeconds  prometheus.Histogram
 	commitFailures prometheus.Counter
-	foldSeconds    prometheus.Histogram
-	foldedStates   prometheus.Counter
+	saveSeconds    prometheus.Histogram
+	savedBytes     prometheus.Counter
 	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
 	streamLimit    *prometheus.GaugeVec
 }
@@ -37,19 +37,19 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 			Name: "carstate_commit_failures_total",
 			Help: "Group commits that were given up; their samples were not acknowledged.",
 		}),
-		foldSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_fold_commit_duration_seconds",
-			Help:    "Time to store the states and the cursor of one fold.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "carstate_checkpoint_duration_seconds",
+			Help:    "Time to store a checkpoint of a partition, with the pauses between its pieces.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
 		}),
-		foldedStates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_states_stored_total",
-			Help: "States stored, one for each vehicle that a fold touched.",
+		savedBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "carstate_checkpoint_bytes_total",
+			Help: "Bytes of the states in stored checkpoints, before they are compressed.",
 		}),
 		streamBytes: OfStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
 		streamLimit: OfStream(store.MetricLimit, "Maximum size of a stream."),
 	}
-	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
+	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.saveSeconds, m.savedBytes,
 		m.streamBytes, m.streamLimit,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: store.MetricBacklog,
@@ -70,10 +70,10 @@ func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records that a fold has stored the given number of states, and how long that took.
-func (m *Metrics) Fold(states int, took time.Duration) {
-	m.foldSeconds.Observe(took.Seconds())
-	m.foldedStates.Add(float64(states))
+// Checkpoint records the size of a stored checkpoint in bytes, and how long it took.
+func (m *Metrics) Checkpoint(bytes int, took time.Duration) {
+	m.saveSeconds.Observe(took.Seconds())
+	m.savedBytes.Add(float64(bytes))
 }
 
 // OfStream returns a gauge with the label stream.
