@@ -18,11 +18,10 @@ import (
 // while a cluster is upgraded node by node. In a cluster, a node that finds such data continues to
 // run, as described below. On one machine, carstate does not start with such data.
 //
-//   - STATES: the node keeps its last answer for the vehicle, which becomes stale as if the vehicle
-//     had stopped sending. An empty record means a forgotten vehicle in every version, so the node
-//     never answers for a forgotten vehicle. If the node finds a state of a newer version during
-//     its start, it has no answer for that vehicle. It then answers no queries at all, because
-//     "unknown" would be wrong.
+//   - STATES: the node goes on with the answers of newer owners, because messages have a version of
+//     their own ([codec.MessageVersion]), but cannot explain them. If it cannot read the messages
+//     either, its last answers become stale; during its start, it then answers no queries at all,
+//     because "unknown" would be wrong.
 //   - STATES and TELEMETRY, in a partition that the node owns: the node stops folding the
 //     partition. Once a node of the newer version has joined, the older node releases all its
 //     partitions.

@@ -90,7 +90,7 @@ func (f *follower) run(ctx context.Context) {
 // receive puts the answers of a message. It ignores a message that cannot be read: if it was one of the
 // owner, the next number shows that.
 func (f *follower) receive(m *nats.Msg) {
-	b, err := codec.Unseal(m.Subject, m.Data)
+	b, err := codec.UnsealMessage(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
 	generation, n := binary.Uvarint(b)
 	number, k := binary.Uvarint(b[max(n, 0):])
