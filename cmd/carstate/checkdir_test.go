@@ -49,7 +49,8 @@ func TestCheckOfADirectory(t *testing.T) {
 	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
 		t.Errorf("it made %v in an empty directory: %v", left, err)
 	}
-	p = start(t, dir) // Check has changed nothing
-	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "car", p.began.Add(-testkit.Patience)) }))
+	began := p.began
+	p = start(t, dir) // check has changed nothing
+	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "car", began) }))
 	p.stop(t)
 }
