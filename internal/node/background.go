@@ -42,7 +42,7 @@ func (n *Node) startBackground() {
 		}
 		return n.engine.FollowAnswers(ctx, n.answers.Put, n.health.caughtUp)
 	})
-	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
+	// Vehicles that are silent for 30 days leave the fleet table; checkpoints drop their states.
 	// After a crash, these vehicles are in the table again until the first expiry, an hour after
 	// the start.
 	run(n.expire)
