@@ -162,7 +162,9 @@ func (r *rig) reading(ctx context.Context) counters {
 		c["CPU of nodes"] += cpu
 	}
 	c["CPU of this process"] = must.Get(nodeprocess.CPUOf(os.Getpid())).Seconds()
-	c["commits"] = must.Get(r.cars.Node.Metrics(ctx))["carstate_commit_samples_count"]
+	derive, ingest := must.Get(r.nodes["derive"].Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
+	c["checkpoints"] = derive["carstate_checkpoint_bytes_total"]
+	c["commits"] = ingest["carstate_commit_samples_count"]
 	return c
 }
 

@@ -79,6 +79,7 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 	b.Add(subject, "processors in use", "%",
 		fmt.Sprintf("of the machine's %d, by nodes, servers, cars and follower", runtime.NumCPU()),
 		100*(s.all()+s["CPU of this process"])/s["took"]/float64(runtime.NumCPU()))
+	b.Add(subject, "checkpoints a sample", "B", "before they are compressed", s["checkpoints"]/samples)
 	b.Add(subject, "samples a group commit", "", "", samples/s["commits"])
 	b.Add(subject, "written by the three servers a sample", "B",
 		"by the kernel's count, metadata of the file system not included", s["bytes written"]/samples)

@@ -348,6 +348,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		return r, store.ErrNoOwner
 	}
 	switch q.Kind {
+	case store.AskTombstones:
 	case store.AskCheckpoint, store.AskErase:
 		f.mu.Unlock()
 		defer f.mu.Lock() // before the deferred Unlock
@@ -399,6 +400,8 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 				}
 			}
 		}
+	default: // of a node of a newer version
+		return r, codec.ErrNewer
 	}
 	return r, nil
 }

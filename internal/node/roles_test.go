@@ -38,10 +38,10 @@ func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
 	const maxFeedAge = 5 * time.Second
+	folds := nodeOf(t, c.URLs(), Derive, maxFeedAge) // first: the next two are ready once they have all answers
 	answers := nodeOf(t, c.URLs(), Query, maxFeedAge)
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
 	ingests := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
-	folds := nodeOf(t, c.URLs(), Derive, maxFeedAge)
 	operator := operatorOf(t, shows)
 	key := gateway(t, operator)
 	token, err := operator.IssueToken(t.Context(),

@@ -87,7 +87,7 @@ func (f *follower) run(ctx context.Context) {
 
 // If a message that cannot be read was one of the owner, the next number shows it.
 func (f *follower) receive(m *nats.Msg) {
-	b, err := codec.Unseal(m.Subject, m.Data)
+	b, err := codec.UnsealMessage(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
 	generation, n := binary.Uvarint(b)
 	number, k := binary.Uvarint(b[max(n, 0):])

@@ -221,14 +221,14 @@ func TestAnswers_Foreign(t *testing.T) {
 	message := func(generation, number uint64, body string) []byte {
 		b := binary.AppendUvarint([]byte{0}, generation)
 		b = append(binary.AppendUvarint(b, number), body...)
-		return codec.Seal(answersSubject(0), b)
+		return codec.SealMessage(answersSubject(0), b)
 	}
 	later := answer("a", 9)
 	packed := string(store.AppendAnswer(nil, "a", &later.Answer))
 	for name, m := range map[string][]byte{
 		"no message":             nil,
 		"not sealed":             []byte("anything"),
-		"an empty record":        codec.Seal(answersSubject(0), []byte{0}),
+		"an empty record":        codec.SealMessage(answersSubject(0), []byte{0}),
 		"of a former owner":      message(1, 1_000_000, packed),
 		"seen before":            message(2, 1, packed),
 		"a number in the future": message(2, 1_000_000, packed),
@@ -287,7 +287,7 @@ func TestAsk_ReplyElsewhere(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
 	live(t, e, 0)
-	question := codec.Seal(ownerSubject(0), []byte("\x00{}"))
+	question := codec.SealMessage(ownerSubject(0), []byte("\x00{}"))
 	testkit.NoError(t, e.nc.PublishRequest(ownerSubject(0), "token.x", question))
 	testkit.NoError(t, e.nc.PublishRequest(ownerSubject(0), "road.x", []byte(strings.Repeat("x", 100))))
 	sub, err := e.nc.SubscribeSync(replyPrefix + "x")

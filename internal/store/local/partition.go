@@ -336,7 +336,7 @@ func (t *Partition) Save(
 		s.checkpoints = all
 		s.mu.Unlock()
 		s.cursor.Store(c.Seq)
-		s.e.metrics.Fold(c.Pieces, time.Since(start))
+		s.e.metrics.Checkpoint(c.Bytes, time.Since(start))
 		return c.ClearOld(ctx, s.e, s.number, dropped, erase)
 	})
 }
