@@ -74,8 +74,8 @@ func (b *run) flood(ctx context.Context, perCar int) {
 	b.AtMost(backlog, name, "backlog folded after the last sample", "s", "", all["drain"]...)
 	b.AtMost(cpu, name, "server CPU a sample, until folded", "µs",
 		"user and system time of the process, without later checkpoints", all["CPU"]...)
-	b.Add(name, "states stored a sample", "", "until the samples are folded; later checkpoints are not included",
-		all["states"]...)
+	b.Add(name, "checkpoints a sample", "B", "until the samples are folded; later ones are not included",
+		all["checkpoints"]...)
 }
 
 func (b *run) lone(ctx context.Context, n *node) {

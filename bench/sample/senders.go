@@ -101,7 +101,7 @@ func runFlood(ctx context.Context, n *node, bodies []*body, lasting time.Duratio
 	all.Add("rate", sent/took.Seconds())
 	all.Add("drain", (time.Since(start) - took).Seconds())
 	all.Add("CPU", 1e6*(must.Get(n.CPU())-cpu).Seconds()/sent)
-	all.Add("states", since(before, after, "carstate_states_stored_total")/sent)
+	all.Add("checkpoints", since(before, after, "carstate_checkpoint_bytes_total")/sent)
 }
 
 // Only the times in a body change, so the sender needs almost no CPU.

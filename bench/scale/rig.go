@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -25,8 +24,6 @@ type follower struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	caughtUp chan struct{}
-	states   atomic.Int64 // received from the feed
-	first    time.Time    // when the first was received
 
 	mu   sync.Mutex // guards lags
 	lags *lags      // the measurement in progress; nil: none
@@ -56,9 +53,6 @@ func (f *follower) await(ctx context.Context) {
 
 func (f *follower) put(id vehicle.ID, a *store.Answer) {
 	f.table.Put(id, fleet.Answer{Driving: a.Driving, Throttle: a.Throttle})
-	if f.states.Add(1) == 1 {
-		f.first = time.Now()
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lags != nil {
@@ -169,8 +163,7 @@ func (r *rig) reading(ctx context.Context) counters {
 	}
 	c["CPU of this process"] = must.Get(nodeprocess.CPUOf(os.Getpid())).Seconds()
 	derive, ingest := must.Get(r.nodes["derive"].Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
-	c["states"], c["folds"] = derive["carstate_states_stored_total"],
-		derive["carstate_fold_commit_duration_seconds_count"]
+	c["checkpoints"] = derive["carstate_checkpoint_bytes_total"]
 	c["commits"] = ingest["carstate_commit_samples_count"]
 	return c
 }

@@ -153,7 +153,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		t.Cleanup(p.Kill)
 		nodes[role] = p
 	}
-	roles := []string{"admin", "ingest", "derive", "query"}
+	roles := []string{"derive", "admin", "ingest", "query"}
 	for _, role := range roles {
 		begin(role, t.TempDir())
 	}

@@ -18,7 +18,7 @@ func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 		"token --":                "--help",
 		"token revoke --y":        "--yes",
 		"serve --log-level d":     "debug",
-		"serve --data-dir x --ch": "--check",
+		"serve --data-dir x --ac": "--access-log",
 		"serve --data-dir ":       "",
 		"completion f":            "fish",
 		"__comp":                  "",

@@ -68,8 +68,8 @@ func TestThreeNodes(t *testing.T) {
 		return start(t, t.TempDir(), "--nats", c.URLs(), "--replicas", "3", "--partitions", "8",
 			"--max-feed-age", maxFeedAge.String(), "--roles", roles)
 	}
-	door := node("query,ingest,admin")
 	folds := []*process{node("query,derive,admin"), node("query,derive,admin")}
+	door := node("query,ingest,admin")
 	all := append([]*process{door}, folds...)
 	token, key := door.issue(t), door.addSource(t, "gateway")
 	r := new(reporting)

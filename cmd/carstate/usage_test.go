@@ -23,14 +23,15 @@ func TestUsage_WrongArguments(t *testing.T) {
 	for _, c := range []struct{ command, flags string }{
 		{"", "frobnicate | help frobnicate | completion tcsh | vehicles --limit 5 --format ndjson --json |" +
 			" token grant cstidX | source change gateway | token revoke | source remove | demo --fleet=-1 |" +
-			" query speed x --token cst_x | token issue | token rotate | source rotate | replay | query car-driving-state"},
+			" query speed x --token cst_x | token issue | token rotate | source rotate | replay | check |" +
+			" query car-driving-state"},
 		{"audit", "--limit=-1 | --limit 5 --format csv"},
 		{"serve", "--no-such-flag | stray | --query-addr nonsense | --query-addr 0.0.0.0:0 | --ingest-addr :0 |" +
 			" --admin-addr [::]:0 | --mqtt-addr 0.0.0.0:0 | --mqtt-addr 0.0.0.0:0 --tls-cert a --tls-key b |" +
 			" --mqtt-tls-addr 127.0.0.1:0 | --tls-cert a | --tls-key a | --max-age 0s | --max-age yesterday |" +
 			" --retention=-1h | --trusted-proxies proxy | --admin-hosts cars.example.org:8082 |" +
 			" --trusted-proxies 10.0.0.0/33 | --trusted-proxies ::ffff:10.0.0.1 | --retention 1ns | --drain=-1s |" +
-			" --query-addr 127.0.0.1:99999 | --query-connections 15 | --ingest-connections=-1 |" +
+			" --checkpoint 1ms | --query-addr 127.0.0.1:99999 | --query-connections 15 | --ingest-connections=-1 |" +
 			" --mqtt-connections 1000001 | --admin-connections many | --partitions=-1 | --partitions 5000 |" +
 			" --sync-interval sometimes | --sync-interval 1ns | --roles query | --roles cook | --replicas 3 |" +
 			" --nats nats://a --replicas 6 | --nats nats://a --replicas=-1 | --nats-creds file | --nats-fresh |" +

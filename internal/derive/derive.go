@@ -30,12 +30,11 @@ type Config struct {
 	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
 	// Replay is like Fold, for samples that a process may have folded before. If nil, Fold is used.
 	Replay func(*vehicle.State, *vehicle.Sample) (changed bool)
-	// Take makes this node the owner of partition p. If another live node owns the partition, Take
-	// returns [store.ErrHeld]; that node is about to release the partition.
+	// Take is [store.Engine.Take] of this node.
 	Take func(ctx context.Context, p int, owner store.Owner) (store.Partition, error)
 	// Records holds the checkpoints.
 	Records store.Records
-	// AwaitTombstones waits until this node has received all tombstones that are stored.
+	// AwaitTombstones is [store.Engine.AwaitTombstones].
 	AwaitTombstones func(ctx context.Context) error
 	// Gone reports whether the marker of a forgotten vehicle is needed no more. If nil, none is.
 	Gone func(vehicle.ID) bool
@@ -43,20 +42,17 @@ type Config struct {
 	Loaded func(vehicles int)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release gives up partition p if this node owns it. It is also called if this node does not
-	// own p, because the Deriver may not know: the response to a Take may have been lost. If
-	// Members is nil, Release is not used.
+	// Release gives up partition p if this node owns it; the response to a Take may have been lost. It
+	// is not used without Members.
 	Release func(ctx context.Context, p int) error
-	// GiveUp is called when this node cannot fold a partition assigned to it, because a newer
-	// version of the service wrote records of the partition. If nodes of that version are there to
-	// fold the partitions, GiveUp should end the context of Run. If GiveUp does not end that
-	// context, or is nil, this node tries again later.
+	// GiveUp is called when this node cannot read a partition's records of a newer version. If nodes of
+	// that version are there to fold, it should end the context of Run. It may be nil.
 	GiveUp func()
 	// Checkpoint is the interval at which changed states are stored. After a crash, the telemetry
 	// since then is folded again. 0 means [DefaultCheckpoint].
 	Checkpoint time.Duration
-	// SilentDays is the number of days after which the state of a silent vehicle is dropped. 0
-	// means 30.
+	// SilentDays is the number of days with telemetry after which the state of a vehicle that had none
+	// is dropped. 0 means 30.
 	SilentDays int
 	Log        *slog.Logger // if nil, nothing is logged
 
@@ -75,7 +71,7 @@ func (c *Config) loaded(vehicles int) {
 	}
 }
 
-// Deriver takes partitions and folds them. Create one with [New].
+// Deriver takes partitions and folds them.
 type Deriver struct {
 	config Config
 	folded atomic.Uint64
@@ -107,12 +103,12 @@ func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
 const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
-// newerPause is the pause before this node takes a partition again in which it has met records of a
-// newer version of the service. It equals the default interval of lease renewals.
+// newerPause is the pause after records of a newer version were met. It equals the default interval of
+// lease renewals.
 const newerPause = 2 * time.Second
 
-// Run folds the partitions assigned to this node until the context ends. If an error ends the
-// folding of a partition, Run pauses and takes it again. Folding continues from the last checkpoint.
+// Run folds the partitions assigned to this node until the context ends. After an error, it takes the
+// partition again and continues from the last checkpoint.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -141,14 +137,12 @@ func (d *Deriver) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renewAfter is how long a partition is idle before this node writes the partition's cursor again.
-// If the cursor were not written again, it could become the oldest record of the stream STATES, and
-// STATES drops its oldest record when it is full.
+// renewAfter is how long a partition is idle before its cursor is written again. Otherwise it could
+// become the oldest record of the stream STATES, which drops that when it is full.
 const renewAfter = time.Minute
 
 // runPartition waits until a partition is assigned to this node, takes it, and folds it until an
-// error occurs. It returns nil once the partition is assigned to another node. It then drops the
-// states in memory, because another node may be the next to change them.
+// error occurs. It returns nil once the partition is assigned to another node.
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	assigned := context.Background()
 	if d.config.Members != nil {
@@ -181,11 +175,9 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	return err
 }
 
-// await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node. While this node waits, it must not own p, because no other node could
-// take p from a live owner. So await releases p, again and again: a Take whose response was lost
-// may later have made this node the owner. It returns an error if a newer version wrote the cursor
-// of p.
+// await is [Members.await]. While this node waits, it must not own p, because no other could take it
+// from a live owner. So await releases p again and again: a Take whose response was lost may later
+// have made this node the owner.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -213,8 +205,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 // storeWithin is the time limit for the last checkpoint of a partition.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p, which this node has taken, until an error occurs. When ctx or
-// assigned ends, it stores a last checkpoint, so that the next owner need not fold again.
+// foldPartition folds partition p until an error occurs. When ctx or assigned ends, it stores a last
+// checkpoint, so that the next owner need not fold again.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding) error {
 	folding, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(assigned, func() { stop(nil) })()

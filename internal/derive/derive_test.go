@@ -429,11 +429,12 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 	check(t, e)
 }
 
-// TestRun_Replays checks that telemetry from before the take is folded by Config.Replay, and later
-// telemetry by Config.Fold. A checkpoint follows the replay at once, so that after a crash only later
-// telemetry is folded again.
+// TestRun_Replays checks that telemetry that a process may have folded before is folded by
+// Config.Replay, and later telemetry by Config.Fold, also if it waited. A checkpoint follows the replay
+// at once, so that after a crash only later telemetry is folded again.
 func TestRun_Replays(t *testing.T) {
-	e := open(t, local.Config{})
+	now := testkit.NewClock(time.UnixMilli(int64(last)))
+	e := open(t, local.Config{Config: store.Config{Now: now.Now}})
 	tab := follow(t, e)
 	var replayed, folded, saves atomic.Int64
 	var crashed atomic.Bool
@@ -453,18 +454,20 @@ func TestRun_Replays(t *testing.T) {
 	for at := range vehicle.UnixMilli(3) {
 		put(t, e, storetest.Speed("car", int64(last+at), 50))
 	}
+	now.Advance(2 * time.Hour) // no node folds for so long
+	put(t, e, storetest.Speed("car", int64(last+3), 50))
 	stop := start(t, c)
 	testkit.Await(t, "a checkpoint", func() bool { return saves.Load() == 1 })
-	put(t, e, storetest.Speed("car", last+3, 50), storetest.Speed("car", last+4, 50))
-	tab.wait(t, 1, last+4)
+	put(t, e, storetest.Speed("car", last+4, 50), storetest.Speed("car", last+5, 50))
+	tab.wait(t, 1, last+5)
 	crashed.Store(true)
 	stop()
 	crashed.Store(false)
 	stop = start(t, c)
 	ask(t, e, "car", store.AskState)
 	stop()
-	if replayed.Load() != 5 || folded.Load() != 2 {
-		t.Errorf("%d samples were replayed and %d folded, want 5 and 2", replayed.Load(), folded.Load())
+	if replayed.Load() != 5 || folded.Load() != 3 {
+		t.Errorf("%d samples were replayed and %d folded, want 5 and 3", replayed.Load(), folded.Load())
 	}
 	check(t, e)
 }
@@ -533,7 +536,9 @@ func TestSilentVehicles(t *testing.T) {
 	}
 	const day = 24 * time.Hour
 	report(ids[0], 0)
-	report(ids[1], 29*day)
+	for range 29 {
+		report(ids[1], day)
+	}
 	report(ids[2], 365*day)
 	report(ids[1], time.Second-365*day)
 	if all := stored(t, e, 0, ask(t, e, ids[0], store.AskCheckpoint).Checkpoint); len(all) != 3 {
@@ -542,7 +547,8 @@ func TestSilentVehicles(t *testing.T) {
 	stop()
 	c.Checkpoint = time.Millisecond
 	stop = start(t, c)
-	now.Advance(3 * day)
+	report(ids[1], day)
+	report(ids[1], day)
 	testkit.Await(t, "the vehicle leaves memory", func() bool {
 		report(ids[1], time.Second)
 		return !ask(t, e, ids[0], store.AskState).Had

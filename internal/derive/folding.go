@@ -33,9 +33,16 @@ type folding struct {
 	// ahead holds, for each loaded state that is ahead of the checkpoint, up to which sequence samples
 	// are folded into it.
 	ahead   map[vehicle.ID]uint64
-	aheadTo uint64         // greatest sequence in ahead
+	aheadTo uint64 // greatest sequence in ahead
+	// A process may have folded the telemetry up to the sequence shownTo before, and what was stored
+	// within two intervals after the time shownAt, that of the first group after shownTo.
+	shownTo uint64
+	shownAt time.Time
 	sample  vehicle.Sample // being folded, because the engine may share those that it returns
-	day     uint16         // of the newest telemetry; a clock that was ahead has no effect for long
+	// day counts the days on which telemetry was stored, and date is the last of them. So a clock that
+	// jumps ahead is a day, and no vehicle was silent for years.
+	day  uint16
+	date int64 // Unix day
 
 	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
 	last   store.Checkpoint
@@ -51,13 +58,22 @@ func newFolding(c *Config) *folding {
 // load reads the newest checkpoint that is whole. The telemetry after it is then folded again, so a
 // damaged checkpoint loses nothing while that telemetry is kept.
 func (f *folding) load(ctx context.Context, p int) error {
-	for all := f.part.Checkpoints(); ; all = all[:len(all)-1] {
-		f.states, f.last = newPackedStates(f.config.bucketBytes), store.Checkpoint{}
-		f.ahead, f.aheadTo = make(map[vehicle.ID]uint64), 0
+	all := f.part.Checkpoints()
+	if n := len(all); n > 0 {
+		f.shownTo = all[n-1].Seq
+	}
+	for ; ; all = all[:len(all)-1] {
+		f.ahead, f.aheadTo, f.last = make(map[vehicle.ID]uint64), 0, store.Checkpoint{}
 		if len(all) > 0 {
 			f.last = all[len(all)-1]
 		}
-		f.seq = f.last.Seq
+		f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
+		largest := 0
+		for _, c := range f.window {
+			largest = max(largest, c.Bytes)
+		}
+		f.states = newPackedStates(f.config.bucketBytes, largest)
+		f.seq, f.day, f.date = f.last.Seq, f.last.Day, f.last.Date
 		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
 			return err
 		}
@@ -75,7 +91,6 @@ func (f *folding) load(ctx context.Context, p int) error {
 		if err == nil {
 			f.config.loaded(f.states.vehicles())
 			f.saved, f.loaded = f.seq, f.last.Number
-			f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
 			return err
@@ -103,12 +118,18 @@ func (f *folding) apply(g store.Group) (err error) {
 			f.live, f.broken = false, err
 		}
 	}()
-	f.seq, f.day = g.Seq, dayAt(g.Stored)
+	f.seq = g.Seq
+	if date := g.Stored.Unix() / secondsOfDay; date != f.date {
+		if date > f.date {
+			f.day++
+		}
+		f.date = date
+	}
 	if g.Seq > f.aheadTo {
 		f.ahead = nil
 	}
 	fold := f.config.Fold
-	if !f.live {
+	if !f.live && f.again(g) {
 		fold = f.config.Replay
 	}
 	earliest, latest := vehicle.At(g.Stored.Add(-vehicle.MaxAhead)), vehicle.At(g.Stored.Add(vehicle.MaxAhead))
@@ -140,6 +161,15 @@ func (f *folding) apply(g store.Group) (err error) {
 		}
 	}
 	return nil
+}
+
+// again reports whether a process may have folded a group before. It then has shown what the group
+// says of roads, too. A backlog that no node has folded is new. The caller holds mu.
+func (f *folding) again(g store.Group) bool {
+	if g.Seq > f.shownTo && f.shownAt.IsZero() {
+		f.shownAt = g.Stored
+	}
+	return f.shownAt.IsZero() || g.Stored.Sub(f.shownAt) < 2*f.config.Checkpoint
 }
 
 // publish publishes the answer of a vehicle. The caller holds mu.
@@ -186,10 +216,7 @@ func answerIn(r []byte) (vehicle.ID, *store.Answer) {
 	return vehicle.ID(vidOf(r)), a
 }
 
-const hoursOfDay = 24
-
-// dayAt returns the number of a Unix day.
-func dayAt(t time.Time) uint16 { return uint16(t.Unix() / int64(hoursOfDay*time.Hour/time.Second)) }
+const secondsOfDay = int64(24 * time.Hour / time.Second)
 
 // gone reports whether a record may be dropped: the state of a vehicle that was silent for
 // SilentDays, or with erase, the marker of one whose erasure is due.
@@ -220,7 +247,10 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 		return is, err
 	}
 	f.tried = max(f.tried, is.Number) + 1
-	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq, Restored: is.Restored || f.restored}
+	next := store.Checkpoint{
+		Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq, Day: f.day, Date: f.date,
+		Restored: is.Restored || f.restored,
+	}
 	live := f.states.bytes
 	bytes := live*f.states.changed/max(1, f.states.vehicles()) + live/store.CheckpointCycle // that it will have
 	f.mu.Unlock()
@@ -318,6 +348,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		return r, store.ErrNoOwner
 	}
 	switch q.Kind {
+	case store.AskTombstones:
 	case store.AskCheckpoint, store.AskErase:
 		f.mu.Unlock()
 		defer f.mu.Lock() // before the deferred Unlock
@@ -369,6 +400,8 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 				}
 			}
 		}
+	default: // of a node of a newer version
+		return r, codec.ErrNewer
 	}
 	return r, nil
 }
@@ -393,7 +426,7 @@ func (f *folding) restore(e store.Entry, r *store.Reply) error {
 		r.Kept++
 		return nil
 	}
-	f.states.set(e.Vehicle, e.State, e.Day, 1)
+	f.states.set(e.Vehicle, e.State, f.day, 1)
 	f.publish(e.Vehicle, &s)
 	f.restored = true
 	r.Restored++

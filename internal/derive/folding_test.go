@@ -125,20 +125,24 @@ var ErrInjected = errors.New("the disk is on fire")
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	const partitions, vehicles, groups = 200, 7, 45
 	ctx, clock := t.Context(), testkit.NewClock(time.UnixMilli(1e12))
-	c := local.Config{DataDir: t.TempDir(), SyncInterval: time.Hour}
-	c.Partitions, c.Now, c.Retention = partitions, clock.Now, 1e6*time.Hour
-	opened, err := local.Open(ctx, c)
-	e := testkit.Opened(t, opened, err)
+	hurry, end := context.WithCancel(ctx)
+	end()
+	var e store.Engine // has as many logs as partitions
 	steps := []time.Duration{time.Second, time.Second, 20 * time.Second, 10 * time.Minute, -10 * time.Minute}
 	errs := []time.Duration{0, 0, 0, -time.Hour, 25 * time.Second, 2 * time.Minute, 24 * time.Hour}
-	p := -1
+	p, outer := -1, t
 	rapid.Check(t, func(t *rapid.T) {
 		must := func(err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		p = (p + 1) % partitions
+		if p = (p + 1) % partitions; p == 0 {
+			c := local.Config{DataDir: outer.TempDir(), SyncInterval: time.Hour}
+			c.Partitions, c.Now, c.Retention = partitions, clock.Now, 1e6*time.Hour
+			opened, err := local.Open(ctx, c)
+			e = testkit.Opened(outer, opened, err)
+		}
 		var ids []vehicle.ID
 		for i := 0; len(ids) < vehicles; i++ {
 			if id := vehicle.ID(fmt.Sprint("car", i)); codec.PartitionOf(id, partitions) == p {
@@ -205,7 +209,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		crash(0)
 		store := func(full, erase bool) {
 			before := part.fail
-			if _, err := f.checkpoint(ctx, ctx, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
+			if _, err := f.checkpoint(ctx, hurry, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
 				t.Fatal(err)
 			}
 		}

@@ -10,23 +10,19 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// heldPoll is the pause between two attempts to take a partition that another node is about to
-// release. It is also the pause after a failed attempt to release a partition or to renew this
-// node's lease.
+// heldPoll is the pause before a partition that is about to be released is taken again, and after a
+// failed release or renewal of the lease.
 const heldPoll = 250 * time.Millisecond
 
 // Leases stores the leases by which nodes with the role derive know of each other.
 type Leases interface {
-	// Stale returns the lease time. If a node has not renewed its lease for that time, other nodes
-	// take over its partitions.
+	// Stale returns the lease time, after which others take over the partitions of a silent node.
 	Stale() time.Duration
-	// Renew stores this node's lease. beat is a number that increases with each renewal, and
-	// leaving says that the node is about to end.
+	// Renew stores this node's lease. beat increases with each renewal.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
 	// Follow calls put for every stored lease and then for every renewal. It returns nil when the
 	// context ends, and an error if it cannot continue.
 	Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error
-	// Remove deletes the lease of the node with the given name.
 	Remove(ctx context.Context, name string) error
 }
 
@@ -42,22 +38,19 @@ type Members struct {
 
 	mu   sync.Mutex // guards all fields below except unrenewed
 	seen map[string]*member
-	// lastHeard is when the feed of leases last delivered this node's own lease. If lastHeard is
-	// more than a lease time ago, this node itself is disconnected, and must not consider any other
-	// node dead.
+	// lastHeard is when the feed of leases last delivered this node's own lease. More than a lease time
+	// later, this node is disconnected, and must not consider any other dead.
 	lastHeard time.Time
 	// reconnectedAt is when the feed of leases last resumed after a gap. The silence of other nodes
 	// before reconnectedAt is ignored.
 	reconnectedAt time.Time
-	// The next four fields tell up to which time this node has received the renewals of all nodes,
-	// even if the feed of leases is late. The feed delivers renewals in the order in which they
-	// were stored. So once it has delivered one of our own renewals, it has delivered every renewal
-	// that was stored before that.
-	//   - asOf: the start time of our newest renewal that the feed has delivered.
-	//   - pending: the start times of our renewals that are stored but not delivered yet, by number
-	//     (beat).
+	// The next four fields tell up to which time this node has received all renewals, even if the feed
+	// is late: it delivers them in the order in which they were stored, so one of our own shows that
+	// those before it were delivered.
+	//   - asOf: when our newest delivered renewal began.
+	//   - pending: when our stored renewals that are not delivered yet began, by beat.
 	//   - lastStored: when a renewal of ours was last acknowledged.
-	//   - resumedAt: when a renewal of ours was first acknowledged after a gap.
+	//   - resumedAt: when one was first acknowledged after a gap.
 	asOf                  time.Time
 	pending               map[uint64]time.Time
 	lastStored, resumedAt time.Time
@@ -67,7 +60,6 @@ type Members struct {
 	changed    chan struct{} // closed when the assignment changes
 }
 
-// member is what this node knows of one derive node.
 type member struct {
 	beat    uint64
 	at      time.Time // when its lease was last seen to change
@@ -75,14 +67,13 @@ type member struct {
 	unseen  bool // the node owns a partition, but none of its leases was received yet
 }
 
-// assigned says whether a partition is assigned to this node.
 type assigned struct {
 	ctx    context.Context // ends when the partition is assigned to another node; nil if it is not ours
 	cancel context.CancelFunc
 }
 
-// NewMembers returns a Members that assigns no partitions until [Members.Run] runs. self is the
-// name of this node. No other process, past or present, may have the same name.
+// NewMembers returns a Members that assigns no partitions until [Members.Run] runs. No other process,
+// past or present, may have the name self.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
@@ -92,18 +83,14 @@ func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Member
 }
 
 const (
-	// renewalsPerLease is the number of renewals in one lease time.
 	renewalsPerLease = 3
-	// checksPerLease is the number of checks for stale leases in one lease time.
-	checksPerLease = 24
-	// removeAfter is the number of lease times after which the lease of a dead node is deleted.
-	removeAfter = 100
+	checksPerLease   = 24  // for stale leases
+	removeAfter      = 100 // lease times until the lease of a dead node is deleted
 )
 
-// Run renews this node's lease and follows the leases of other nodes until the context ends. Then
-// it stores a last lease, which says that this node leaves. If the leases cannot be followed any
-// more, Run goes on renewing, and returns the error of [Leases].Follow after the context has ended.
-// Otherwise it returns nil.
+// Run renews this node's lease and follows those of others until the context ends. Then it stores a
+// last lease, which says that this node leaves. If the leases cannot be followed any more, it goes on
+// renewing, and returns the error of [Leases].Follow in the end.
 func (m *Members) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer m.leave()
@@ -123,7 +110,6 @@ func (m *Members) Run(ctx context.Context) error {
 	})
 }
 
-// leave ends the assignment of every partition to this node.
 func (m *Members) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +121,6 @@ func (m *Members) leave() {
 	}
 }
 
-// renew renews our lease until the context ends, and then stores a last lease (see Run).
 func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewalsPerLease
 	rest := time.NewTimer(every)
@@ -167,13 +152,11 @@ func (m *Members) renew(ctx context.Context) {
 	}
 }
 
-// leaveWithin is the time limit of each of the last operations of an ending node: its last commits,
-// the releases of its partitions, and its last lease. After these operations, other nodes take over
+// leaveWithin limits each release of an ending node, and its last lease, after which others take over
 // at once.
 const leaveWithin = 500 * time.Millisecond
 
-// recordRenewal records that the renewal of our lease with the number beat, which began at the time
-// began, was acknowledged at the time now.
+// recordRenewal records that our renewal that began at a time was acknowledged.
 func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,9 +168,7 @@ func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.updateAsOf(m.seen[m.self])
 }
 
-// updateAsOf sets asOf to the start time of our newest renewal that the feed has delivered, and
-// removes delivered renewals from pending. own is our own lease as the feed last delivered it; nil
-// if it has not delivered one.
+// updateAsOf removes delivered renewals from pending. own is our own lease as last delivered, or nil.
 func (m *Members) updateAsOf(own *member) {
 	for beat, began := range m.pending {
 		if own != nil && beat <= own.beat {
@@ -199,8 +180,6 @@ func (m *Members) updateAsOf(own *member) {
 	}
 }
 
-// recordLease records a lease that the feed delivered, and reassigns the partitions if the lease
-// was renewed.
 func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,10 +202,8 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases reassigns the partitions of nodes that have not renewed their lease in time. From the
-// members, it removes the nodes whose last renewal is more than removeAfter lease times ago. It
-// returns the names of these nodes, so that the caller can delete their leases. While this node has
-// lost contact with the store, it removes no node and returns nil.
+// checkLeases reassigns the partitions of silent nodes, forgets those that are silent for removeAfter
+// lease times, and returns their names, so that the caller deletes their leases.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,14 +220,13 @@ func (m *Members) checkLeases(now time.Time) (gone []string) {
 	return gone
 }
 
-// isPartitioned reports whether this node has lost contact with the store, or never had it: the
-// feed of leases has not delivered this node's own lease within the last lease time.
+// isPartitioned reports whether this node has no contact with the store.
 func (m *Members) isPartitioned(now time.Time) bool {
 	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
 
-// silence returns for how long this node has received no renewal of a member's lease. The time
-// before the feed of leases last resumed is not counted, because no renewal could arrive then.
+// silence returns for how long no renewal of a member has arrived, not counting the time before the
+// feed last resumed.
 func (m *Members) silence(now time.Time, is *member) time.Duration {
 	if m.reconnectedAt.After(is.at) {
 		return now.Sub(m.reconnectedAt)
@@ -258,10 +234,9 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-// isAlive reports whether a node may be alive. A node is dead if no renewal of its lease has
-// arrived for a lease time. After an outage of the store, two thirds of a lease time, from
-// resumedAt to asOf, without a renewal are enough, because every live node renews its lease as soon
-// as the store is back.
+// isAlive reports whether a node may be alive. It is dead without a renewal for a lease time, or after
+// an outage of the store for two thirds of it, from resumedAt to asOf, because every live node renews
+// its lease as soon as the store is back.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
@@ -269,8 +244,7 @@ func (m *Members) isAlive(now time.Time, is *member) bool {
 	return m.silence(now, is) <= m.stale
 }
 
-// reassign assigns the partitions to the live members. It changes nothing while this node has lost
-// contact with the store.
+// reassign assigns the partitions to the live members, unless this node has lost contact with the store.
 func (m *Members) reassign(now time.Time) {
 	if m.isPartitioned(now) {
 		return
@@ -302,16 +276,15 @@ func (m *Members) reassign(now time.Time) {
 	}
 }
 
-// assignment returns a context that ends when partition p is assigned to another node. It returns
-// nil if p is not assigned to this node.
+// assignment returns a context that ends when partition p is assigned to another node, or nil if it is
+// not ours.
 func (m *Members) assignment(p int) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.partitions[p].ctx
 }
 
-// await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node. If ctx ends first, await returns the error of ctx.
+// await waits until partition p is ours, and returns its assignment.
 func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	for {
 		m.mu.Lock()
@@ -328,9 +301,8 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from its owner, the node named holder. The result
-// is true if this node is the owner, if the owner is dead, or if there is no owner (holder is "").
-// It is false if the owner may be alive, also while this node has lost contact with the store.
+// Free reports whether a partition may be taken from its owner: this node, a dead one, or none (""). The
+// owner may be alive while this node has lost contact with the store.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
@@ -348,8 +320,7 @@ func (m *Members) free(now time.Time, holder string) bool {
 	return !m.isPartitioned(now) && !m.isAlive(now, is)
 }
 
-// Count returns the number of live members, as far as this node knows, and the number of partitions
-// that are assigned to this node.
+// Count returns the numbers of live members and of partitions that are assigned to this node.
 func (m *Members) Count() (members, partitions int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -38,7 +38,7 @@ const (
 // erased, so that every node learns of it.
 type bucket struct {
 	blocks   [][]byte
-	index    []uint32 // hash table with linear probing: a record's block * blockBytes + place + 1; 0 is free
+	index    []uint32 // hash table with linear probing; 0 is free
 	vehicles int
 	used     int // size in bytes of the records
 	dropped  int // size in bytes of the dropped ones
@@ -48,10 +48,21 @@ type bucket struct {
 const (
 	recordHeader = 8
 	isDropped    = 2
+	usualRecord  = 512 // bytes
+	// An entry of an index is the place of a record, its block * blockBytes + where it begins there + 1,
+	// in placeBits, enough for several times bucketBytes, and above them a part of the hash.
+	placeBits = 22
 )
 
-func newPackedStates(room int) *packedStates {
-	return &packedStates{seed: maphash.MakeSeed(), room: room, buckets: []bucket{newBucket(0)}}
+func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits << placeBits }
+
+// newPackedStates returns buckets of a usual size, and as many as are needed for a number of bytes.
+func newPackedStates(room, bytes int) *packedStates {
+	p := &packedStates{seed: maphash.MakeSeed(), room: room}
+	for len(p.buckets) <= bytes/room {
+		p.buckets = append(p.buckets, newBucket(room/usualRecord))
+	}
+	return p
 }
 
 // newBucket returns a bucket with an index for at least 1.5 times as many vehicles.
@@ -59,7 +70,9 @@ func newBucket(vehicles int) bucket {
 	return bucket{index: make([]uint32, 1<<bits.Len(uint(2*vehicles+7)))}
 }
 
-func (b *bucket) record(place uint32) []byte {
+// record returns the record of an entry of the index.
+func (b *bucket) record(entry uint32) []byte {
+	place := entry & (1<<placeBits - 1)
 	return b.blocks[(place-1)/blockBytes][(place-1)%blockBytes:]
 }
 
@@ -140,7 +153,7 @@ func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed 
 		b.blocks, last = append(b.blocks, p.block()), last+1
 	}
 	block := b.blocks[last]
-	b.index[i] = uint32(last*blockBytes+len(block)) + 1
+	b.index[i] = tagOf(hash) | uint32(last*blockBytes+len(block)+1)
 	block = binary.LittleEndian.AppendUint16(block, uint16(room))
 	block = binary.LittleEndian.AppendUint16(block, uint16(len(packed)))
 	block = append(block, byte(len(id)-1), changed)
@@ -181,8 +194,8 @@ func (p *packedStates) block() []byte {
 // slot returns the place of a vehicle in the index, or the free place where it belongs.
 func (b *bucket) slot(id vehicle.ID, hash uint64) int {
 	i := int(hash) & (len(b.index) - 1)
-	for ; b.index[i] != 0; i = (i + 1) & (len(b.index) - 1) {
-		if string(vidOf(b.record(b.index[i]))) == string(id) {
+	for tag := tagOf(hash); b.index[i] != 0; i = (i + 1) & (len(b.index) - 1) {
+		if b.index[i]>>placeBits == tag>>placeBits && string(vidOf(b.record(b.index[i]))) == string(id) {
 			break
 		}
 	}
@@ -218,10 +231,10 @@ func (b *bucket) records(yield func(r []byte) bool) {
 	}
 }
 
-// piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from which bucket the next
-// piece continues; done is set after the last one. A checkpoint has the records that have changed
-// since the one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count
-// as unchanged then. piece first drops those of these buckets for which gone is true.
+// piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from
+// which bucket the next piece continues; done is set after the last one. A checkpoint has the records
+// that have changed since the one before, and all of every CheckpointCycle-th bucket, or with full, of
+// all. They count as unchanged then. piece first drops those of these buckets for which gone is true.
 func (p *packedStates) piece(
 	from, size int, number uint64, full bool, gone func(r []byte) bool,
 ) (b []byte, next int, done bool) {

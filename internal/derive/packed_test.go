@@ -24,7 +24,7 @@ import (
 // checkpoints have the same.
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, want := newPackedStates(500), make(map[vehicle.ID]vehicle.State)
+		p, want := newPackedStates(500, 0), make(map[vehicle.ID]vehicle.State)
 		var stored [][][]byte // pieces by checkpoint
 		for range rapid.IntRange(1, 300).Draw(t, "uses") {
 			n := rapid.IntRange(0, 40).Draw(t, "id")
@@ -95,7 +95,7 @@ func BenchmarkPackedStates(b *testing.B) {
 	}
 	state := roadtest.State(b)
 	for b.Loop() {
-		before, p := heap(), newPackedStates(bucketBytes)
+		before, p := heap(), newPackedStates(bucketBytes, 0)
 		for _, round := range []string{"new", "known"} {
 			began := testkit.ProcessorTime()
 			for v := range benchCars {

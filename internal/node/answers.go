@@ -45,8 +45,15 @@ func (a answers) Delete(id vehicle.ID) {
 	}
 }
 
-// Until expireAfter, queries are answered "stale" and not "unknown".
-const expireAfter = 30 * 24 * time.Hour
+const (
+	day = 24 * time.Hour
+	// expireAfter is the time for which a vehicle is kept after its last report. During this time,
+	// queries for the vehicle are answered "stale" and not "unknown".
+	expireAfter = 30 * day
+)
+
+// silentAfter is the time without reports after which a vehicle is dropped.
+func (n *Node) silentAfter() time.Duration { return max(expireAfter, n.config.MaxAge) }
 
 // ran is monotonic, so that vehicles do not expire because the wall clock jumps ahead.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
@@ -56,10 +63,11 @@ func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter
 	return now.Add(-expireAfter)
 }
 
+// expire removes silent vehicles from the fleet table, once an hour until ctx ends.
 func (n *Node) expire(ctx context.Context) {
 	began := time.Now()
 	for range periodic.Every(ctx, time.Hour) {
-		cutoff := expiryCutoff(began.Round(0), time.Since(began), time.Now().Round(0), max(expireAfter, n.config.MaxAge))
+		cutoff := expiryCutoff(began.Round(0), time.Since(began), time.Now().Round(0), n.silentAfter())
 		if dropped := n.fleet.Expire(cutoff); dropped > 0 {
 			n.config.Log.Info("dropped silent vehicles from memory", "vehicles", dropped)
 		}

@@ -32,7 +32,8 @@ func (n *Node) startBackground() {
 		}
 		return n.engine.FollowAnswers(ctx, n.answers.Put, n.health.caughtUp)
 	})
-	// The states of silent vehicles stay in the store.
+	// Silent vehicles leave the fleet table. After a crash, they are in it again until the first
+	// expiry, an hour after the start.
 	run(n.expire)
 
 	n.background(func() error { return n.probe.Run(ctx) })
@@ -116,6 +117,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		AwaitTombstones: n.engine.AwaitTombstones,
 		Gone:            n.records.Gone,
 		Checkpoint:      checkpoint,
+		SilentDays:      int((n.silentAfter() + day - 1) / day),
 		Log:             n.config.Log,
 		Members:         n.joinMembers(ctx),
 		Loaded: func(vehicles int) {

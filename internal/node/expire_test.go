@@ -9,7 +9,6 @@ import (
 )
 
 func TestSilentVehiclesExpire(t *testing.T) {
-	const day = 24 * time.Hour
 	heard := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	began := heard.Add(-day)
 	y2038 := time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC)

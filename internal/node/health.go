@@ -12,7 +12,7 @@ import (
 // health reports whether a node can answer queries and accept telemetry at present. Its methods may
 // be called concurrently.
 type health struct {
-	fed        func() (time.Time, bool)                     // as [store.Engine.Fed]
+	fed        func() (records, answers time.Time, ok bool) // as [store.Engine.Fed]
 	writable   func() error                                 // as [store.Engine.Writable]
 	newer      *store.Newer                                 // records of a newer version that this node has met
 	progress   func() (states int64, folded, groups uint64) // of the start; nil on a cluster
@@ -40,7 +40,7 @@ const (
 )
 
 func newHealth(
-	fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, ingests bool,
+	fed func() (records, answers time.Time, ok bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, ingests bool,
 ) *health {
 	h := &health{
 		fed: fed, writable: writable, newer: newer, maxFeedAge: maxFeedAge, ingests: ingests, started: make(chan struct{}),
@@ -82,11 +82,16 @@ func (h *health) canAnswer(now time.Time) error {
 // inTouch returns nil, or the reason why this node's tables are too old for a query at the time
 // now: maxFeedAge has passed since they were last known to be complete.
 func (h *health) inTouch(now time.Time) error {
-	fed, ok := h.fed()
+	_, answers, ok := h.fed()
+	return h.within(now, answers, ok && h.feeds.Load() == 0)
+}
+
+// within returns nil, or the reason why tables that were complete at a time are too old.
+func (h *health) within(now, complete time.Time, loaded bool) error {
 	switch {
-	case h.feeds.Load() > 0 || !ok:
+	case !loaded:
 		return errStarting
-	case now.Sub(fed) > h.maxFeedAge:
+	case now.Sub(complete) > h.maxFeedAge:
 		return errTooOld
 	}
 	return nil
@@ -118,8 +123,8 @@ func (h *health) inTouchNow() error {
 // feedAge returns how old the tables are from which queries are answered: the time since they were
 // last known to be complete. Before the tables are loaded, ok is false and age has no meaning.
 func (h *health) feedAge() (age time.Duration, ok bool) {
-	fed, ok := h.fed()
-	return time.Since(fed), ok
+	_, answers, ok := h.fed()
+	return time.Since(answers), ok
 }
 
 // answers returns nil, or the reason why load balancers should send no query to this node. Unlike
@@ -131,7 +136,8 @@ func (h *health) answers() error {
 	return h.answersNow()
 }
 
-// canStore returns nil, or the reason why the node cannot accept telemetry.
+// canStore returns nil, or the reason why the node cannot accept telemetry. On a cluster, that needs no
+// answers, because there may be no node at present that folds.
 func (h *health) canStore() error {
 	switch {
 	case h.ending.Load():
@@ -139,7 +145,12 @@ func (h *health) canStore() error {
 	case h.readOnly.Load():
 		return errReadOnly
 	}
-	if err := h.inTouchNow(); err != nil {
+	err := h.inTouchNow()
+	if h.progress == nil {
+		records, _, ok := h.fed()
+		err = h.within(time.Now(), records, ok && h.records.Load() == 0)
+	}
+	if err != nil {
 		return err
 	}
 	if err := h.newer.Telemetry(); err != nil {

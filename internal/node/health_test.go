@@ -18,8 +18,8 @@ import (
 func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
-	var fed time.Time
-	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil },
+	var fed time.Time // zero: no heartbeat yet
+	h := newHealth(func() (records, answers time.Time, ok bool) { return fed, fed, !fed.IsZero() }, func() error { return nil },
 		store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
 	want := func(after time.Duration, want error) {
 		t.Helper()
@@ -65,7 +65,6 @@ func TestReady_WithoutALeader(t *testing.T) {
 	}
 	all, log := node(Query, Ingest, Admin)
 	answers, _ := node(Query)
-	folds, _ := node(Derive)
 	expect := func(n *Node, path string, want int, text string) {
 		t.Helper()
 		if err := until(time.Minute, testkit.Says(n.URL(AdminAddr)+path, want, text)); err != nil {
@@ -73,6 +72,9 @@ func TestReady_WithoutALeader(t *testing.T) {
 		}
 	}
 	const ready, stuck = `^ready; feed age \d+\.\d s$`, `^the engine stores nothing in [A-Z]+; feed age \d+\.\d s$`
+	expect(all, "/readyz/ingest", http.StatusOK, ready) // although no node folds yet
+	expect(all, "/readyz/query", http.StatusServiceUnavailable, "^starting")
+	folds, _ := node(Derive)
 	stillReady := func() {
 		t.Helper()
 		expect(all, "/readyz/query", http.StatusOK, ready)

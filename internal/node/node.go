@@ -64,9 +64,9 @@ type Node struct {
 // process.
 const (
 	stopWithin       = 4500 * time.Millisecond
-	answersWithin    = 2 * time.Second
-	backgroundWithin = time.Second
-	storeWithin      = 2500 * time.Millisecond // backgroundWithin on one machine, where up to 50,000 states are stored
+	answersWithin    = 2 * time.Second         // for requests in progress
+	backgroundWithin = time.Second             // for work in the background to end by itself
+	storeWithin      = 2500 * time.Millisecond // backgroundWithin on one machine, where a last checkpoint is stored
 	cutWithin        = 500 * time.Millisecond
 	closeWithin      = time.Second
 )

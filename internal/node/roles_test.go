@@ -36,10 +36,10 @@ func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
 	const maxFeedAge = 5 * time.Second
+	folds := nodeOf(t, c.URLs(), Derive, maxFeedAge) // first: the next two are ready once they have all answers
 	answers := nodeOf(t, c.URLs(), Query, maxFeedAge)
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
 	ingests := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
-	folds := nodeOf(t, c.URLs(), Derive, maxFeedAge)
 	operator := operatorOf(t, shows)
 	key := gateway(t, operator)
 	token, err := operator.IssueToken(t.Context(),
@@ -116,7 +116,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	outOfTouch := func() error {
 		for _, s := range []*Node{answers, shows, ingests, folds} {
-			at, ok := s.cluster.Fed()
+			_, at, ok := s.cluster.Fed()
 			if age := time.Since(at); !ok || age <= maxFeedAge || s.health.answersNow() == nil {
 				return fmt.Errorf("%v: the feeds have caught up: %t, and are %s old", s.config.Roles, ok, age)
 			}

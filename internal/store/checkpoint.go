@@ -28,6 +28,10 @@ type Checkpoint struct {
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
 	Owner  uint64 `json:"owner"` // who wrote it, as Reply.Owner
 	Seq    uint64 `json:"seq"`   // A state may be ahead of Seq, up to the position of its piece.
+	// Day is the number of days on which telemetry was stored until then; Date is the Unix day of
+	// the last of them.
+	Day    uint16 `json:"day"`
+	Date   int64  `json:"date"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // before compression
 	// Restored means that some states come from a backup, so that no telemetry has them.
@@ -116,7 +120,7 @@ const maxPieceBytes = 16 << 20
 
 type Entry struct {
 	Vehicle vehicle.ID
-	Day     uint16 // of the Unix time when its newest sample was stored
+	Day     uint16 // Checkpoint.Day when its newest sample was stored
 	State   []byte // packed; empty if the vehicle was forgotten
 }
 

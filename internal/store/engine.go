@@ -115,10 +115,12 @@ type Engine interface {
 	// Failed receives one error, that of Alive, after which only a restart helps. It is never
 	// closed.
 	Failed() <-chan error
-	// Fed returns the time up to which the copies of records are complete. ok is false until every
-	// feed has caught up. Fed neither blocks nor allocates.
-	Fed() (at time.Time, ok bool)
-	// Cut makes all requests fail at once. Only Close may be called afterwards.
+	// Fed returns the latest times up to which this process's copies of the stored records, and its
+	// answers, are complete: they contain every change that was made before. ok is false until every
+	// feed of records has delivered all that existed at its start. Fed neither blocks nor allocates.
+	Fed() (records, answers time.Time, ok bool)
+	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
+	// does not respond. Only Close may be called afterwards.
 	Cut()
 	Close() error
 }

@@ -246,12 +246,12 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 
 const askPause = 100 * time.Millisecond
 
-// While there is no owner, as during a takeover, ask retries for Patience.Store.
+// ask asks the owner of a partition. While it has none, as during a takeover, ask retries for
+// Patience.Store. The reply of an owner that stores a checkpoint first may take longer.
 func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, k.config.Patience.Store)
-	defer cancel()
-	for {
-		if r, err = k.engine.Ask(ctx, p, q); !errors.Is(err, ErrNoOwner) || periodic.Pause(ctx, askPause) != nil {
+	for began := time.Now(); ; {
+		r, err = k.engine.Ask(ctx, p, q)
+		if !errors.Is(err, ErrNoOwner) || time.Since(began) > k.config.Patience.Store || periodic.Pause(ctx, askPause) != nil {
 			return r, err
 		}
 	}

@@ -12,11 +12,13 @@ const (
 	foldShare = 200 * time.Millisecond
 	// firstSpeed is the speed of folding, in samples a second, until it has been measured.
 	firstSpeed = 50_000
-	// backlogged is the number of unfolded samples from which folding does not wait for samples, so
-	// that its speed can be measured.
-	backlogged = 1_000
+	// quiet is the number of unfolded samples up to which a new one does not wait for others.
+	quiet = 1_000
 	// speedWindow is the shortest time over which the speed is measured.
 	speedWindow = 50 * time.Millisecond
+	// forgetSpeed is the number of windows without a backlog after which a speed below firstSpeed is
+	// forgotten: it may have been that of a pause, and a source bounded by it makes no backlog.
+	forgetSpeed = 64
 	// stalledAfter is the time without progress after which a partition is stalled, because no node
 	// folds it. The sources are not to blame, so its samples are not counted then.
 	stalledAfter = 2 * time.Second
@@ -39,8 +41,9 @@ type Unfolded struct {
 	entries  int            // in all parts
 	speed    float64        // samples folded in a second
 	latency  time.Duration  // from storing to folding, while there is no backlog
-	since    time.Time      // start of the present measurement of speed; zero: none
+	since    time.Time      // start of the present window
 	measured int            // samples folded since then
+	behind   bool           // there was a backlog all the time since then
 }
 
 // unfoldedPart has the unfolded samples of one partition, oldest first.
@@ -120,14 +123,23 @@ func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 		u.pop(part)
 	}
 	now := u.now()
-	part.entries = append(part.entries, unfoldedEntry{seq, now, source, n, u.stored < backlogged})
+	part.entries = append(part.entries, unfoldedEntry{seq, now, source, n, u.stored < quiet})
 	u.entries++
 	u.stored += n
 	u.add(source, n)
-	if u.since.IsZero() && u.stored >= backlogged {
-		u.since, u.measured = now, 0
+	if !u.behind && u.backlogged() {
+		u.begin(now)
 	}
 }
+
+// backlogged reports whether folding does not wait for samples, so that its speed can be measured:
+// more are unfolded than are on their way without a backlog. The caller holds mu.
+func (u *Unfolded) backlogged() bool {
+	return u.stored >= max(quiet, int(u.speed*(u.latency+speedWindow).Seconds()))
+}
+
+// begin begins a window. The caller holds mu.
+func (u *Unfolded) begin(now time.Time) { u.since, u.measured, u.behind = now, 0, u.backlogged() }
 
 // Fold records that partition p is folded up to the sequence seq.
 func (u *Unfolded) Fold(p int, seq uint64) {
@@ -146,16 +158,18 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
 		}
 	}
-	if u.since.IsZero() {
+	switch took := now.Sub(u.since); {
+	case took < speedWindow || u.measured == 0:
+		if u.behind && !u.backlogged() {
+			u.begin(now)
+		}
 		return
-	}
-	if took := now.Sub(u.since); took >= speedWindow && u.measured > 0 {
+	case u.behind:
 		u.speed += (float64(u.measured)/took.Seconds() - u.speed) / 4
-		u.since, u.measured = now, 0
+	default:
+		u.speed += max(0, firstSpeed-u.speed) / forgetSpeed
 	}
-	if u.stored < backlogged {
-		u.since = time.Time{}
-	}
+	u.begin(now)
 }
 
 // pop removes the oldest entry of a partition. The caller holds mu.
@@ -181,6 +195,7 @@ func (u *Unfolded) dropStalled() {
 		for len(part.entries) > 0 {
 			u.pop(part)
 		}
-		part.stalled, u.since = true, time.Time{}
+		part.stalled = true
+		u.begin(now)
 	}
 }

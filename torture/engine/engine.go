@@ -20,7 +20,7 @@ const tests = "./internal/store/local"
 
 var Power = row.Row{
 	Name: "power", Counts: "cuts", CI: 20_000, Long: 200_000,
-	Controls: defects.Controls("power", "no-sync", "cursor-first", "directory-unsynced", "rename-unsynced"),
+	Controls: defects.Controls("power", "no-sync", "cursor-ahead", "directory-unsynced", "rename-unsynced"),
 	Tests:    tests,
 	Run:      running("TestPowerCuts", "powercuts"),
 }
@@ -66,7 +66,7 @@ func running(test, count string) func(context.Context, *row.Attempt) {
 
 var (
 	logged   = regexp.MustCompile(`^ +\w+_test\.go:\d+: (.+)$`)
-	doneLine = regexp.MustCompile(`^done (\d+) [a-z ]+(?:: (\d+) of them (.+))?$`)
+	doneLine = regexp.MustCompile(`^done (\d+) [a-z ]+(?:: (.+))?$`)
 	seed     = regexp.MustCompile(`^-seed \d+$`)
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
@@ -82,9 +82,11 @@ func evaluate(a *row.Attempt, line string) (done int) {
 	}
 	text := log[1]
 	if m := doneLine.FindStringSubmatch(text); m != nil {
-		if m[2] != "" {
-			n, _ := strconv.ParseFloat(m[2], 64)
-			a.Figure(m[3], n, "")
+		for figure := range strings.SplitSeq(m[2], ", ") {
+			if n, name, ok := strings.Cut(figure, " "); ok {
+				value, _ := strconv.ParseFloat(n, 64)
+				a.Figure(name, value, "")
+			}
 		}
 		done, _ = strconv.Atoi(m[1])
 		return done

@@ -17,7 +17,7 @@ import (
 
 var Row = row.Row{
 	Name: "kill", Counts: "kills under load", CI: 30, Long: 1000,
-	Controls: defects.Controls("kill", "acknowledge-early", "cursor-first", "answers-unstored", "answers-unfolded"),
+	Controls: defects.Controls("kill", "acknowledge-early", "cursor-ahead", "states-unstored", "answers-unfolded"),
 	Run:      run,
 }
 
@@ -42,7 +42,8 @@ const (
 func run(ctx context.Context, a *row.Attempt) {
 	t := &torture{
 		Attempt: a, rnd: a.Rand(0), load: load.New(a), usual: 300 * time.Millisecond,
-		options: nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: load.Flags},
+		options: nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+			Flags: append(load.Flags, "--checkpoint", "300ms")}, // so that many kills meet one
 	}
 	for first := true; t.kills[loaded] < a.Count; first = false {
 		moment := [...]int{loaded, loaded, loaded, loaded, loaded, loaded, starting, starting, recovering,

@@ -182,9 +182,8 @@ func (j *journal) newest(n int) (found []record) {
 
 const (
 	readyLimit  = 2 * time.Minute
-	holdLimit   = 5 * time.Minute  // of a check of all vehicles
-	settleLimit = time.Minute      // for a sample to become visible
-	storedLimit = 10 * time.Second // to store a state that an answer already includes
+	holdLimit   = 5 * time.Minute // of a check of all vehicles
+	settleLimit = time.Minute     // for a sample to become visible
 	adminLimit  = 30 * time.Second
 )
 
@@ -212,8 +211,12 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the answers include everything acknowledged, and then calls look.
+// Hold asks about some cars at once, waits until the answers include everything acknowledged, and then
+// calls look.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
+	for _, vid := range l.journal.watched(watchedCars) {
+		l.ask(ctx, n, vid, l.journal.before(vid), false)
+	}
 	err := l.settle(ctx, n)
 	settled := err == nil
 	if settled {
@@ -300,47 +303,40 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 	return true
 }
 
-// When an answer includes the sample of barrierCar, all earlier ones are folded.
+// When an answer includes the sample of barrierCar, all earlier ones are folded: there is one partition.
 const barrierCar = "manybarrier"
 
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// settle does so twice, because the states of one fold become visible in any order.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
-	for range 2 {
-		sent := int64(0)
-		tries := 0
-		var refused error
-		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
-			if n.HasEnded() {
-				refused = errors.New("the node has ended")
+	sent, tries := int64(0), 0
+	var refused error
+	err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
+		if n.HasEnded() {
+			refused = errors.New("the node has ended")
+			return nil
+		}
+		if tries++; sent == 0 || tries%10 == 0 {
+			l.barrier++
+			x := sample{barrierCar, l.base + l.barrier}
+			ok, err := l.postOne(ctx, n, []sample{x})
+			if refused = err; err != nil {
 				return nil
 			}
-			if tries++; sent == 0 || tries%10 == 0 {
-				l.barrier++
-				x := sample{barrierCar, l.base + l.barrier}
-				ok, err := l.postOne(ctx, n, []sample{x})
-				if refused = err; err != nil {
-					return nil
-				}
-				if ok && sent == 0 {
-					sent = x.at
-				}
-				if sent == 0 {
-					return errors.New("no sample is taken")
-				}
+			if ok && sent == 0 {
+				sent = x.at
 			}
-			a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
-			if err == nil && (a.Status != 1 || a.Modified.Unix() < sent) {
-				err = fmt.Errorf("%w: HTTP %d, status %d", errNotSeen, a.HTTP, a.Status)
+			if sent == 0 {
+				return errors.New("no sample is taken")
 			}
-			return err
-		})
-		if refused != nil || err != nil {
-			return cmp.Or(refused, err)
 		}
-	}
-	return nil
+		a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
+		if err == nil && (a.Status != 1 || a.Modified.Unix() < sent) {
+			err = fmt.Errorf("%w: HTTP %d, status %d", errNotSeen, a.HTTP, a.Status)
+		}
+		return err
+	})
+	return cmp.Or(refused, err)
 }
 
 // Tokens issued before the oldest event are not looked for.
@@ -419,19 +415,12 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 
 // Each speed must be that of the sample of its time.
 func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
-	// An answer may be visible before it is stored.
-	var r ops.VehicleRecord
-	err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
-		if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&
-			slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
-			err = errors.New("the state is older than a sample that was acknowledged")
-		}
-		return err
-	})
+	r, err := c.Vehicle(ctx, vehicle.ID(vid))
 	must.Do(ctx.Err())
-	if err != nil {
-		l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid,
-			clock(was.acknowledged), storedLimit, err)
+	if err != nil ||
+		slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
+		l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing: %v", vid,
+			clock(was.acknowledged), err)
 		return
 	}
 	for _, reading := range r.Readings {

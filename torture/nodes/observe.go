@@ -31,8 +31,8 @@ type following struct {
 	states int
 }
 
-func (f *following) run(ctx context.Context, e *cluster.Engine) {
-	if err := e.FollowAnswers(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
+func (f *following) run(ctx context.Context, e *cluster.Engine, complete func()) {
+	if err := e.FollowAnswers(ctx, f.put, complete); err != nil && ctx.Err() == nil {
 		f.a.Wrong("the answers cannot be followed: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ import (
 
 var Row = row.Row{
 	Name: "nodes", Counts: "disturbances", CI: 5, Long: 100,
-	Controls: defects.Controls("nodes", "unfenced", "one-replica"),
+	Controls: defects.Controls("nodes", "takeover-skips", "one-replica"),
 	Needs:    needs,
 	Run:      run,
 }
@@ -191,7 +191,12 @@ func (s *system) startTraffic(ctx context.Context) {
 	rest, stopRest := context.WithCancel(ctx)
 	s.stopRest = stopRest
 	s.watch = new(watching)
-	s.running.Go(func() { s.follow.run(rest, s.engine) })
+	complete := make(chan struct{}) // an owner that is then stopped would not reply
+	s.running.Go(func() { s.follow.run(rest, s.engine, func() { close(complete) }) })
+	select {
+	case <-complete:
+	case <-ctx.Done():
+	}
 	for i, n := range s.nodes {
 		s.running.Go(func() { s.watch.run(rest, i, n) })
 		for g := range askersOfNode {

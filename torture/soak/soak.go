@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
@@ -153,11 +152,7 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	for i := range cars / tickSamples {
 		t.post(ctx, i)
 	}
-	// The console shows stored states, which are stored slightly after their answers.
-	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
-		return err
-	}))
+	must.Do(n.AwaitAnswer(ctx, time.Minute, t.token, vid(cars-1), time.Time{}))
 	return t
 }
 

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -90,6 +89,8 @@ func (c *Console) hours(r *http.Request) int {
 func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
 	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: root}
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a node that folds may hang
+	defer cancel()
 	v.Jams = c.listView(ctx, root, "jam", v.FleetCounts)
 	v.Anomalies = c.listView(ctx, root, "anomaly", v.FleetCounts)
 	v.Flow = c.flow()
@@ -119,7 +120,7 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 // ok is false if the vehicle was forgotten just now, because then no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.id)
-	since, reason := s.Traffic.Changed, ""
+	reason := s.ExplainThrottle().Text
 	switch {
 	case err != nil:
 		reason = "its state cannot be read at present"
@@ -127,12 +128,8 @@ func (c *Console) listRow(ctx context.Context, list string, x watched) (row list
 		return listRow{}, false
 	case list == "jam":
 		reason = s.ExplainDriving().Text
-	default:
-		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
-	// If the time was not known when the vehicle was listed, it is taken from the state. For an
-	// anomaly of a trouble code, the state lacks it, too; then it is that of the reading.
-	return listRow{x.id, cmp.Or(x.since, since, x.read).Time(), reason}, true
+	return listRow{x.id, x.since.Time(), reason}, true
 }
 
 func (c *Console) flow() flowView {

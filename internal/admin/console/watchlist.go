@@ -23,7 +23,7 @@ type watchlist struct {
 
 type watched struct {
 	id    vehicle.ID
-	since vehicle.UnixMilli // when the verdict began; 0: unknown until the state is read
+	since vehicle.UnixMilli // when the verdict began
 	read  vehicle.UnixMilli // of the reading
 }
 

@@ -25,8 +25,8 @@ type follower struct {
 
 	generation, number uint64 // of the newest message that was received in order
 	// compare is set while an answer may be older than the one that this node shows: of the
-	// successor of an owner that did not know of it, or of a message up to the number loaded, sent
-	// during a load.
+	// successor of an owner that did not know of it, or of a message up to the number loaded, which
+	// may have answers of before a load.
 	compare  bool
 	loaded   uint64
 	complete bool // no message after number is known to be lost
@@ -86,7 +86,7 @@ func (f *follower) run(ctx context.Context) {
 
 // If a message that cannot be read was one of the owner, the next number shows it.
 func (f *follower) receive(m *nats.Msg) {
-	b, err := codec.Unseal(m.Subject, m.Data)
+	b, err := codec.UnsealMessage(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
 	generation, n := binary.Uvarint(b)
 	number, k := binary.Uvarint(b[max(n, 0):])
@@ -136,7 +136,7 @@ func (f *follower) load(ctx context.Context) error {
 		if err := store.DecodeAnswers(r.Answers, f.show); err != nil {
 			return err
 		}
-		q.From, f.loaded = r.Next, r.Number
+		q.From, f.loaded = r.Next, r.Until
 	}
 	f.e.lacks.end(f.p)
 	f.generation, f.number = max(f.generation, first.Generation), first.Number

@@ -22,8 +22,9 @@ import (
 )
 
 type shown struct {
-	mu  sync.Mutex // guards all
-	all map[vehicle.ID]store.Answer
+	mu   sync.Mutex // guards the fields below
+	all  map[vehicle.ID]store.Answer
+	puts []vehicle.UnixMilli // times of all answers that were shown of the vehicle b
 }
 
 func (s *shown) put(id vehicle.ID, a *store.Answer) {
@@ -34,6 +35,9 @@ func (s *shown) put(id vehicle.ID, a *store.Answer) {
 	}
 	if s.all[id] = *a; *a == (store.Answer{}) {
 		delete(s.all, id)
+	}
+	if id == "b" {
+		s.puts = append(s.puts, a.Driving.Time)
 	}
 }
 
@@ -171,7 +175,9 @@ func TestAnswers(t *testing.T) {
 	s.await(t, "c", 5)
 }
 
-// After a lost message, a node must ask for all answers, and until the owner replies, count as old.
+// TestAnswers_Lost checks that a node asks for all answers when the number of a message shows that
+// messages were lost. Until the owner replies, its answers count as old, and then as current. Messages
+// that the owner sends meanwhile change no answer to an older one.
 func TestAnswers_Lost(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -189,14 +195,20 @@ func TestAnswers_Lost(t *testing.T) {
 	part.answers.number++
 	part.answers.Unlock()
 	testkit.Await(t, "the answers are old", func() bool {
-		at, ok := e.Fed()
+		_, at, ok := e.Fed()
 		return ok && time.Since(at) > time.Second
 	})
 	owner.change(part, answer("b", 3), false)
+	owner.change(part, answer("b", 4), false)
 	close(hold)
 	s.await(t, "a", 2)
-	s.await(t, "b", 3)
+	s.await(t, "b", 4)
 	testkit.Await(t, "the node is current again", func() bool { return healthy(e) })
+	owner.change(part, answer("a", 5), false)
+	s.await(t, "a", 5) // after what was sent meanwhile
+	if !slices.IsSorted(s.puts) {
+		t.Errorf("b was shown at %d, which goes back", s.puts)
+	}
 }
 
 // Messages that are no answers of the present owner change nothing.
@@ -209,14 +221,14 @@ func TestAnswers_Foreign(t *testing.T) {
 	message := func(generation, number uint64, body string) []byte {
 		b := binary.AppendUvarint([]byte{0}, generation)
 		b = append(binary.AppendUvarint(b, number), body...)
-		return codec.Seal(answersSubject(0), b)
+		return codec.SealMessage(answersSubject(0), b)
 	}
 	later := answer("a", 9)
 	packed := string(store.AppendAnswer(nil, "a", &later.Answer))
 	for name, m := range map[string][]byte{
 		"no message":             nil,
 		"not sealed":             []byte("anything"),
-		"an empty record":        codec.Seal(answersSubject(0), []byte{0}),
+		"an empty record":        codec.SealMessage(answersSubject(0), []byte{0}),
 		"of a former owner":      message(1, 1_000_000, packed),
 		"seen before":            message(2, 1, packed),
 		"a number in the future": message(2, 1_000_000, packed),
@@ -275,7 +287,7 @@ func TestAsk_ReplyElsewhere(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
 	live(t, e, 0)
-	question := codec.Seal(ownerSubject(0), []byte("\x00{}"))
+	question := codec.SealMessage(ownerSubject(0), []byte("\x00{}"))
 	testkit.NoError(t, e.nc.PublishRequest(ownerSubject(0), "token.x", question))
 	testkit.NoError(t, e.nc.PublishRequest(ownerSubject(0), "road.x", []byte(strings.Repeat("x", 100))))
 	sub, err := e.nc.SubscribeSync(replyPrefix + "x")

@@ -166,20 +166,23 @@ func (e *Engine) Writable() error {
 
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
-func (e *Engine) Fed() (at time.Time, ok bool) {
+// Fed implements [store.Engine] with the oldest time of the streams that this node follows
+// (fedStreams), and of the partitions whose answers it lacks.
+func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()
 		if !ok {
-			return time.Time{}, false
+			return time.Time{}, time.Time{}, false
 		}
-		if at.IsZero() || t.Before(at) {
-			at = t
+		if records.IsZero() || t.Before(records) {
+			records = t
 		}
 	}
-	if since := e.lacks.oldest.Load(); since != 0 && e.lacks.began.Add(time.Duration(since)).Before(at) {
-		at = e.lacks.began.Add(time.Duration(since))
+	answers = records
+	if since := e.lacks.oldest.Load(); since != 0 && e.lacks.began.Add(time.Duration(since)).Before(answers) {
+		answers = e.lacks.began.Add(time.Duration(since))
 	}
-	return at, true
+	return records, answers, true
 }
 
 // AwaitTombstones waits for the feed of SOURCES.

@@ -78,7 +78,7 @@ func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()
 	own := roadsPrefix + e.name
 	sub, err := e.nc.Subscribe(roadsPrefix+"*", func(m *nats.Msg) {
 		if m.Subject != own {
-			take(codec.Unseal(m.Subject, m.Data))
+			take(codec.UnsealMessage(m.Subject, m.Data))
 		}
 	})
 	if err != nil { // the connection was closed for good, which ends the node

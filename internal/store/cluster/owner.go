@@ -92,7 +92,7 @@ func (t *Partition) send(empty bool) {
 
 func (e *Engine) tell(subject string, record []byte) {
 	if e.nc.IsConnected() {
-		_ = e.nc.Publish(subject, codec.Seal(subject, record)) // fails if the connection is closed
+		_ = e.nc.Publish(subject, codec.SealMessage(subject, record)) // fails if the connection is closed
 	}
 }
 
@@ -124,7 +124,7 @@ func (e *Engine) sendAnswers(ctx context.Context) {
 
 func (e *Engine) followFolded() (stop func()) {
 	sub, err := e.nc.Subscribe(foldedPrefix+"*", func(m *nats.Msg) {
-		b, err := codec.Unseal(m.Subject, m.Data)
+		b, err := codec.UnsealMessage(m.Subject, m.Data)
 		for err == nil && len(b) > 0 {
 			p, n := binary.Uvarint(b)
 			seq, k := binary.Uvarint(b[max(n, 0):])
@@ -151,12 +151,15 @@ const (
 type question struct {
 	store.Question
 	WithinMillis int64 `json:"within_ms"` // the asker waits no longer
+	Schema       byte  `json:"schema"`    // schema version of the asker's states
 }
 
 type reply struct {
 	store.Reply
-	Generation uint64 `json:"generation"`
-	Number     uint64 `json:"number"` // of the owner's last message before Answers were read
+	Generation uint64 `json:"generation"` // of the owner's cursor
+	Number     uint64 `json:"number"`     // of the owner's last message before Answers were read
+	Until      uint64 `json:"until"`      // messages up to this number may have older answers
+	Schema     byte   `json:"schema"`     // schema version of the owner's states
 	Error      string `json:"error,omitempty"`
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
@@ -193,12 +196,15 @@ func (t *Partition) answer(sub *nats.Subscription) {
 
 func (t *Partition) answerMessage(m *nats.Msg) {
 	var q question
-	body, err := codec.Unseal(m.Subject, m.Data)
+	body, err := codec.UnsealMessage(m.Subject, m.Data)
 	if !strings.HasPrefix(m.Reply, replyPrefix) {
 		return
 	}
 	if err == nil && json.Unmarshal(body, &q) != nil {
 		err = codec.ErrDamaged
+	}
+	if err == nil && len(q.Entries) > 0 {
+		err = codec.CheckVersion(q.Schema)
 	}
 	var r reply
 	if err == nil {
@@ -215,9 +221,10 @@ func (t *Partition) answerMessage(m *nats.Msg) {
 			}
 		}
 	}
+	r.Schema = codec.SchemaVersion
 	text, err := json.Marshal(r)
 	if err == nil {
-		err = t.e.nc.Publish(m.Reply, codec.Seal(m.Subject, append([]byte{0}, text...)))
+		err = t.e.nc.Publish(m.Reply, codec.SealMessage(m.Subject, append([]byte{0}, text...)))
 	}
 	if err != nil {
 		t.e.log.Warn("cannot reply to a question", "partition", t.number, "error", err)
@@ -235,6 +242,9 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 	if err == nil {
 		r.Reply, err = t.owner.Reply(ctx, q)
 	}
+	t.answers.Lock()
+	r.Until = t.answers.number + 1 // which is of answers that are waiting to be sent
+	t.answers.Unlock()
 	if errors.Is(err, store.ErrFenced) || t.owned.Err() != nil {
 		err = store.ErrNoOwner
 	}
@@ -277,12 +287,12 @@ func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r rep
 	ctx, cancel := context.WithTimeout(ctx, longestQuestion)
 	defer cancel()
 	until, _ := ctx.Deadline()
-	text, err := json.Marshal(question{*q, time.Until(until).Milliseconds()})
+	text, err := json.Marshal(question{*q, time.Until(until).Milliseconds(), codec.SchemaVersion})
 	if err != nil {
 		return r, err
 	}
 	m := nats.NewMsg(ownerSubject(p))
-	m.Reply, m.Data = replyPrefix+rand.Text(), codec.Seal(m.Subject, append([]byte{0}, text...))
+	m.Reply, m.Data = replyPrefix+rand.Text(), codec.SealMessage(m.Subject, append([]byte{0}, text...))
 	sub, err := e.nc.SubscribeSync(m.Reply)
 	if err != nil {
 		return r, err
@@ -295,7 +305,7 @@ func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r rep
 	if err != nil {
 		return r, err
 	}
-	body, err := codec.Unseal(m.Subject, answer.Data)
+	body, err := codec.UnsealMessage(m.Subject, answer.Data)
 	if err == nil && json.Unmarshal(body, &r) != nil {
 		err = codec.ErrDamaged
 	}
@@ -307,6 +317,9 @@ func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r rep
 			}
 		}
 		err = failed
+	}
+	if err == nil && len(r.State)+len(r.Entries) > 0 {
+		err = codec.CheckVersion(r.Schema)
 	}
 	return r, err
 }

@@ -326,7 +326,7 @@ func (t *Partition) Save(
 	if err := t.retry(ctx, func() error { return t.write(ctx, &next) }); err != nil || c.Number == 0 {
 		return c, err
 	}
-	t.e.metrics.Fold(c.Pieces, time.Since(start))
+	t.e.metrics.Checkpoint(c.Bytes, time.Since(start))
 	return c, c.ClearOld(ctx, before{t.e, t.rev}, t.number, dropped, erase)
 }
 

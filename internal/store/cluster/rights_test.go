@@ -370,7 +370,7 @@ system_account: SYS`, rights, system)).Addr
 		if err != nil || strings.Contains(string(m.Data), `"error"`) {
 			t.Fatalf("got %v, %v, want a consumer", m, err)
 		}
-		get, question := []byte(`{"last_by_subj":"road.`+name+`"}`), codec.Seal(ownerSubject(0), []byte("\x00{}"))
+		get, question := []byte(`{"last_by_subj":"road.`+name+`"}`), codec.SealMessage(ownerSubject(0), []byte("\x00{}"))
 		testkit.NoError(t, thief.PublishRequest("$JS.API.STREAM.MSG.GET.ROADS", to, get))
 		testkit.NoError(t, thief.PublishRequest("$JS.API.DIRECT.GET.ROADS", to, get)) // which it may not
 		testkit.NoError(t, thief.PublishRequest(ownerSubject(0), to, question))

@@ -317,7 +317,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	tries := map[string]func() error{flowProbe: func() error { return c.nc.Publish(flowProbe, nil) }}
 	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
 		subject := prefix + "probe"
-		tries[subject] = func() error { return c.nc.Publish(subject, codec.Seal(subject, []byte{0})) }
+		tries[subject] = func() error { return c.nc.Publish(subject, codec.SealMessage(subject, []byte{0})) }
 		tries[prefix+"*"] = func() error {
 			sub, err := c.nc.SubscribeSync(prefix + "*")
 			if err != nil {

@@ -18,6 +18,11 @@ import (
 // record.
 const SchemaVersion = 7
 
+// MessageVersion is the schema version since which messages of nodes that no stream stores have had
+// their layout, except states in them. Nodes of different schema versions can thus understand each other.
+const MessageVersion = 7
+
+// SealBytes is the size of a seal in bytes: the schema version and the checksum of a record.
 const SealBytes = 1 + crc32.Size
 
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -47,13 +52,51 @@ func (v otherVersion) Error() string {
 
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
-// The body of record begins at the second byte. Seal may reuse its memory.
-func Seal(subject string, record []byte) []byte {
-	record[0] = SchemaVersion
+// Seal sets the first byte of record to the schema version, and appends a checksum of subject and
+// record. The body of the record begins at the second byte. Seal may reuse the memory of record.
+func Seal(subject string, record []byte) []byte { return seal(subject, record, SchemaVersion) }
+
+// SealMessage is like Seal, for a message that no stream stores.
+func SealMessage(subject string, m []byte) []byte { return seal(subject, m, MessageVersion) }
+
+func seal(subject string, record []byte, version byte) []byte {
+	record[0] = version
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
 func Unseal(subject string, record []byte) ([]byte, error) {
+	body, err := unseal(subject, record)
+	if err == nil {
+		err = CheckVersion(body[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return body[1:], nil
+}
+
+// CheckVersion returns [ErrNewer] if this version cannot read records of the schema version v.
+func CheckVersion(v byte) error {
+	if v != SchemaVersion {
+		return otherVersion(v)
+	}
+	return nil
+}
+
+// UnsealMessage is like Unseal, for a message that no stream stores.
+func UnsealMessage(subject string, m []byte) ([]byte, error) {
+	body, err := unseal(subject, m)
+	switch {
+	case err != nil:
+		return nil, err
+	case body[0] != MessageVersion:
+		return nil, otherVersion(body[0])
+	}
+	return body[1:], nil
+}
+
+// unseal returns the record without its checksum.
+func unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))
 	}
@@ -61,10 +104,7 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 	if binary.LittleEndian.Uint32(sum) != Checksum(subject, body) {
 		return nil, fmt.Errorf("%w: its checksum does not match", ErrDamaged)
 	}
-	if v := body[0]; v != SchemaVersion {
-		return nil, otherVersion(v)
-	}
-	return body[1:], nil
+	return body, nil
 }
 
 func Checksum(subject string, record []byte) uint32 {

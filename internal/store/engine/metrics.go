@@ -12,29 +12,42 @@ type Metrics struct {
 	commitSamples  prometheus.Histogram
 	commitSeconds  prometheus.Histogram
 	commitFailures prometheus.Counter
-	foldSeconds    prometheus.Histogram
-	foldedStates   prometheus.Counter
-	streamBytes    *prometheus.GaugeVec
+	saveSeconds    prometheus.Histogram
+	savedBytes     prometheus.Counter
+	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
 	streamLimit    *prometheus.GaugeVec
 }
 
 // backlog is the age of the oldest stored sample that is not folded.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
-		commitSamples: histogram("carstate_commit_samples", "Samples stored together by one group commit.",
-			[]float64{1, 3, 10, 30, 100, 300, 1000}),
-		commitSeconds: histogram("carstate_commit_duration_seconds",
-			"Time from sending a group commit to its being on disk.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
-		commitFailures: counter("carstate_commit_failures_total",
-			"Group commits that were given up; their samples were not acknowledged."),
-		foldSeconds: histogram("carstate_fold_commit_duration_seconds",
-			"Time to store the states and the cursor of one fold.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
-		foldedStates: counter("carstate_states_stored_total",
-			"States stored, one for each vehicle that a fold touched."),
+		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "carstate_commit_samples",
+			Help:    "Samples stored together by one group commit.",
+			Buckets: []float64{1, 3, 10, 30, 100, 300, 1000},
+		}),
+		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "carstate_commit_duration_seconds",
+			Help:    "Time from sending a group commit to its being on disk.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "carstate_commit_failures_total",
+			Help: "Group commits that were given up; their samples were not acknowledged.",
+		}),
+		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "carstate_checkpoint_duration_seconds",
+			Help:    "Time to store a checkpoint of a partition, with the pauses between its pieces.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}),
+		savedBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "carstate_checkpoint_bytes_total",
+			Help: "Bytes of the states in stored checkpoints, before they are compressed.",
+		}),
 		streamBytes: OfStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
 		streamLimit: OfStream(store.MetricLimit, "Maximum size of a stream."),
 	}
-	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
+	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.saveSeconds, m.savedBytes,
 		m.streamBytes, m.streamLimit,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: store.MetricBacklog,
@@ -61,9 +74,10 @@ func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-func (m *Metrics) Fold(states int, took time.Duration) {
-	m.foldSeconds.Observe(took.Seconds())
-	m.foldedStates.Add(float64(states))
+// Checkpoint records the size of a stored checkpoint in bytes, and how long it took.
+func (m *Metrics) Checkpoint(bytes int, took time.Duration) {
+	m.saveSeconds.Observe(took.Seconds())
+	m.savedBytes.Add(float64(bytes))
 }
 
 func OfStream(name, help string) *prometheus.GaugeVec {

@@ -32,6 +32,12 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	} else if id.Format == 0 {
 		return nil, fmt.Errorf("%s is not a data directory or cannot be read: no %s", path, identityFile)
 	}
+	defer func() {
+		if is, ok := errors.AsType[damagedError](err); ok {
+			err = fmt.Errorf("the data directory %s is damaged (%s): make a backup, if the service starts, and restore that "+
+				"or an older one into a new --data-dir", is.path, is.what)
+		}
+	}()
 	d, err := openDataDir(fsys, path, 0, 0)
 	if err != nil {
 		return nil, err
@@ -71,14 +77,10 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		}
 		return err
 	}
-	bad := 0
 	check := func(name string, letter byte, decode func(*pebble.Iterator, []byte) error) error {
 		is, err := checkSpan(ctx, db, letter, decode)
 		is.Stream = name
 		found = append(found, is)
-		if is.Damaged > 0 || is.Unreadable != "" {
-			bad++
-		}
 		return err
 	}
 	if err := check(codec.Telemetry, letterTelemetry, telemetry); err != nil {
@@ -88,10 +90,17 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		if err := check(name, letters[name], record); err != nil {
 			return found, err
 		}
-		if totals[name], err = number(db, endKey(letters[name])); err != nil {
-			return found, d.damaged("the last sequence of " + name + " is invalid")
+		is := &found[len(found)-1]
+		if totals[name], err = number(db, endKey(letters[name])); err != nil && is.Unreadable == "" {
+			is.Unreadable = "the last sequence: " + access.OneLine(err)
 		}
 		ends[name] = totals[name]
+	}
+	bad := 0
+	for _, is := range found {
+		if is.Damaged > 0 || is.Unreadable != "" {
+			bad++
+		}
 	}
 	if bad > 0 {
 		return found, d.damaged(fmt.Sprintf("in %d of %d streams", bad, len(found)))

@@ -454,7 +454,11 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// This process itself stores every record.
-func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
+// Fed implements [store.Engine]. It returns the present time, because this process itself stores
+// every record.
+func (e *Engine) Fed() (records, answers time.Time, ok bool) {
+	now := time.Now()
+	return now, now, true
+}
 
 func (e *Engine) fail(err error) { e.Fail(e.log, "the store failed", err) }

@@ -306,7 +306,7 @@ func TestDamage(t *testing.T) {
 	if refused < n/10 || mended == 0 {
 		t.Errorf("of %d damages %d were found, want at least %d; %d were mended, want some", done, refused, n/10, mended)
 	}
-	t.Logf("done %d damages: %d of them refused, %d mended, %d harmless", done, refused, mended, done-refused-mended)
+	t.Logf("done %d damages: %d refused, %d mended, %d harmless", done, refused, mended, done-refused-mended)
 }
 
 func filesOf(t *testing.T, fs *vfs.MemFS) (paths []string) {

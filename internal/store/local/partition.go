@@ -111,11 +111,10 @@ func (s *partitionState) deliver(g group) {
 // Partition gives an owner access to the partition that it has taken. [Engine.Take] returns it. It
 // implements [store.Partition].
 type Partition struct {
-	s      *partitionState
-	owner  store.Owner
-	end    uint64
-	next   uint64 // sequence of the first group that Next has not returned
-	stored time.Time
+	s     *partitionState
+	owner store.Owner
+	end   uint64
+	next  uint64 // sequence of the first group that Next has not returned
 
 	closed atomic.Bool
 	owned  context.Context // ends when another owner has taken the partition
@@ -271,15 +270,18 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 			return store.Group{}, err
 		}
 	}
-	t.next, t.stored = g.seq+1, g.stored
+	t.next = g.seq + 1
 	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
 // read reads the next group from the disk, up to the sequence last.
 func (t *Partition) read(last uint64) (group, error) {
 	g, err := t.group(last)
-	if err == nil && g.seq == 0 { // it was trimmed; only folded groups are
-		g = group{partition: t.s.number, seq: last, stored: t.stored}
+	if fenced := t.check(); fenced != nil {
+		return g, fenced // the next owner may have trimmed it
+	}
+	if err == nil && g.seq == 0 {
+		g.before = last
 	}
 	if err == nil && g.before >= t.next {
 		err = fmt.Errorf("%w: telemetry up to %d is missing", codec.ErrDamaged, g.before)
@@ -334,7 +336,7 @@ func (t *Partition) Save(
 		s.checkpoints = all
 		s.mu.Unlock()
 		s.cursor.Store(c.Seq)
-		s.e.metrics.Fold(c.Pieces, time.Since(start))
+		s.e.metrics.Checkpoint(c.Bytes, time.Since(start))
 		return c.ClearOld(ctx, s.e, s.number, dropped, erase)
 	})
 }
