@@ -6,7 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 )
 
@@ -15,9 +19,7 @@ import (
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
-	run := func(f func(context.Context)) {
-		n.background(func() error { f(ctx); return nil })
-	}
+	run := func(f func(context.Context)) { n.background(func() error { f(ctx); return nil }) }
 
 	// Until all three feeds have caught up, the servers answer 503. Operators can work after the
 	// first two.
@@ -36,7 +38,7 @@ func (n *Node) startBackground() {
 
 	n.background(func() error { return n.probe.Run(ctx) })
 	run(n.notifySupervisor)
-	// always, so that the curves have no gap when an operator opens the page
+	// The monitor always runs, so that the curves have no gap when an operator opens the page
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
 		run(n.answers.changes.Run)
@@ -67,9 +69,7 @@ func (n *Node) startBackground() {
 	// This step and the two below stop once a newer version has stored something that this one
 	// cannot fold.
 	folding, giveUp := context.WithCancel(ctx)
-	whileFolding := func(f func(context.Context)) {
-		n.background(func() error { f(folding); return nil })
-	}
+	whileFolding := func(f func(context.Context)) { n.background(func() error { f(folding); return nil }) }
 	deriver := n.newDeriver(folding, giveUp)
 	whileFolding(func(ctx context.Context) {
 		n.awaitRoads(ctx, roadsLoaded)
@@ -90,8 +90,7 @@ func (n *Node) background(f func() error) {
 	})
 }
 
-// Loading a million stretches of road takes about a second.
-const roadsWithin = 30 * time.Second
+const roadsWithin = 30 * time.Second // Loading a million stretches of road takes about a second.
 
 func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	select {
@@ -166,3 +165,37 @@ func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 		func() float64 { _, own := m.Count(); return float64(own) })
 	return m
 }
+
+func (n *Node) notifySupervisor(ctx context.Context) {
+	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
+		return
+	}
+	// Zero means that systemd's watchdog is off.
+	silence, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		n.config.Log.Warn("the supervisor's watchdog cannot be notified", "error", err)
+	}
+	var last time.Time
+	lastStatus := ""
+	for range periodic.NowAndEvery(ctx, healthEvery) {
+		status := "ready"
+		if err := n.health.ready(); err != nil {
+			status = "not ready: " + access.OneLine(err)
+		}
+		message := "STATUS=" + status
+		if status == "ready" {
+			message += "\n" + daemon.SdNotifyReady
+		}
+		if status != lastStatus {
+			notify(message)
+			lastStatus = status
+		}
+		if silence > 0 && time.Since(last) > silence/3 && n.engine.Alive() == nil {
+			notify(daemon.SdNotifyWatchdog)
+			last = time.Now()
+		}
+	}
+}
+
+// If messages are missing, systemd's own time limits apply.
+func notify(message string) { _, _ = daemon.SdNotify(false, message) }

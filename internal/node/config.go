@@ -70,7 +70,7 @@ type Listener struct {
 	AnyPort bool // if the port is in use, use a free one instead
 }
 
-// They equal the names of the flags.
+// The names of the listeners equal those of their flags.
 const (
 	QueryAddr   = "query-addr"
 	IngestAddr  = "ingest-addr"

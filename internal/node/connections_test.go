@@ -93,9 +93,7 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, name := range []string{"query", "ingest"} {
 		// Every delay exceeds the bounds of the second listener, so it is always overloaded.
 		for what, bounds := range map[string]listen.Bounds{"at rest": listen.Queries,
@@ -227,17 +225,13 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 			n := startNode(t, config)
 			for flag, want := range map[string]int{QueryAddr: 64 << 10, IngestAddr: 32 << 10} {
 				c, err := net.Dial("tcp", n.Addr(flag).String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				defer c.Close()
 				talk := c
 				if secure {
 					talk = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 				}
-				if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 				if _, err := io.WriteString(talk, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}

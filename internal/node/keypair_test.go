@@ -21,9 +21,7 @@ func copyFile(t *testing.T, to, from string) {
 	if err == nil {
 		err = os.WriteFile(to, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // If a pair cannot be used, the old one stays in use and the error is logged once.
@@ -33,9 +31,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	oldCert, oldKey, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(testkit.Buffer)
 	k, err := openKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	first := k.current.Load()
 	logged := func(warnings, renewals int) {
 		t.Helper()
@@ -174,9 +170,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 	}
 	want := fmt.Sprintf("%d", n.cert.expires().Unix())
 	families, err := n.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, m := range families {
 		if m.GetName() == "carstate_tls_certificate_expiry_timestamp_seconds" {
 			if got := fmt.Sprintf("%.0f", m.Metric[0].Gauge.GetValue()); got != want {

@@ -52,9 +52,7 @@ func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
 	log := new(testkit.Buffer)
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	n, err := Start(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
@@ -69,9 +67,7 @@ func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
 func operatorOf(t *testing.T, n *Node) *client.Client {
 	t.Helper()
 	key, err := ops.LoadKey(n.config.Store.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &client.Client{URL: n.URL(AdminAddr), Key: key}
 }
 

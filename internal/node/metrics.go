@@ -37,8 +37,7 @@ type byState struct {
 	cost    time.Duration
 }
 
-// Scrapes need no key, so counting must not keep a processor busy.
-const countRest = 20
+const countRest = 20 // Scrapes need no key, so counting must not keep a processor busy.
 
 // Described metrics of one name must have equal labels.
 func (*byState) Describe(chan<- *prometheus.Desc) {}

@@ -27,9 +27,7 @@ func nodeOf(t *testing.T, urls, role string, maxFeedAge time.Duration) *Node {
 
 func (n *Node) awaitReady(t *testing.T) {
 	t.Helper()
-	if err := until(time.Minute, n.Ready); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(time.Minute, n.Ready))
 }
 
 // A node with only the role ingest or derive is not sent the states, but must know how old its
@@ -46,9 +44,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	key := gateway(t, operator)
 	token, err := operator.IssueToken(t.Context(),
 		access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 
 	cars := []string{"car0", "car1", "car2", "car3"}
 	posted := func() error {
@@ -72,9 +68,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		}
 	}
 	for _, vid := range cars {
-		if err := until(time.Minute, answered(vid)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, answered(vid)))
 	}
 	if err := until(time.Minute, func() error {
 		for _, s := range []*Node{answers, shows} {
@@ -107,17 +101,11 @@ func TestWhoFollowsStates(t *testing.T) {
 	if _, err := operator.Allow(t.Context(), "car0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := until(time.Minute, posted); err != nil {
-		t.Fatal(err)
-	}
-	if err := until(time.Minute, answered("car0")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(time.Minute, posted))
+	testkit.NoError(t, until(time.Minute, answered("car0")))
 	is, ok, err := store.State(t.Context(), shows.engine, "car0")
 	x := storetest.Speed("car0", int64(is.Time), 50)
-	if err := x.Set(vehicle.ThrottlePosition, 20); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, x.Set(vehicle.ThrottlePosition, 20))
 	if want := vehicle.Observe(vehicle.State{}, x); err != nil || !ok || is != want {
 		t.Errorf("a vehicle that was allowed again has a past: %+v; want %+v, %v", is, want, err)
 	}

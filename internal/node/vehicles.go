@@ -13,12 +13,10 @@ import (
 const (
 	// foldedBytes is for a state with all signals (902, by BenchmarkPackedStates of derive) and its
 	// answers; knownBytes is for a node that does not fold.
-	foldedBytes = 1000
-	knownBytes  = 64
-	// of the memory, for all vehicles
-	vehiclesShare = 4
-	// of the memory, for the vids of lists of vehicles
-	vidsShare     = 8
+	foldedBytes   = 1000
+	knownBytes    = 64
+	vehiclesShare = 4 // of the memory, for all vehicles
+	vidsShare     = 8 // of the memory, for the vids of lists of vehicles
 	leastVehicles = 100_000
 	mostMemory    = 1 << 40
 )

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -104,7 +103,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	if len(header.Version) > maxVersion || access.Printable(header.Version) != header.Version || header.Partitions < 0 {
 		return info, nil, fmt.Errorf("%w (header: the version is missing or invalid)", backupfile.ErrUnfit)
 	}
-	parts := make(map[string]setsSeen)
+	large := sets{}
 	info = access.BackupInfo{
 		Version: header.Version, Began: header.Began, Partitions: header.Partitions, Kinds: make(map[string]int),
 	}
@@ -118,7 +117,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 			return info, nil, err
 		}
 		kind, rest, _ := strings.Cut(r.Subject, ".")
-		if err := checkRecord(kind, rest, r.Body, parts); err != nil {
+		if err := checkRecord(kind, rest, r.Body, large); err != nil {
 			return info, nil, err
 		}
 		if kind == codec.VIDKeysSubject {
@@ -132,7 +131,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// the number of names that follow the kind in a subject
+// namesOf is the number of names that follow the kind in a subject.
 var namesOf = map[string]int{
 	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
 	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,
@@ -153,16 +152,10 @@ func validNames(kind, rest string) bool {
 	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
-// Set records of one grant share a random mark. With another, the count begins again.
-type setsSeen struct {
-	mark string
-	n    int
-}
-
 // The error is [backupfile.ErrNewer] if the kind is unknown or a newer version wrote it,
 // [backupfile.ErrUnfit] if no service can have written it, and otherwise [backupfile.ErrTorn], also
 // if set records, which precede their credential, are missing.
-func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
+func checkRecord(kind, rest string, body []byte, large sets) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)
 	}
@@ -189,25 +182,16 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 			}
 		}
 	case "tokenset", "sourceset":
-		var part setRecord
-		if part, err = decodeSet(body); err == nil {
-			owner, number, _ := strings.Cut(rest, ".")
-			if n, nerr := strconv.Atoi(number); nerr != nil || n < 0 || n >= MaxBatch || strconv.Itoa(n) != number {
-				return backupfile.ErrTorn
-			}
-			seen := parts[kind+owner]
-			if seen.mark != part.Set {
-				seen = setsSeen{mark: part.Set}
-			}
-			seen.n++
-			parts[kind+owner] = seen
-		}
+		err = large.apply(Record{Subject: kind + "." + rest, Body: body})
 	}
 	if !validNames(kind, rest) {
 		err = cmp.Or(err, codec.ErrDamaged)
 	}
-	if granted.Sets > 0 && parts[kind+"set"+rest] != (setsSeen{granted.Set, granted.Sets}) {
-		err = codec.ErrDamaged
+	if p := large[kind+"."+rest]; granted.Sets > 0 {
+		if p == nil || p.mark != granted.Set || len(p.parts) != granted.Sets {
+			err = codec.ErrDamaged
+		}
+		delete(large, kind+"."+rest)
 	}
 	if u, ok := errors.AsType[unfit](err); ok {
 		return fmt.Errorf("%w (%s: %w)", backupfile.ErrUnfit, u.kind, u.err)
@@ -231,7 +215,7 @@ func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	_, err := Change(ctx, k.engine, k.config.Patience.Store, stream, subject, func(is Record) ([]Write, error) {
 		if is.Seq == 0 {
 			r.Key = fresh
-			return appendJSON(nil, subject, r)
+			return AppendJSON(nil, subject, r)
 		}
 		if json.Unmarshal(is.Body, &r) != nil || access.Check(access.BackupKind, []byte(r.Key)) != nil {
 			return nil, unfit{subject, errors.New("not a valid backup key")}

@@ -75,9 +75,9 @@ func Change(
 
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// It returns [ErrConflict] at once, repeats the writes while no response arrives, and retries after
-// other errors until the time patience has passed. If a lost response hid that the writes were
-// stored, the repeated ones have a conflict.
+// storeBatch returns [ErrConflict] at once, repeats the writes while no response arrives, and
+// retries after other errors until the time patience has passed. If a lost response hid that the
+// writes were stored, the repeated ones have a conflict.
 func storeBatch(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) error {
 	if len(writes) == 0 {
 		return nil

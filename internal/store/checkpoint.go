@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// Together, CheckpointCycle checkpoints contain every state.
-	CheckpointCycle = 16
+	CheckpointCycle = 16 // Together, CheckpointCycle checkpoints contain every state.
 	// If one of the KeptCheckpoints is damaged, those before it and the telemetry since are read.
 	KeptCheckpoints = 2 * CheckpointCycle
 	// PieceBytes is the usual size of a piece before compression. NATS accepts messages of 1 MB.
@@ -237,7 +236,7 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Ch
 	return err
 }
 
-// It removes the last first, so that none is left behind a missing one.
+// clearSlot removes the last first, so that none is left behind a missing one.
 func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
 	var found []Record
 	for piece := from; ; piece++ {

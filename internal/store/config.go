@@ -13,9 +13,8 @@ import (
 type Config struct {
 	DataDir string
 	// Partitions is stored at the first start and cannot change. 0 means the stored number.
-	Partitions int
-	// Retention is how long folded telemetry is kept.
-	Retention      time.Duration
+	Partitions     int
+	Retention      time.Duration // Retention is how long folded telemetry is kept.
 	TelemetryBytes int64
 
 	Patience Patience
@@ -27,13 +26,11 @@ type Config struct {
 }
 
 type Patience struct {
-	// Store is how long a write is retried.
-	Store time.Duration
+	Store time.Duration // Store is how long a write is retried.
 	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at
 	// least, so that a disconnected node receives it, and the least time between two erasures.
 	Markers time.Duration
-	// Roads is the interval at which learned profiles are stored.
-	Roads time.Duration
+	Roads   time.Duration // Roads is the interval at which learned profiles are stored.
 }
 
 const (

@@ -116,7 +116,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	}
 	var emptied []Write
 	for n := granted.Sets; n < before.Sets; n++ {
-		if emptied, err = appendJSON(emptied, setSubject(prefix, c.Name, n), setRecord{}); err != nil {
+		if emptied, err = AppendJSON(emptied, setSubject(prefix, c.Name, n), setRecord{}); err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +129,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	if none {
 		rate = ""
 	}
-	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
+	return AppendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: rate, NoRate: none, Strict: c.Strict,

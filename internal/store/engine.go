@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -14,22 +15,19 @@ type Record struct {
 	Subject string
 	// Body is the content without schema version and checksum. A callback must not use Body or
 	// Sealed after it has returned.
-	Body []byte
-	// Seq is 0 if there is no record.
-	Seq    uint64
+	Body   []byte
+	Seq    uint64 // Seq is 0 if there is no record.
 	Sealed []byte
 	// Newer means that a newer version wrote the record; Body is then nil. Only feeds, ScanFrom and
 	// Before return such records; others return an error for which [codec.IsNewer] is true.
-	Newer bool
-	// Stored is set only by [Records.Before], and only with Newer.
-	Stored time.Time
+	Newer  bool
+	Stored time.Time // Stored is set only by [Records.Before], and only with Newer.
 }
 
 type Write struct {
-	Subject string
-	Record  []byte // as sealed by [codec.Seal]
-	// Expect is the sequence of the subject's record if Expected is set; 0: no record.
-	Expect   uint64
+	Subject  string
+	Record   []byte // as sealed by [codec.Seal]
+	Expect   uint64 // Expect is the sequence of the subject's record if Expected is set; 0: no record.
 	Expected bool
 }
 
@@ -192,3 +190,62 @@ var (
 	// ErrReplaced means that the process must end. Its next start reads the stream again.
 	ErrReplaced = errors.New("the stream was replaced")
 )
+
+type Owner interface {
+	// Reply may be called concurrently.
+	Reply(ctx context.Context, q *Question) (Reply, error)
+}
+
+const (
+	AskState      = "state"      // for the packed state of Vehicle
+	AskDrop       = "drop"       // to drop the state of Vehicle, which is forgotten
+	AskDropAll    = "drop all"   // to drop those of all forgotten vehicles
+	AskTombstones = "tombstones" // to have all tombstones that are stored
+	AskAnswers    = "answers"    // for a part of all answers, from From on
+	AskStates     = "states"     // for a part of all states, from From on
+	AskRestore    = "restore"    // to have the states in Entries, unless it has newer ones
+	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
+	AskErase      = "erase"      // to do that, without markers that may go, and to remove all older ones
+)
+
+type Question struct {
+	Kind    string     `json:"kind"`
+	Vehicle vehicle.ID `json:"vehicle,omitempty"`
+	From    int        `json:"from,omitempty"` // Next of the reply before
+	Entries []byte     `json:"entries,omitempty"`
+}
+
+type Reply struct {
+	Owner      uint64     `json:"owner"` // a random number of the owner since it took the partition
+	Had        bool       `json:"had,omitempty"`
+	State      []byte     `json:"state,omitempty"`   // packed, if Had is set
+	Answers    []byte     `json:"answers,omitempty"` // as AppendAnswer packs them
+	Entries    []byte     `json:"entries,omitempty"` // as AppendEntry appends them
+	Next       int        `json:"next,omitempty"`    // the From of the next question; 0 after the last part
+	Restored   int        `json:"restored,omitempty"`
+	Kept       int        `json:"kept,omitempty"`
+	Checkpoint Checkpoint `json:"checkpoint,omitzero"`
+}
+
+type Answer struct {
+	Driving                vehicle.DrivingVerdict
+	Throttle               vehicle.ThrottleVerdict
+	JamSince, AnomalySince vehicle.UnixMilli // 0 is unknown, as with a trouble code.
+}
+
+func AnswerOf(s *vehicle.State) Answer {
+	a := Answer{Driving: s.Driving(), Throttle: s.Throttle(), JamSince: s.Traffic.Changed}
+	if s.FaultCode == (vehicle.TroubleCode{}) {
+		a.AnomalySince = s.ThrottleMemory.Alarm.Since
+	}
+	return a
+}
+
+func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
+	r, err := e.Ask(ctx, codec.PartitionOf(id, e.Partitions()), &Question{Kind: AskState, Vehicle: id})
+	if err != nil || !r.Had {
+		return vehicle.State{}, false, err
+	}
+	s, err = codec.DecodeState(r.State)
+	return s, err == nil, err
+}

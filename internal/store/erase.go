@@ -14,11 +14,9 @@ import (
 )
 
 const (
-	eraseEvery = 10 * time.Second
-	// after which a forget without a note of its end counts as interrupted
-	forgetTimeout = time.Minute
-	// An erasure may rewrite tens of millions of states.
-	eraseTimeout = 24 * time.Hour
+	eraseEvery    = 10 * time.Second
+	forgetTimeout = time.Minute    // after which a forget without a note of its end counts as interrupted
+	eraseTimeout  = 24 * time.Hour // An erasure may rewrite tens of millions of states.
 )
 
 // Only the owner of partition 0 erases. A former owner may, too, as every step can be repeated. A
@@ -110,7 +108,8 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// No node stores telemetry of these vehicles any more, and this is where TELEMETRY ends.
+// noteQuiet notes that no node stores telemetry of these vehicles any more, and where TELEMETRY
+// ends.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -127,7 +126,7 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// It skips tombstones that are gone, or whose vehicle was forgotten once more.
+// updateTombstones skips tombstones that are gone, or whose vehicle was forgotten once more.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {

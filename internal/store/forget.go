@@ -41,7 +41,7 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	keys := vidKeysRecord{Keys: [][]byte{key}}
 	_, err := Change(ctx, r, defaultStore, codec.Sources, codec.VIDKeysSubject, func(is Record) (_ []Write, err error) {
 		if is.Seq == 0 {
-			return appendJSON(nil, codec.VIDKeysSubject, keys)
+			return AppendJSON(nil, codec.VIDKeysSubject, keys)
 		}
 		keys, err = decodeVIDKeys(is.Body)
 		return nil, err
@@ -147,12 +147,12 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	return r, k.noteRemoved(ctx, t)
 }
 
-// for which data that names a forgotten vehicle stays once no node stores more of it
+// keptFor is how long data that names a forgotten vehicle stays once no node stores more.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// unless the vehicle was forgotten once more
+// noteRemoved does nothing if the vehicle was forgotten once more.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -223,7 +223,7 @@ func (k *RecordStore) putTombstone(
 		if is.Seq == 0 && t.Forgotten.IsZero() {
 			return nil, errNoTombstone
 		}
-		return appendJSON(nil, subject, tombstoneRecord{hash[:], t})
+		return AppendJSON(nil, subject, tombstoneRecord{hash[:], t})
 	})
 }
 
@@ -340,7 +340,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// Only the hashes are known. After an error, EraseDue calls it again.
+// removeForgotten knows only hashes of vehicles. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	_, err := k.askAll(ctx, AskDropAll)

@@ -240,7 +240,7 @@ func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) 
 
 func write(t testing.TB, subject string, v any) Write {
 	t.Helper()
-	writes, err := appendJSON(nil, subject, v)
+	writes, err := AppendJSON(nil, subject, v)
 	testkit.NoError(t, err)
 	return writes[0]
 }

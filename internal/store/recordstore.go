@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,7 +66,8 @@ func (k *RecordStore) change(
 
 const ownFeedTimeout = 4 * requestTimeout
 
-func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
+// AppendJSON appends a write whose body is v as JSON.
+func AppendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	text, err := json.Marshal(v)
 	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
 }
@@ -76,7 +79,7 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	if !ev.Reserved() && k.engine.Scarce() {
 		return errScarce
 	}
-	writes, err := appendJSON(nil, codec.AuditSubject, ev)
+	writes, err := AppendJSON(nil, codec.AuditSubject, ev)
 	if err == nil {
 		_, err = k.engine.Store(ctx, codec.Audit, writes)
 	}
@@ -108,4 +111,93 @@ func (k *RecordStore) AuditPage(
 		}
 	}
 	return events, older, nil
+}
+
+func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
+	c = c.WithDefaults()
+	k := &RecordStore{
+		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
+		by: rand.Text(), roadsChanged: make(chan struct{}, 1),
+	}
+	tokenSets, sourceSets := sets{}, sets{}
+	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
+	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
+	k.roadsRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carstate_roads_refused_total",
+		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
+			"are invalid.",
+	}, []string{"reason"})
+	k.roadsRefused.WithLabelValues("profile")
+	k.roadsRefused.WithLabelValues("evidence")
+	k.config.Registry.MustRegister(k.roadsRefused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_forgotten_vehicles",
+		Help: "Forgotten vehicles, whose telemetry is refused.",
+	}, func() float64 { return float64(k.forgotten.Len()) }))
+	return k
+}
+
+// RunTokens maintains the table of tokens and their usage, as [Feed.Run] does.
+func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
+	return k.tokenFeed.Run(ctx, caughtUp)
+}
+
+func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
+	return k.srcFeed.Run(ctx, caughtUp)
+}
+
+func (k *RecordStore) apply(r Record, large sets) error {
+	kind, rest, _ := strings.Cut(r.Subject, ".")
+	if r.Newer && kind != "tokenuse" {
+		k.applyNewer(kind, rest, large)
+		return nil
+	}
+	switch kind {
+	case "token", "source", "operator":
+		c, granted, err := decodeCredential(r)
+		if err != nil {
+			return err
+		}
+		large.record(r.Subject, granted, func(v access.Vehicles) {
+			c.Vehicles = v
+			k.tables.Of(c.Kind).Put(c)
+		})
+	case "tokenset", "sourceset":
+		return large.apply(r)
+	case "tokenuse":
+		return k.applyUsage(rest, r)
+	case "tombstone":
+		t, err := decodeTombstone(r.Subject, r.Body)
+		if err != nil {
+			return err
+		}
+		k.forgotten.Put(t)
+	case codec.VIDKeysSubject:
+		keys, err := decodeVIDKeys(r.Body)
+		if err != nil {
+			return err
+		}
+		k.forgotten.SetKeys(keys.Keys...)
+	}
+	return nil
+}
+
+// applyNewer does what [Newer] says.
+func (k *RecordStore) applyNewer(kind, rest string, large sets) {
+	delete(large, kind+"."+rest)
+	switch kind {
+	case "token":
+		k.tables.Tokens.Lose(rest)
+	case "source":
+		k.tables.Sources.Lose(rest)
+	case "operator":
+		k.tables.Operators.Lose(rest)
+	case "tombstone":
+		if hash, err := access.ParseVehicleHash(rest); err == nil {
+			// Nodes that can decode the record erase.
+			now := k.now()
+			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
+		}
+	case codec.VIDKeysSubject:
+		k.config.Newer.loseKeys()
+	}
 }

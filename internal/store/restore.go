@@ -24,10 +24,9 @@ import (
 
 const (
 	restoreTimeout = 6 * time.Hour
-	// Folding needs most of a node's.
-	batchRecords = 500
-	batchBytes   = 4 << 20
-	batchWriters = 2
+	batchRecords   = 500
+	batchBytes     = 4 << 20
+	batchWriters   = 2 // folding needs most of a node's
 )
 
 type restore struct {
@@ -181,7 +180,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 	return r.eachRecord(file, func(rec Record, kind string) error {
 		switch {
 		case codec.IsSet(rec.Subject):
-			// stored with its credential, which follows
+			// It is stored with its credential, which follows.
 			err := r.sets.apply(rec)
 			r.count(kind, access.RestoreCount{}, 1)
 			return err
@@ -236,8 +235,7 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-// perhaps in a message of NATS
-const askedBytes = 128 << 10
+const askedBytes = 128 << 10 // perhaps in a message of NATS
 
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	var n access.RestoreCount
@@ -337,7 +335,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, e
 		case len(ours.Keys) > maxVIDKeys:
 			return nil, errVIDKeys
 		}
-		return appendJSON(nil, codec.VIDKeysSubject, ours)
+		return AppendJSON(nil, codec.VIDKeysSubject, ours)
 	})
 	return restored, err
 }
@@ -368,8 +366,8 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bo
 	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
 }
 
-// It keeps a credential that an interrupted restore has restored. sets is the number of set
-// records.
+// restoreCredential keeps a credential that an interrupted restore has restored. sets is the number
+// of set records.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
 	theirs, granted, err := decodeCredential(rec)
 	if err != nil {
@@ -433,8 +431,91 @@ func (r *restore) restoreOne(ctx context.Context, stream string, w Write) (resto
 	return restored, err
 }
 
-// A vehicle that was allowed again counts as forgotten until after that and after the state s.
+// A vehicle that was allowed again counts as forgotten if the backup was begun before that, or if
+// the state s is older than the forget.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
+}
+
+const compareReaders = 16
+
+func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
+	ctx, looking := newWorkers(ctx, compareReaders)
+	err := r.eachRecord(file, func(rec Record, kind string) error {
+		switch {
+		case codec.IsSet(rec.Subject): // compared with its credential, which follows
+			r.count(kind, access.RestoreCount{}, 1)
+			return r.sets.apply(rec)
+		case isCredential(kind):
+			n, err := r.compareCredential(rec)
+			r.count(kind, n, 1)
+			return err
+		}
+		rec.Body = bytes.Clone(rec.Body)
+		return looking.start(func() error {
+			n, err := r.compareOne(ctx, rec, kind)
+			r.count(kind, n, 1)
+			return err
+		})
+	})
+	return cmp.Or(err, looking.wait())
+}
+
+func (r *restore) compareCredential(rec Record) (n access.RestoreCount, err error) {
+	theirs, granted, err := decodeCredential(rec)
+	if err != nil {
+		return n, err
+	}
+	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
+	ours, ok := r.k.tables.Of(theirs.Kind).Get(theirs.Name)
+	switch {
+	case !ok:
+		return access.RestoreCount{Missing: 1}, nil
+	case ours.Hash == theirs.Hash && ours.Ended.Equal(theirs.Ended) && ours.Vehicles.All() == theirs.Vehicles.All() &&
+		slices.Equal(slices.Collect(ours.Vehicles.Sorted()), slices.Collect(theirs.Vehicles.Sorted())):
+		return access.RestoreCount{Equal: 1}, nil
+	}
+	return access.RestoreCount{Different: 1}, nil
+}
+
+func (r *restore) compareOne(ctx context.Context, rec Record, kind string) (n access.RestoreCount, err error) {
+	if kind == "state" {
+		return r.compareState(ctx, rec)
+	}
+	is, err := r.k.engine.Last(ctx, cmp.Or(inBatches[kind], streamOf(rec.Subject)), rec.Subject)
+	switch {
+	case err != nil:
+		return n, err
+	case is.Seq == 0:
+		return access.RestoreCount{Missing: 1}, nil
+	case bytes.Equal(is.Body, rec.Body):
+		return access.RestoreCount{Equal: 1}, nil
+	}
+	return access.RestoreCount{Different: 1}, nil
+}
+
+func (r *restore) compareState(ctx context.Context, rec Record) (n access.RestoreCount, err error) {
+	id, _ := codec.VehicleOfState(rec.Subject)
+	theirs, err := codec.DecodeState(rec.Body)
+	if err != nil {
+		return n, err
+	}
+	if r.forgotten(id, theirs) {
+		return access.RestoreCount{Forgotten: 1}, nil
+	}
+	ours, ok, err := State(ctx, r.k.engine, id)
+	switch {
+	case err != nil:
+		return n, err
+	case !ok:
+		return access.RestoreCount{Missing: 1}, nil
+	case ours == theirs:
+		return access.RestoreCount{Equal: 1}, nil
+	case ours.Time > theirs.Time:
+		return access.RestoreCount{Newer: 1}, nil
+	case ours.Time < theirs.Time:
+		return access.RestoreCount{Older: 1}, nil
+	}
+	return access.RestoreCount{Different: 1}, nil
 }

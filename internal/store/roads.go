@@ -41,29 +41,24 @@ type RoadSharing interface {
 
 type roadStore struct {
 	*RecordStore
-	m    *road.Map
-	next uint64
-	// of the record of forgotten boxes that was last read
-	forgotten uint64
+	m         *road.Map
+	next      uint64
+	forgotten uint64 // of the record of forgotten boxes that was last read
 	owned     map[int]bool
 	unsaved   map[road.Tile][]byte
-	// of a newer version; not replaced
-	unread  map[road.Tile]bool
-	failing lograte.Warning
+	unread    map[road.Tile]bool // of a newer version; not replaced
+	failing   lograte.Warning
 }
 
 // KeepRoads loads the stored profiles, until it succeeds or ctx ends, and calls loaded. Then it
 // adds what other nodes store, every Patience.Roads, and on a cluster their evidence at once. A
 // node that folds also sends its evidence, and stores the changed profiles of its partitions, also
 // when ctx ends.
-func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
-	(&roadStore{
-		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
+func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
+	k := &roadStore{
+		RecordStore: s, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
 		unread: make(map[road.Tile]bool),
-	}).run(ctx, folds, loaded)
-}
-
-func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
+	}
 	sharing, shared := k.engine.(RoadSharing)
 	shares := shared && folds
 	if shares {
@@ -150,7 +145,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// without the profiles of forgotten boxes
+// readRoads leaves out the profiles of forgotten boxes.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -212,8 +207,7 @@ func (k *roadStore) store(ctx context.Context) {
 	flush()
 }
 
-// It is no tile.
-const forgottenSubject = codec.RoadPrefix + "forgotten"
+const forgottenSubject = codec.RoadPrefix + "forgotten" // It is no tile.
 
 // Profiles up to the sequence After are not used. Only the newest mostForgotten are kept; the
 // owners of the tiles have long stored them without these profiles.
@@ -233,7 +227,7 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 	with := func(is Record) ([]Write, error) {
 		boxes := decodeForgotten(is)
 		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end.Last})
-		return appendJSON(nil, forgottenSubject, boxes)
+		return AppendJSON(nil, forgottenSubject, boxes)
 	}
 	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, with)
 	if errors.Is(err, codec.ErrDamaged) { // as mostForgotten says, its boxes are rarely needed

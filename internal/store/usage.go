@@ -56,7 +56,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// It also stores after ctx has ended.
+// storeUsage also stores after ctx has ended.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 			return nil, codec.ErrNewer
 		}
 		next = k.tables.Tokens.UsageToStore(id, total.usage(), k.now())
-		return appendJSON(nil, subject, usageRecord{
+		return AppendJSON(nil, subject, usageRecord{
 			Version: usageVersion, By: k.by, Calls: next.Calls, Refusals: next.Refusals,
 			LastUsed: next.LastUsed, LastRefused: next.LastRefused, Reason: next.Reason,
 		})

@@ -9,28 +9,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestUsage_AfterARestart checks that the usage of all processes is added up and read again.
-func TestUsage_AfterARestart(t *testing.T) {
-	e := newMemory(t)
-	token := create(t, runRecordStore(t, e, Config{}), tokenFor(access.AllVehicles()))
-	now := time.Now().UTC().Truncate(time.Minute)
-	for n := range int64(3) {
-		k := runRecordStore(t, e, Config{})
-		g, _ := k.tables.Tokens.Get(token.Name)
-		want := access.Usage{Calls: n}
-		if n > 0 {
-			want.LastUsed = now
-		}
-		if got := g.Usage(now); got != want {
-			t.Errorf("after %d starts: got %+v, want %+v", n, got, want)
-		}
-		g.Count(access.Unknown, now)
-		for range 2 { // the second call stores nothing
-			k.storeUsage(t.Context())
-		}
-	}
-}
-
 func TestUsageOfNewerVersionStays(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})

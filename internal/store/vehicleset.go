@@ -32,8 +32,7 @@ type setRecord struct {
 
 const (
 	maxInlineIDs = 500
-	// of the ids in one set record
-	maxSetBytes = 400 << 10
+	maxSetBytes  = 400 << 10 // of the ids in one set record
 )
 
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
@@ -53,7 +52,7 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 	}
 	g := grantedRecord{Set: rand.Text(), Sets: len(parts)}
 	for n, ids := range parts {
-		if writes, err = appendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
+		if writes, err = AppendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
 			return g, nil, err
 		}
 	}
@@ -138,7 +137,7 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// by the subject of the credential, which arrives after its set records
+// sets are by the subject of the credential, which arrives after its set records.
 type sets map[string]*setParts
 
 type setParts struct {
@@ -194,7 +193,7 @@ func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	name, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
-	if err != nil {
+	if err != nil || n < 0 || n >= MaxBatch || strconv.Itoa(n) != number {
 		return codec.ErrDamaged
 	}
 	part, err := decodeSet(r.Body)

@@ -31,8 +31,7 @@ const (
 	magic         = "carstate backup "
 	version       = "3\n"
 	headerSubject = "backup.header"
-	// The largest record has 1 MiB.
-	maxFrame = 1<<20 + 1024
+	maxFrame      = 1<<20 + 1024 // The largest record has 1 MiB.
 )
 
 // Errors that mean that a backup cannot be used.

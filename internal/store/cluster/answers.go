@@ -168,9 +168,8 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 
 // lacks has, by partition, since when answers are known to be missing.
 type lacks struct {
-	began time.Time // the times below are measured from here, because they are monotonic
-	// of since, in ns after began; 0 if there is none
-	oldest atomic.Int64
+	began  time.Time    // the times below are measured from here, because they are monotonic
+	oldest atomic.Int64 // of since, in ns after began; 0 if there is none
 
 	mu    sync.Mutex
 	since map[int]time.Duration

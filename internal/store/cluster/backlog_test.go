@@ -30,17 +30,13 @@ func measure(t *testing.T, e *Engine) {
 		return err
 	})
 	testkit.NoError(t, err)
-	if err := e.measureBacklog(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.measureBacklog(t.Context()))
 }
 
 func trim(t *testing.T, e *Engine) {
 	t.Helper()
 	measure(t, e)
-	if err := e.trim(t.Context(), e.config.Retention); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.trim(t.Context(), e.config.Retention))
 }
 
 // The trim of a forgetful engine removes all folded telemetry.

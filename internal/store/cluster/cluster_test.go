@@ -71,9 +71,7 @@ func TestOldServer(t *testing.T) {
 				defer cancel()
 			}
 			var log testkit.Buffer
-			e, err := Open(ctx, Config{
-				Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr,
-			})
+			e, err := Open(ctx, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr})
 			if err == nil {
 				e.Close()
 				t.Fatal("it was taken for a server")
@@ -107,9 +105,7 @@ func TestOldServerAmongOthers(t *testing.T) {
 func deadAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	l.Close()
 	return l.Addr().String()
 }
@@ -118,9 +114,7 @@ func deadAddr(t *testing.T) string {
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var running sync.WaitGroup
 	t.Cleanup(func() {
 		l.Close()

@@ -76,9 +76,7 @@ func TestLargeBatches(t *testing.T) {
 		"long names":        {5_000, func(i int) vehicle.Sample { return sample(fat, int64(i+1)) }},
 		"the largest there are": {12, func(i int) vehicle.Sample {
 			x := sample(fat, int64(i+1))
-			if err := x.SetCodes(codes); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, x.SetCodes(codes))
 			return x
 		}},
 		"large ones among small ones": {2_000, func(i int) vehicle.Sample {
@@ -99,9 +97,7 @@ func TestLargeBatches(t *testing.T) {
 			for i := range batch {
 				batch[i] = c.make(i)
 			}
-			if err := e.Append(t.Context(), batch); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, e.Append(t.Context(), batch))
 			at := vehicle.UnixMilli(0)
 			for _, samples := range commits(t, e, c.n) {
 				if len(samples) > engine.ChunkSamples {
@@ -133,9 +129,7 @@ func TestCommitFitsPayload(t *testing.T) {
 	}
 	e := open(t, Config{})
 	x := sample("car", 1)
-	if err := x.SetCodes(nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, x.SetCodes(nil))
 	x.Codes = make([]vehicle.TroubleCode, engine.MaxSampleBytes/5+1)
 	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, engine.ErrTooLarge) {
 		t.Errorf("a sample that is too large: %v", err)
@@ -164,9 +158,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	codes := make([]vehicle.TroubleCode, 60_000) // 300,000 bytes
 	big := func(at int64) vehicle.Sample {
 		x := sample("big", at)
-		if err := x.SetCodes(codes); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.SetCodes(codes))
 		return x
 	}
 	waiting, cancel := context.WithCancel(t.Context())
@@ -211,9 +203,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	t.Helper()
 	k, err := engine.Pack([]vehicle.Sample{x}, 1, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return k
 }
 
@@ -278,9 +268,7 @@ func TestAppendAroundClose(t *testing.T) {
 	for range 8 {
 		<-running
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	wg.Wait()
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); !errors.Is(err, engine.ErrClosed) {
 		t.Fatalf("after Close: %v", err)

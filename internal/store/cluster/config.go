@@ -2,8 +2,13 @@ package cluster
 
 import (
 	"cmp"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"example.org/carstate/internal/netaddr"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
@@ -13,10 +18,8 @@ type Config struct {
 	// If Partitions is 0, the first start creates 64.
 	store.Config
 
-	// URLs are comma separated; at least one.
-	URLs string
-	// If CredsFile is empty, the login is the one in URLs.
-	CredsFile string
+	URLs      string // URLs are comma separated; at least one.
+	CredsFile string // If CredsFile is empty, the login is the one in URLs.
 	// Fewer Replicas than an existing stream has are an error. 0 leaves existing streams; a new one
 	// then gets 1, or 3 if there are several URLs.
 	Replicas int
@@ -31,17 +34,14 @@ type Config struct {
 }
 
 type Timeouts struct {
-	// After Try, the same bytes are sent again. 0: 4 s.
-	Try time.Duration
+	Try time.Duration // After Try, the same bytes are sent again. 0: 4 s.
 	// After Stall without a message, a subscription is checked or replaced. It is several times
 	// Beat, as a feed may have only heartbeats. 0: 10 s.
 	Stall time.Duration
-	// Beat is the interval of heartbeats. 0: 1 s.
-	Beat time.Duration
+	Beat  time.Duration // Beat is the interval of heartbeats. 0: 1 s.
 	// After Lease without a word of a derive node, others take its partitions. 0: 6 s.
 	Lease time.Duration
-	// Idle is the interval of NATS's heartbeats, at least 100 ms. 0: 500 ms.
-	Idle time.Duration
+	Idle  time.Duration // Idle is the interval of NATS's heartbeats, at least 100 ms. 0: 500 ms.
 }
 
 const (
@@ -51,13 +51,12 @@ const (
 	defaultPartitions = 64
 	clusterReplicas   = 3
 
-	openBatches = 8
-	// the default of NATS
-	payloadBytes = 1 << 20
+	openBatches  = 8
+	payloadBytes = 1 << 20 // the default of NATS
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends one again.
 	duplicateWindow = time.Minute
-	// the minimum of NATS, for streams whose writes have no message id
+	// leastDuplicateWindow is the minimum of NATS, for streams whose writes have no id.
 	leastDuplicateWindow = 100 * time.Millisecond
 )
 
@@ -72,4 +71,37 @@ func (c Config) withDefaults() Config {
 		Idle:  cmp.Or(c.Timeouts.Idle, 500*time.Millisecond),
 	}
 	return c
+}
+
+// The client library of NATS accepts URLs with any scheme.
+func ValidURLs(urls string) bool {
+	all, err := parseURLs(urls)
+	return err == nil && !slices.ContainsFunc(all, func(u *url.URL) bool {
+		return u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme)
+	})
+}
+
+// Only tls:// and wss:// exclude a login in clear: with other schemes, an attacker in the network
+// could pretend that the server has no TLS.
+func (c *Config) LoginInClear() bool {
+	all, _ := parseURLs(c.URLs)
+	return ValidURLs(c.URLs) && slices.ContainsFunc(all, func(u *url.URL) bool {
+		return (u.User != nil || c.CredsFile != "") && u.Scheme != "tls" && u.Scheme != "wss" &&
+			!netaddr.IsLoopback(net.JoinHostPort(u.Hostname(), "0"))
+	})
+}
+
+// The default scheme is nats.
+func parseURLs(list string) (all []*url.URL, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); !strings.Contains(text, "://") {
+			text = "nats://" + text
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, u)
+	}
+	return all, nil
 }

@@ -39,9 +39,7 @@ func servers() storetest.Open {
 		}
 		mu.Unlock()
 		e, err := Open(t.Context(), Config{Config: c, URLs: url})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return e
 	}
 }

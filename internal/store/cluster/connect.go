@@ -196,11 +196,9 @@ func isRefusal(err error) bool {
 	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// Older servers could omit a sync when they compacted a file.
-const leastServer = "2.15.2"
+const leastServer = "2.15.2" // Older servers could omit a sync when they compacted a file.
 
-// the newest that the tests ran against
-const greatestServer = "2.15.2"
+const greatestServer = "2.15.2" // the newest that the tests ran against
 
 // A version that cannot be parsed is older than any other; a suffix is ignored.
 func older(version, than string) bool {
@@ -331,17 +329,13 @@ func full(err error) bool {
 const (
 	// too few servers with JetStream for the replicas of a stream
 	noPeers, noCluster = 10005, 10074
-	// JetStream is unavailable, as while the cluster elects a leader
-	unavailable = 10008
-	// presumably, the server is still removing a stream of the same name
-	notCreated = 10049
+	unavailable        = 10008 // JetStream is unavailable, as while the cluster elects a leader
+	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
 	// the last record of a subject does not have the sequence that the write expects
-	wrongLastSequence = 10071
-	storeFailed       = 10077
-	// an earlier write with the same message id is still being processed
-	duplicateInProcess = 10158
-	// the stream's leader is still processing another write of the subject
-	writeInProgress = 10164
+	wrongLastSequence  = 10071
+	storeFailed        = 10077
+	duplicateInProcess = 10158 // an earlier write with the same message id is still being processed
+	writeInProgress    = 10164 // the stream's leader is still processing another write of the subject
 )
 
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {

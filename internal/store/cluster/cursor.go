@@ -42,8 +42,7 @@ func (e *Engine) changeCursor(
 			if err != nil || !changed {
 				return nil, err
 			}
-			text, err := json.Marshal(c)
-			return []store.Write{{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}}, err
+			return store.AppendJSON(nil, subject, c)
 		})
 	e.config.Newer.Note(codec.States, err)
 	return rev, err

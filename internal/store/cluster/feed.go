@@ -30,8 +30,7 @@ type feed struct {
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
-	// for which the feed may receive nothing; 0 means any time
-	longest time.Duration
+	longest time.Duration // for which the feed may receive nothing; 0 means any time
 
 	last  uint64 // sequence of the newest applied record
 	heard time.Time
@@ -41,8 +40,7 @@ type feed struct {
 
 	engine.Progress // of last
 
-	// of the stream, Unix ns; 0 before it was looked up
-	created atomic.Int64
+	created atomic.Int64 // of the stream, Unix ns; 0 before it was looked up
 }
 
 func (c *conn) newFeed(stream string, filters ...string) *feed {
@@ -53,9 +51,8 @@ const (
 	feedBackoff = 500 * time.Millisecond
 	// After feedLaps laps, a feed counts as caught up even if more records wait. A lap ends with
 	// what was the last sequence at its beginning. In the second, almost no record is replaced.
-	feedLaps = 2
-	// NATS then looks up the last record of each of millions of subjects.
-	feedSetup = 30 * time.Second
+	feedLaps  = 2
+	feedSetup = 30 * time.Second // NATS then looks up the last record of each of millions of subjects.
 	// This costs NATS almost nothing, but the cluster may assign it to a server that has just
 	// stopped.
 	feedResume = 2 * time.Second
@@ -197,10 +194,9 @@ type heartbeat struct {
 	stream string
 	node   uint64 // identifies this node's heartbeats
 
-	failing atomic.Bool
-	start   time.Time // monotonic origin of the numbers below
-	// of the latest heartbeat that was delivered, in ns after start; 0: none
-	returned atomic.Int64
+	failing  atomic.Bool
+	start    time.Time    // monotonic origin of the numbers below
+	returned atomic.Int64 // of the latest heartbeat that was delivered, in ns after start; 0: none
 }
 
 func newHeartbeat(c *conn, stream string) *heartbeat {
@@ -267,17 +263,12 @@ func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription
 // caller must check it and subscribe again.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
-func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
-	m, err := sub.NextMsgWithContext(ctx)
+func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
+	m, err := s.NextMsgWithContext(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	meta, err := m.Metadata()
-	return m, meta, err
-}
-
-func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
-	m, meta, err := receive(ctx, s.Subscription)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -96,9 +96,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 		apply := func(seq, pending uint64) {
 			t.Helper()
 			f.last = seq
-			if err := f.progress(t.Context(), pending); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, f.progress(t.Context(), pending))
 		}
 		apply(f.goal-1, 1)
 		lease(t, e, "other")

@@ -30,9 +30,7 @@ func TestTokensFull(t *testing.T) {
 	_, info := stream(t, e.js, codec.Tokens)
 	info.Config.MaxBytes = int64(info.State.Bytes) + 10<<10
 	_, err := e.js.UpdateStream(ctx, info.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for n := 0; !full(err); n++ {
 		subject := fmt.Sprintf("tokenuse.filler.%d", n)
 		if _, err = e.js.Publish(ctx, subject, codec.Seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
@@ -44,9 +42,7 @@ func TestTokensFull(t *testing.T) {
 		testkit.Await(t, "heartbeats of the full stream come back", func() bool { return heardSince(began) })
 		testkit.Await(t, "the engine stores", func() bool { return e.Writable() == nil })
 	}
-	if err := e.Alive(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Alive())
 }
 
 // Without the last room of AUDIT, which is kept for taking rights away and for the admin key,

@@ -23,12 +23,8 @@ func saveInProgress(t *testing.T, c *clustertest.Cluster) {
 	p := take(t, e, 0)
 	nc := clustertest.JetStream(t, "nats://"+leader.Addr).Conn()
 	answers, err := nc.SubscribeSync("_INBOX.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, nc.Flush())
 
 	// Without a majority the leader accepts a write but cannot store it.
 	others := slices.DeleteFunc(slices.Clone(c.Nodes), func(n *clustertest.Node) bool { return n == leader })

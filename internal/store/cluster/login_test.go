@@ -89,9 +89,7 @@ func TestClosedForGood(t *testing.T) {
 	}
 	for _, end := range []func(e *Engine){func(*Engine) {}, (*Engine).Cut} {
 		e, err := Open(context.Background(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		end(e)
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -116,9 +114,7 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	key := func(create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
 		k, err := create()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return k
 	}
 	return &authority{t: t, operator: key(nkeys.CreateOperator), account: key(nkeys.CreateAccount),
@@ -186,9 +182,7 @@ func TestCredentialsFile(t *testing.T) {
 	renew := func() (user string) {
 		t.Helper()
 		user, creds := a.user()
-		if err := os.WriteFile(file, creds, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, creds, 0o600))
 		return user
 	}
 	first := renew()
@@ -225,9 +219,7 @@ func TestBadLogins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "nats.creds")
-			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(file, []byte(c.file), 0o600))
 			err := refused(t, Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
 			if got, want := errors.Is(err, store.ErrConfig), name != "nobody knows the issuer"; got != want {
 				t.Errorf("got %t that the file cannot be used, want %t", got, want)

@@ -127,9 +127,7 @@ func storeSample(t testing.TB, e *Engine, at int64) {
 
 func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
 	t.Helper()
-	if err := e.Append(t.Context(), []vehicle.Sample{sample(vid, at)}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Append(t.Context(), []vehicle.Sample{sample(vid, at)}))
 }
 
 func readCursor(t *testing.T, e *Engine) cursor {
@@ -162,9 +160,7 @@ func healthy(e *Engine) bool {
 func stream(t testing.TB, js jetstream.JetStream, name string) (jetstream.Stream, *jetstream.StreamInfo) {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s, s.CachedInfo()
 }
 
@@ -176,8 +172,6 @@ type node struct {
 func startNode(t *testing.T, c Config) node {
 	t.Helper()
 	e, err := Open(t.Context(), onServer(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return node{storetest.Start(t, e, c.Config), e}
 }

@@ -63,9 +63,7 @@ func (o behind) last(t *testing.T, name, subject string) []byte {
 	t.Helper()
 	s, _ := stream(t, o.js, name)
 	m, err := s.GetLastMsgForSubject(t.Context(), subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return m.Data
 }
 
@@ -241,9 +239,7 @@ func TestNewerEvent(t *testing.T) {
 	o := openBehind(t, Config{})
 	k, _ := o.keep(t)
 	o.later(t, codec.AuditSubject, "an event")
-	if err := k.Audit(t.Context(), access.Event{Action: "token.issue"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, k.Audit(t.Context(), access.Event{Action: "token.issue"}))
 	events, _, err := k.AuditPage(t.Context(), 0, 10)
 	if err != nil || len(events) != 2 || events[0].Action != "token.issue" ||
 		!strings.Contains(events[1].Detail, "newer version") || time.Since(events[1].Time) > time.Hour {

@@ -28,13 +28,10 @@ func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
 // beat increases each time, and leaving says that the node is about to end.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
-	subject := codec.MemberSubject(name)
-	body, err := json.Marshal(leaseRecord{Beat: beat, Leaving: leaving})
-	if err != nil {
-		return err
+	w, err := store.AppendJSON(nil, codec.MemberSubject(name), leaseRecord{Beat: beat, Leaving: leaving})
+	if err == nil {
+		_, err = l.conn.js.Publish(ctx, w[0].Subject, w[0].Record, jetstream.WithExpectStream(codec.States))
 	}
-	_, err = l.conn.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)),
-		jetstream.WithExpectStream(codec.States))
 	return err
 }
 
@@ -50,7 +47,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// It has a share of the partitions, too, but the first record may be old.
+			// The newer node has a share of the partitions, too, but the first record may be old.
 			if newer[name] {
 				l.conn.newerLease.Store(time.Now().UnixNano())
 			}

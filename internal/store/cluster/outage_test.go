@@ -130,9 +130,7 @@ func TestReplacedStream(t *testing.T) {
 		return err != nil && !strings.Contains(err.Error(), codec.States)
 	})
 	_, old := stream(t, e.js, codec.States)
-	if err := e.js.DeleteStream(ctx, codec.States); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.js.DeleteStream(ctx, codec.States))
 	if _, err := e.js.CreateStream(ctx, old.Config); err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +206,7 @@ func TestLostAnswer(t *testing.T) {
 		}
 		wire.deaf.Store(false)
 		wire.cut()
-		if err := <-stored; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-stored)
 		if n := commits(); n != round+1 {
 			t.Fatalf("%d commits are stored; want %d", n, round+1)
 		}
@@ -299,9 +295,7 @@ type wire struct {
 func newWire(t *testing.T, url string) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	login, to, _ := strings.Cut(url, "@")
 	w := &wire{url: login + "@" + l.Addr().String(), open: make(map[net.Conn]bool)}
 	var running sync.WaitGroup

@@ -43,9 +43,8 @@ type outgoing struct {
 }
 
 const (
-	sendEvery = 25 * time.Millisecond
-	// the size from which answers are sent at once
-	answersBytes = 256 << 10
+	sendEvery    = 25 * time.Millisecond
+	answersBytes = 256 << 10 // the size from which answers are sent at once
 )
 
 // Followers learn of the new owner from an empty message and ask it for all answers.
@@ -144,8 +143,7 @@ func (e *Engine) followFolded() (stop func()) {
 }
 
 const (
-	// Further questions wait.
-	openQuestions        = 4
+	openQuestions        = 4 // Further questions wait.
 	waitingQuestions     = 64
 	waitingQuestionBytes = 8 << 20
 )
@@ -166,7 +164,7 @@ type reply struct {
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
 
-// errors that an asker recognizes
+// An asker recognizes errorKinds.
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
 type remoteError struct {

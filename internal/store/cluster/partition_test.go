@@ -22,9 +22,7 @@ func TestSilentSubscription(t *testing.T) {
 	next(t, p)
 	p.unsubscribe()
 	silent, err := e.nc.SubscribeSync("nobody.speaks.here")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p.sub = &subscription{Subscription: silent}
 	storeSample(t, e, 2)
 	if _, samples := next(t, p); samples[0].Time != 2 {
@@ -32,25 +30,9 @@ func TestSilentSubscription(t *testing.T) {
 	}
 }
 
-func TestClosedSubscription(t *testing.T) {
-	t.Parallel()
-	e := open(t, Config{})
-	p := take(t, e, 0)
-	storeSample(t, e, 1)
-	next(t, p)
-	if err := p.sub.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Next(t.Context()); !errors.Is(err, nats.ErrBadSubscription) {
-		t.Fatal(err)
-	}
-}
-
 func recreate(t *testing.T, e *Engine, name string, n int64) {
 	t.Helper()
-	if err := e.js.DeleteStream(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.js.DeleteStream(t.Context(), name))
 	if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
 		t.Fatal(err)
 	}

@@ -18,18 +18,14 @@ func TestPartitionsAreFixed(t *testing.T) {
 	for _, n := range []int{3, 0, 3} {
 		for range 2 {
 			e, err := Open(t.Context(), Config{Partitions: n, URLs: url})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if got := e.Partitions(); got != 3 {
 				t.Errorf("%d partitions; want 3", got)
 			}
 			e.Close()
 			refused(t, Config{Partitions: 4, URLs: url}, "made with 3 partitions")
 		}
-		if err := clustertest.JetStream(t, url).DeleteStream(t.Context(), codec.Telemetry); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, clustertest.JetStream(t, url).DeleteStream(t.Context(), codec.Telemetry))
 		refused(t, Config{Partitions: 4, URLs: url}, "made with 3 partitions")
 	}
 }

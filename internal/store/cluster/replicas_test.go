@@ -24,9 +24,7 @@ func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 	for info := range streams.Info() {
 		all[info.Config.Name] = info.Config.Replicas
 	}
-	if err := streams.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, streams.Err())
 	return all
 }
 
@@ -77,9 +75,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	start(one, 3, 3)
 	// A missing stream gets as many replicas as the others.
 	for _, name := range []string{codec.Audit, codec.Telemetry} {
-		if err := js.DeleteStream(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, js.DeleteStream(t.Context(), name))
 		start(one, 0, 3)
 	}
 	err := refused(t, Config{URLs: one, Replicas: 1}, "TELEMETRY has 3 copies")
@@ -99,9 +95,7 @@ func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	missing := func(want float64) func() bool {
 		return func() bool {
 			families, err := registry.Gather()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			streams := 0
 			for _, f := range families {
 				for _, m := range f.GetMetric() {
@@ -132,9 +126,7 @@ func firstStartsAtOnce(t *testing.T, urls string) {
 	for range 5 {
 		firstStarts(t, urls)
 		for _, name := range codec.Streams {
-			if err := js.DeleteStream(t.Context(), name); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, js.DeleteStream(t.Context(), name))
 		}
 	}
 }
@@ -153,9 +145,7 @@ func TestStartsWhileAStreamIsRemade(t *testing.T) {
 		})
 		e, err := Open(testkit.Context(t), Config{URLs: first.config.URLs})
 		remaking.Wait()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		e.Close()
 	}
 }
@@ -190,9 +180,7 @@ func firstStarts(t *testing.T, urls string) {
 	}
 	for n := range opened {
 		e, err := Open(testkit.Context(t), Config{URLs: urls})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer e.Close()
 		if e.Partitions() != n {
 			t.Errorf("the streams have %d partitions; the nodes that made them %d", e.Partitions(), n)

@@ -19,8 +19,7 @@ import (
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	// by partition, the first sequence that was not folded; 0 if it is unknown
-	next []atomic.Uint64
+	next   []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
 	// In seen, what is in no checkpoint counts as unfolded, and in folding, what the owner has not
@@ -86,7 +85,7 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	}
 }
 
-// nil if there is none
+// firstCommit returns nil if there is none.
 func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -227,7 +226,7 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-// 0 if there is none
+// firstSince returns 0 if there is none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
@@ -238,7 +237,7 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	if err != nil || pending == 0 {
 		return 0, err
 	}
-	_, meta, err := receive(ctx, sub.Subscription)
+	_, meta, err := sub.receive(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
 	}

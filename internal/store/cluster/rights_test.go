@@ -37,9 +37,7 @@ func shipped(t *testing.T, pattern string) string {
 	var found [][]byte
 	for _, name := range []string{"nats.conf", "nats-tls.conf"} {
 		text, err := os.ReadFile("../../../deploy/nats/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		rights := regexp.MustCompile(pattern).Find(text)
 		if rights == nil {
 			t.Fatalf("deploy/nats/%s grants no rights", name)
@@ -97,12 +95,8 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	c.urls = strings.ReplaceAll(servers.URLs(), "nats://", "nats://carstate:secret@")
 	c.js = clustertest.JetStream(t, servers.URLs(), operator)
 	sub, err := c.js.Conn().Subscribe(">", c.see)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, sub.SetPendingLimits(-1, -1))
 	return c
 }
 
@@ -319,18 +313,14 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 		}
 		n.Stop()
 		thief, err := nats.Connect(url, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer thief.Close()
 		may := map[string]bool{
 			"$JS.API.STREAM.UPDATE.AUDIT": user == "first", "$JS.API.STREAM.DELETE.AUDIT": false,
 			"$JS.API.STREAM.PURGE.AUDIT": false, "$JS.API.STREAM.MSG.DELETE.AUDIT": false,
 		}
 		for _, subject := range slices.Sorted(maps.Keys(may)) {
-			if err := errors.Join(thief.Publish(subject, nil), thief.Flush()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, errors.Join(thief.Publish(subject, nil), thief.Flush()))
 			if err := thief.LastError(); (err == nil || !strings.Contains(err.Error(), subject)) != may[subject] {
 				t.Errorf("%s asks for %s: got %v, want allowed: %t", user, subject, err, may[subject])
 			}

@@ -47,9 +47,7 @@ func TestRefusedRoads(t *testing.T) {
 	heard := new(road.Map)
 	config := store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}
 	storetest.KeepRoads(t, store.NewRecordStore(e, config, new(access.Tables)), heard, false)
-	if err := nc.Publish("carstate.roads.OTHER", []byte("no evidence, at 44.57321")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, nc.Publish("carstate.roads.OTHER", []byte("no evidence, at 44.57321")))
 	testkit.Await(t, "it is counted", func() bool {
 		return counter(t, registry, "carstate_roads_refused_total", "profile") == float64(len(tiles)+1) &&
 			counter(t, registry, "carstate_roads_refused_total", "evidence") == 1
@@ -66,9 +64,7 @@ func TestRefusedRoads(t *testing.T) {
 func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && m.GetLabel()[0].GetValue() == reason {
@@ -101,9 +97,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 		ends = append(ends, storetest.KeepRoads(t, idle(e), maps[n], n < 2))
 	}
 	for q := range 6 {
-		if err := storetest.Learn(maps[0], 6, q, 60); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, storetest.Learn(maps[0], 6, q, 60))
 	}
 	want := storetest.Learned(maps[0])
 	for n := 1; n < 3; n++ {

@@ -85,8 +85,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	return configs
 }
 
-// the limit of a stream that does not set one
-const usualConsumers = 1000
+const usualConsumers = 1000 // the limit of a stream that does not set one
 
 // Each folded partition needs a consumer, and for some seconds those of a dead node are there, too.
 // With -1, the server's default, an operator need not raise the limit of the account.
@@ -263,10 +262,9 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 
 const requestTimeout = 5 * time.Second
 
-// the flow-control subject of a consumer that does not exist
-const flowProbe = "$JS.FC.probe"
+const flowProbe = "$JS.FC.probe" // the flow-control subject of a consumer that does not exist
 
-// a sequence that no stream reaches
+// noRecord asks for a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
 // The requests change nothing, as each names something that does not exist. An operator may revoke
@@ -304,7 +302,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		}
 	}
 	for _, name := range []string{codec.Telemetry, codec.States} {
-		// this subject does not exist
+		// No stream has this subject.
 		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
 	for _, name := range codec.Streams {

@@ -18,6 +18,13 @@ const (
 	Roads     = "ROADS"
 )
 
+const (
+	AuditSubject     = "audit.event"
+	RoadPrefix       = "road."
+	VIDKeysSubject   = "tombstonekey"
+	BackupKeySubject = "backupkey" // in no backup
+)
+
 var Streams = []string{Telemetry, States, Tokens, Sources, Audit, Roads}
 
 // PartitionOf returns the partition of a vehicle or a tile, by FNV-1a. It is part of stored
@@ -34,16 +41,13 @@ func PartitionOf[Name ~string](name Name, n int) int {
 	return int(h % uint64(n))
 }
 
-func TelemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }
+func TelemetrySubject(p int) string                { return "telemetry." + strconv.Itoa(p) }
+func CursorSubject(p int) string                   { return "cursor." + strconv.Itoa(p) }
+func MemberSubject(name string) string             { return "member." + name }
+func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
 // StateSubject is that of a state in a backup.
-func StateSubject(p int, id vehicle.ID) string {
-	return "state." + strconv.Itoa(p) + "." + string(id)
-}
-
-func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
-
-func MemberSubject(name string) string { return "member." + name }
+func StateSubject(p int, id vehicle.ID) string { return "state." + strconv.Itoa(p) + "." + string(id) }
 
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
@@ -52,22 +56,11 @@ func MemberOf(subject string) (name string, ok bool) {
 // When its feed delivers a node's heartbeat, the time in it shows how far the feed lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
-const AuditSubject = "audit.event"
-
-const RoadPrefix = "road."
-
 // The name * matches any one name.
 func Matches(pattern, subject string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(subject, ".", "/"))
 	return ok
 }
-
-const VIDKeysSubject = "tombstonekey"
-
-// No backup contains this key.
-const BackupKeySubject = "backupkey"
-
-func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
 func PartitionOfCursor(subject string) (int, bool) {
 	rest, ok := strings.CutPrefix(subject, "cursor.")
@@ -89,5 +82,3 @@ func IsSet(subject string) bool {
 func ChunkSubject(p, slot, piece int) string {
 	return "chunk." + strconv.Itoa(p) + "." + strconv.Itoa(slot) + "." + strconv.Itoa(piece)
 }
-
-func ChunkSubjects(p int) string { return "chunk." + strconv.Itoa(p) + ".*.*" }

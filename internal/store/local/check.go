@@ -20,9 +20,8 @@ type Checked struct {
 	Stream string `json:"stream"`
 	Good   int    `json:"good"`
 	// Damaged counts records that could be read but not decoded, and gaps in telemetry.
-	Damaged int `json:"damaged"`
-	// Unreadable says why the rest could not be read.
-	Unreadable string `json:"unreadable,omitempty"`
+	Damaged    int    `json:"damaged"`
+	Unreadable string `json:"unreadable,omitempty"` // Unreadable says why the rest could not be read.
 }
 
 // Check only locks the directory of a stopped service. With an error, it returns what it has found.

@@ -248,9 +248,7 @@ func (w *workload) fold(ctx context.Context, ready func()) error {
 }
 
 // small makes the tables so small that a workload writes many of them.
-func small(fs vfs.FS) Config {
-	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
-}
+func small(fs vfs.FS) Config { return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19} }
 
 // check opens the engine, folds the rest, and compares what the node has with what was promised.
 func check(

@@ -82,25 +82,6 @@ func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (na
 	return names
 }
 
-func TestTables_OneKindEach(t *testing.T) {
-	t.Parallel()
-	ctx := testkit.Context(t)
-	fs := closedWithAll(ctx, t)
-	is := make(map[string]byte)
-	for _, letter := range []byte("LSTORAM") {
-		names := tablesOf(ctx, t, fs, letter)
-		if len(names) == 0 {
-			t.Errorf("no table holds %c", letter)
-		}
-		for _, name := range names {
-			if other := is[name]; other != 0 {
-				t.Errorf("got %c and %c in %s, want one kind", other, letter, name)
-			}
-			is[name] = letter
-		}
-	}
-}
-
 // damagedPart flips a bit at a fraction of the length of a table, which must lie among the records.
 func damagedPart(
 	ctx context.Context, t *testing.T, whole *vfs.MemFS, letter byte, at float64,

@@ -357,8 +357,7 @@ func (d *dataDir) change(do func(*identity)) error {
 	return d.save()
 }
 
-// more than a few records need, so that the store can write after a probe
-const probeBytes = 1 << 20
+const probeBytes = 1 << 20 // more than a few records need, so that the store can write after a probe
 
 func (d *dataDir) probe() error {
 	name := d.name("probe")

@@ -30,12 +30,10 @@ type Config struct {
 	// SyncInterval is the maximum time from an acknowledgement until the sync. Until then data may
 	// be in this process, so a power cut, a signal or a crash can lose it.
 	SyncInterval time.Duration
-	// MemoryBytes is for the block cache and the records that are not in tables yet.
-	MemoryBytes int64
-	FS          vfs.FS
+	MemoryBytes  int64 // MemoryBytes is for the block cache and the records that are not in tables yet.
+	FS           vfs.FS
 
-	// plain is for tests that read the files: no compression and no automatic compactions.
-	plain bool
+	plain bool // plain is for tests that read the files: no compression and no automatic compactions.
 }
 
 const DefaultMemoryBytes = 128 << 20
@@ -69,16 +67,15 @@ type Engine struct {
 	scarce     atomic.Bool  // the disk has less free space than reservedBytes
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
-	writesFailed context.Context // ends at the first fatal error of Pebble
-	failWrites   context.CancelCauseFunc
-	cut          context.Context
-	cutOff       context.CancelFunc
-	halted       context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
-	stop         context.CancelFunc
-	running      sync.WaitGroup
-	readers      atomic.Int64 // how many goroutines read the database
-	// Pebble cannot write the records in memory to tables
-	tablesFailing atomic.Bool
+	writesFailed  context.Context // ends at the first fatal error of Pebble
+	failWrites    context.CancelCauseFunc
+	cut           context.Context
+	cutOff        context.CancelFunc
+	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
+	stop          context.CancelFunc
+	running       sync.WaitGroup
+	readers       atomic.Int64 // how many goroutines read the database
+	tablesFailing atomic.Bool  // Pebble cannot write the records in memory to tables
 	opened        atomic.Bool
 	tablesBackOff atomic.Bool // see haltingFS
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
@@ -259,8 +256,7 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// half of what a node reserves for everything but connections
-const maxOpenFiles = 256
+const maxOpenFiles = 256 // half of what a node reserves for everything but connections
 
 // After any error but damage, such as a full disk, Pebble itself retries.
 func (e *Engine) backgroundError(err error) {

@@ -26,8 +26,7 @@ type haltingFS struct {
 	cut        context.Context // ends when Cut is called, and then ends the pause
 }
 
-// Pebble itself retries to write a table at once.
-const tableBackoff = time.Second
+const tableBackoff = time.Second // Pebble itself retries to write a table at once.
 
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
@@ -56,7 +55,7 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 
 // Pebble would overwrite an old log. What is not overwritten could still name a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// it may have been removed already, because it named a forgotten vehicle
+	// The old file may have been removed already, because it named a forgotten vehicle
 	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
 		fs.halt(err)
 	}

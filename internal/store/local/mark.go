@@ -67,7 +67,7 @@ func (m *mark) close() {
 	m.f = nil
 }
 
-// nothing if the file is absent or was being written
+// readMark returns nothing if the file is absent or was being written.
 func readMark(d *dataDir) map[string]uint64 {
 	text, err := durable.ReadFile(d.fs, d.name(markFile))
 	if err != nil {

@@ -204,7 +204,8 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 
 // The bytes of a removed record remain in the log, and in tables until a compaction has read them.
 
-// in bytes per second, on a busy machine; an idle one is several times as fast
+// slowestCompaction is in bytes per second, on a busy machine. An idle one is several times as
+// fast.
 const slowestCompaction = 4 << 20
 
 func (e *Engine) ErasedWithin() (time.Duration, error) {

@@ -1,9 +1,11 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,8 +18,7 @@ import (
 const (
 	// A larger [Engine.Append] than waitingBytes is accepted only while no other samples wait.
 	waitingBytes = 16 << 20
-	// A larger chunk than commitBytes has a commit of its own.
-	commitBytes = 4 << 20
+	commitBytes  = 4 << 20 // A larger chunk than commitBytes has a commit of its own.
 )
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
@@ -159,7 +160,7 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// seq is 0 if there is none
+// firstGroup returns a seq of 0 if there is none.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, from))
 	if err != nil {
@@ -193,4 +194,54 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 		return cursor, nil
 	}
 	return seq, err
+}
+
+func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot read the retained telemetry: %w", err)
+		}
+	}()
+	found.Since = e.now()
+	since := func(t time.Time) {
+		if t.Before(found.Since) {
+			found.Since = t
+		}
+	}
+	p := codec.PartitionOf(id, e.dir.Partitions)
+	it, err := e.view().iterator(telemetrySpan(p, 0))
+	if err != nil {
+		return found, err
+	}
+	defer it.Close()
+	ok := it.Last()
+	for ; ok && ctx.Err() == nil && len(found.Samples) < most; ok = it.Prev() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return found, it.r.explain(err)
+		}
+		if len(value) >= timeBytes {
+			since(storedAt(value))
+		}
+		if !bytes.Contains(value, []byte(id)) {
+			continue // far cheaper than decoding the samples of other vehicles
+		}
+		g, err := decodeGroup(p, it.Key(), value)
+		if err != nil {
+			return found, it.r.explain(err)
+		}
+		for _, x := range g.samples {
+			if x.Vehicle == id && !e.forgotten.Covers(id, g.seq, e.dir.Made) {
+				found.Samples = append(found.Samples, x)
+			}
+		}
+	}
+	if err := it.Error(); err != nil {
+		return found, it.r.explain(err)
+	}
+	if found.All = !ok && ctx.Err() == nil; found.All {
+		since(e.now().Add(-e.config.Retention))
+	}
+	slices.SortStableFunc(found.Samples, func(a, b vehicle.Sample) int { return int(a.Time - b.Time) })
+	return found, nil
 }
