@@ -27,7 +27,8 @@ type Checkpoint struct {
 	Number uint64 `json:"number"`
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
 	Owner  uint64 `json:"owner"` // who wrote it, as Reply.Owner
-	Seq    uint64 `json:"seq"`   // A state may be ahead of Seq, up to the position of its piece.
+	// Every sample up to Seq is folded; a state may be ahead, up to the position of its piece.
+	Seq uint64 `json:"seq"`
 	// Day is the number of days on which telemetry was stored until then; Date is the Unix day of
 	// the last of them.
 	Day    uint16 `json:"day"`

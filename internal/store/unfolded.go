@@ -8,45 +8,39 @@ import (
 )
 
 const (
-	// foldShare bounds what one source may have unfolded: to the samples that are folded in that time.
-	foldShare = 200 * time.Millisecond
-	// firstSpeed is the speed of folding, in samples a second, until it has been measured.
-	firstSpeed = 50_000
-	// quiet is the number of unfolded samples up to which a new one does not wait for others.
-	quiet = 1_000
-	// speedWindow is the shortest time over which the speed is measured.
-	speedWindow = 50 * time.Millisecond
-	// forgetSpeed is the number of windows without a backlog after which a speed below firstSpeed is
-	// forgotten: it may have been that of a pause, and a source bounded by it makes no backlog.
+	// A source may have as many samples unfolded as are folded in foldShare.
+	foldShare   = 200 * time.Millisecond
+	firstSpeed  = 50_000                // samples a second, until the speed of folding has been measured
+	quiet       = 1_000                 // up to which number of unfolded samples a new one does not wait for others
+	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
+	// After so many windows without a backlog, a speed below firstSpeed is forgotten: it may have
+	// been that of a pause, and a source bounded by it makes no backlog.
 	forgetSpeed = 64
-	// stalledAfter is the time without progress after which a partition is stalled, because no node
-	// folds it. The sources are not to blame, so its samples are not counted then.
+	// After stalledAfter without progress, no node folds a partition. The sources are not to blame,
+	// so its samples are not counted.
 	stalledAfter = 2 * time.Second
-	// maxLatency is the maximum latency without a backlog that is granted on top of foldShare.
-	maxLatency = time.Second
-	// maxUnfolded is the maximum number of entries of all partitions. Beyond it, entries are dropped.
-	maxUnfolded = 1 << 17
+	maxLatency   = time.Second // maxLatency without a backlog is granted on top of foldShare.
+	maxUnfolded  = 1 << 17     // Beyond maxUnfolded, entries are dropped.
 )
 
-// Unfolded counts, by source, the samples that this process has stored or is storing and that are
-// not folded yet, and bounds them (Reserve). The log is folded in its order, so an unbounded source
-// would delay the answers of all others. It is safe for concurrent use.
+// Unfolded counts and bounds, by source, the samples that this process has stored or is storing and
+// that are not folded. The log is folded in its order, so an unbounded source would delay the
+// answers of all others.
 type Unfolded struct {
 	now func() time.Time
 
 	mu       sync.Mutex // guards the fields below
 	parts    []unfoldedPart
 	held     map[uint32]int // samples by source, reserved ones included
-	stored   int            // samples in all parts
-	entries  int            // in all parts
-	speed    float64        // samples folded in a second
-	latency  time.Duration  // from storing to folding, while there is no backlog
-	since    time.Time      // start of the present window
-	measured int            // samples folded since then
-	behind   bool           // there was a backlog all the time since then
+	stored   int
+	entries  int
+	speed    float64       // samples folded in a second
+	latency  time.Duration // from storing to folding, while there is no backlog
+	since    time.Time     // start of the present window
+	measured int           // samples folded since then
+	behind   bool          // there was a backlog all the time since then
 }
 
-// unfoldedPart has the unfolded samples of one partition, oldest first.
 type unfoldedPart struct {
 	entries  []unfoldedEntry
 	folded   uint64    // the partition is folded up to this sequence
@@ -54,7 +48,6 @@ type unfoldedPart struct {
 	stalled  bool      // until folded changes, samples are not counted
 }
 
-// unfoldedEntry is a number of samples of one source that were stored with the same sequence.
 type unfoldedEntry struct {
 	seq     uint64
 	at      time.Time
@@ -63,7 +56,6 @@ type unfoldedEntry struct {
 	quiet   bool // there was no backlog when they were stored
 }
 
-// NewUnfolded returns an Unfolded for a number of partitions. If now is nil, time.Now is used.
 func NewUnfolded(partitions int, now func() time.Time) *Unfolded {
 	if now == nil {
 		now = time.Now
@@ -71,13 +63,12 @@ func NewUnfolded(partitions int, now func() time.Time) *Unfolded {
 	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed}
 }
 
-// Reserve counts n samples of a source that are about to be stored, and reports true, if the source
-// has room. If it has none, nothing is counted, and wait estimates when it has some. The caller
-// returns the reservation with Release once the samples are stored, because the engine counts them
-// from then on. With n = 0, Reserve only reports.
+// Reserve counts n samples of a source that are about to be stored, if it has room, and otherwise
+// estimates the wait. The caller returns the reservation with Release once the samples are stored,
+// because the engine counts them from then on. With n = 0, Reserve only reports.
 //
-// Room is the number of samples that are folded within foldShare, without one batch of the maximum
-// size, because a source with room may send any batch.
+// Room is what is folded within foldShare, without one batch of the maximum size, because a source
+// with room may send any batch.
 func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -93,7 +84,6 @@ func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Release ends a reservation of n samples.
 func (u *Unfolded) Release(source uint32, n int) {
 	if n == 0 {
 		return
@@ -103,15 +93,14 @@ func (u *Unfolded) Release(source uint32, n int) {
 	u.add(source, -n)
 }
 
-// add changes the number of samples of a source. The caller holds mu.
+// The caller of add holds mu.
 func (u *Unfolded) add(source uint32, n int) {
 	if u.held[source] += n; u.held[source] == 0 {
 		delete(u.held, source)
 	}
 }
 
-// Store counts n samples of a source that this process has stored in partition p with the sequence
-// seq. Sequences of a partition must not decrease.
+// Sequences of a partition must not decrease.
 func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -132,16 +121,15 @@ func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	}
 }
 
-// backlogged reports whether folding does not wait for samples, so that its speed can be measured:
-// more are unfolded than are on their way without a backlog. The caller holds mu.
+// With a backlog, folding does not wait for samples, so that its speed can be measured. The caller
+// holds mu.
 func (u *Unfolded) backlogged() bool {
 	return u.stored >= max(quiet, int(u.speed*(u.latency+speedWindow).Seconds()))
 }
 
-// begin begins a window. The caller holds mu.
+// The caller of begin holds mu.
 func (u *Unfolded) begin(now time.Time) { u.since, u.measured, u.behind = now, 0, u.backlogged() }
 
-// Fold records that partition p is folded up to the sequence seq.
 func (u *Unfolded) Fold(p int, seq uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -172,7 +160,7 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 	u.begin(now)
 }
 
-// pop removes the oldest entry of a partition. The caller holds mu.
+// The caller of pop holds mu.
 func (u *Unfolded) pop(part *unfoldedPart) unfoldedEntry {
 	e := part.entries[0]
 	if part.entries = part.entries[1:]; len(part.entries) == 0 {
@@ -184,7 +172,7 @@ func (u *Unfolded) pop(part *unfoldedPart) unfoldedEntry {
 	return e
 }
 
-// dropStalled drops the entries of stalled partitions. The caller holds mu.
+// The caller of dropStalled holds mu.
 func (u *Unfolded) dropStalled() {
 	now := u.now()
 	for i := range u.parts {

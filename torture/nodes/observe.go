@@ -26,9 +26,9 @@ import (
 type following struct {
 	a *row.Attempt
 
-	mu     sync.Mutex // guards the fields below
-	at     map[vehicle.ID]vehicle.UnixMilli
-	states int
+	mu      sync.Mutex // guards the fields below
+	at      map[vehicle.ID]vehicle.UnixMilli
+	answers int
 }
 
 func (f *following) run(ctx context.Context, e *cluster.Engine, complete func()) {
@@ -41,9 +41,9 @@ func (f *following) put(id vehicle.ID, a *store.Answer) {
 	at := max(a.Driving.Time, a.Throttle.Time)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.states++
+	f.answers++
 	if was := f.at[id]; at < was {
-		f.a.Wrong("the state of %s goes back by %s, to %s", id, was.Sub(at), at.Time().Format("15:04:05.000"))
+		f.a.Wrong("the answer for %s goes back by %s, to %s", id, was.Sub(at), at.Time().Format("15:04:05.000"))
 	}
 	f.at[id] = at
 }

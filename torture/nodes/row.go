@@ -78,7 +78,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 	s.report(a)
 	s.load.Figures()
-	a.Figure("states stored and followed", float64(s.follow.states), "")
+	a.Figure("answers followed", float64(s.follow.answers), "")
 	a.Figure("queries", float64(asked), "")
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
 	p := row.Percentile(revoked, 0.99)
@@ -111,7 +111,7 @@ var promised = []struct {
 	{"a server killed: a node's copies are current again after it can store, longest", 7},
 	{"a node that folds is stopped: until every car has a new verdict, longest", 10},
 	{"a node that folds is killed: until every car has a new verdict", 10},
-	{"a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again", 10},
+	{"a server and a node that folds are killed together: until samples are acknowledged and verdicts are new again", 10},
 	{"then until every car has a new verdict", 10},
 	{"greatest age of a node's copy", 60},
 	{"the longest query, but to a node that is stopped or just woke up", 2},
@@ -398,7 +398,7 @@ func (s *system) together(ctx context.Context) {
 	})
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-	s.take("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again",
+	s.take("a server and a node that folds are killed together: until samples are acknowledged and verdicts are new again",
 		flowing.Sub(struck))
 	s.take("then until every car has a new verdict", time.Since(flowing))
 	must.Do(s.cluster.servers[server].Start())

@@ -303,3 +303,24 @@ func TestAsk_ReplyElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestAsk_StatesOfNewer checks that an owner takes no states that a newer version has packed.
+func TestAsk_StatesOfNewer(t *testing.T) {
+	t.Parallel()
+	e := open(t, Config{})
+	live(t, e, 0)
+	sub, err := e.nc.SubscribeSync(replyPrefix + "x")
+	testkit.NoError(t, err)
+	defer sub.Unsubscribe()
+	for schema, want := range map[byte]string{
+		codec.SchemaVersion: `"restored":1`, codec.SchemaVersion + 1: codec.ErrNewer.Error(),
+	} {
+		question := fmt.Appendf([]byte{0}, `{"kind":%q,"entries":"eA==","schema":%d,"within_ms":60000}`,
+			store.AskRestore, schema)
+		m := codec.SealMessage(ownerSubject(0), question)
+		testkit.NoError(t, e.nc.PublishRequest(ownerSubject(0), replyPrefix+"x", m))
+		if m, err := sub.NextMsgWithContext(testkit.Context(t)); err != nil || !strings.Contains(string(m.Data), want) {
+			t.Errorf("schema version %d: got %s, %v, want %s", schema, m.Data, err, want)
+		}
+	}
+}

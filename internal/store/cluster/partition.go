@@ -20,28 +20,25 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Partition gives an owner access to the partition that it has taken. [Engine.Take] returns it. It
-// implements [store.Partition].
 type Partition struct {
 	e          *Engine
 	number     int
-	name       string // of the owner
+	name       string
 	owner      store.Owner
 	generation uint64 // of the cursor
 	made       int64  // when TELEMETRY was created, Unix ns
 	end        uint64
-	// rewound is set if the partition is folded again from its beginning: when the newest commit was
-	// stored then. States may be as new as this, so an older commit does not show that they are from
-	// the future.
+	// rewound is when the newest commit was stored, if the partition is folded again from its beginning.
+	// States may be as new as this, so an older commit does not show that they are from the future.
 	rewound     time.Time
 	checkpoints []store.Checkpoint // as of Take
 
-	next uint64        // sequence of the first commit that Next has not returned
+	next uint64
 	sub  *subscription // nil while the partition is not read
 
 	saving sync.Mutex // held during Save; guards the fields below
-	cursor cursor     // as stored
-	rev    uint64     // sequence of the cursor's record, which serves as the fencing token
+	cursor cursor
+	rev    uint64 // of the cursor's record; the fencing token
 
 	owned     context.Context // ends with Close, and when another process has taken the partition
 	lose      context.CancelFunc
@@ -52,7 +49,6 @@ type Partition struct {
 	told      uint64        // of folded, by sendAnswers
 }
 
-// Take implements [store.Engine]. It retries conflicts and lost responses as [store.Change] does.
 func (e *Engine) Take(
 	ctx context.Context, p int, name string, owner store.Owner, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -99,8 +95,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// Release implements [store.Engine]. If a newer version wrote the cursor, the owner is unknown:
-// Release returns an error if this process has taken p and not released it, and otherwise nil.
+// If a newer version wrote the cursor, the owner is unknown: Release returns an error if this
+// process has taken p and not released it.
 func (e *Engine) Release(ctx context.Context, p int, name string) error {
 	_, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
 		owns := c.Owner == name
@@ -125,15 +121,14 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// isReplaced reports whether TELEMETRY was created again since the time made, in Unix ns, or has lost
-// its newest commits, for example by a power cut in a cluster that does not sync each write. New
-// commits then get sequences below next, and would be skipped as if they were folded.
+// isReplaced reports whether TELEMETRY was created again, or has lost its newest commits, as by a
+// power cut. New commits then get sequences below next, and would be skipped as if they were
+// folded.
 func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
 }
 
-// undecodable returns the error for a record that cannot be decoded because of err. Unless a newer
-// version wrote the record, the engine fails.
+// Unless a newer version wrote the record, the engine fails.
 func (e *Engine) undecodable(stream string, seq uint64, err error) error {
 	newer := e.config.Newer.Note(stream, err)
 	err = fmt.Errorf("%s: record %d: %w", stream, seq, err)
@@ -147,8 +142,8 @@ func (t *Partition) Checkpoints() []store.Checkpoint { return t.checkpoints }
 
 func (t *Partition) End() uint64 { return t.end }
 
-// Seek implements [store.Partition]. Trim removes only telemetry before the cursor, which is therefore
-// moved back if an older checkpoint than the last is read.
+// Trim removes only telemetry before the cursor, so this is moved back if an older checkpoint is
+// read.
 func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 	seq := c.Seq
 	t.saving.Lock()
@@ -173,8 +168,8 @@ func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 	return nil
 }
 
-// Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created
-// or has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit.
+// The error is [store.ErrReplaced] if TELEMETRY was re-created or has lost its newest commits, and
+// [codec.IsNewer] if a newer version wrote the commit.
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	t.folded.Store(t.next - 1) // the caller has folded what Next returned before
 	m, meta, err := t.nextMessage(ctx)
@@ -197,7 +192,6 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	return g, nil
 }
 
-// nextMessage waits for the first message with a sequence of at least t.next.
 func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
 	for {
 		if t.owned.Err() != nil {
@@ -224,16 +218,15 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetada
 			if changed {
 				t.unsubscribe()
 			}
-			// If silent, either no samples were committed, or the subscription has failed without
-			// an error. The client library also gives up a subscription if the stream is gone.
+			// If silent, the subscription may have failed without an error.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, nil, replaced
 			}
 			if !silent && !changed {
 				return nil, nil, err
 			}
-		// If a consumer breaks before its first message, the client library restarts at the
-		// beginning of the stream. A folded message must not be folded again.
+		// The client library may restart at the beginning of the stream. A folded message must not
+		// be folded again.
 		case err == nil && meta.Sequence.Stream >= t.next:
 			return m, meta, nil
 		}
@@ -242,10 +235,9 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetada
 
 func (t *Partition) fenced() error { return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced) }
 
-// checkSubscription checks the subscription of a partition after a silence or an error. It returns
-// an error if TELEMETRY was re-created or has lost its newest commits. If the subscription should
-// have delivered a commit, it closes it, and nextMessage subscribes again. If NATS does not answer,
-// it does nothing, because the subscription recovers by itself.
+// checkSubscription closes a subscription that should have delivered a commit; nextMessage then
+// subscribes again. If NATS does not answer, it does nothing, because the subscription recovers by
+// itself.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -287,8 +279,8 @@ func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
 var errNearlyFull = errors.New("the stream STATES is nearly full, and would drop its oldest record: " +
 	"raise its limit (nats stream edit STATES --max-bytes)")
 
-// Save implements [store.Partition]. Each piece is stored only if the cursor still has the revision
-// that this process has written, so a former owner replaces no piece of its successor.
+// Each piece is stored only if the cursor still has the revision that this process has written, so
+// a former owner replaces no piece of its successor.
 func (t *Partition) Save(
 	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
 ) (store.Checkpoint, error) {
@@ -330,8 +322,7 @@ func (t *Partition) Save(
 	return c, c.ClearOld(ctx, before{t.e, t.rev}, t.number, dropped, erase)
 }
 
-// before is the records of STATES before the sequence seq, that of a cursor. A successor stores its pieces
-// after it, so Remove removes none of them.
+// before removes only records before a cursor. A successor stores its pieces after it.
 type before struct {
 	*Engine
 	seq uint64
@@ -346,7 +337,6 @@ func (b before) Remove(ctx context.Context, stream string, records []store.Recor
 	return b.Engine.Remove(ctx, stream, records)
 }
 
-// retry calls try until it returns nil, this process no longer owns the partition, or ctx ends.
 func (t *Partition) retry(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -363,8 +353,7 @@ func (t *Partition) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// write reads the revision of the cursor, and unless next is nil, replaces the cursor by next. The
-// caller holds saving.
+// The caller of write holds saving. With next, it replaces the cursor.
 func (t *Partition) write(ctx context.Context, next *cursor) error {
 	rev, err := t.check(ctx, next)
 	if err == nil {
@@ -376,8 +365,8 @@ func (t *Partition) write(ctx context.Context, next *cursor) error {
 	return err
 }
 
-// check returns the revision of the cursor, by which this process owns the partition. Otherwise the
-// error is [store.ErrFenced]. Unless next is nil, it first replaces the cursor by next.
+// check returns the revision of the cursor if this process owns the partition. With next, it first
+// replaces the cursor.
 func (t *Partition) check(ctx context.Context, next *cursor) (rev uint64, err error) {
 	rev, err = t.e.changeCursor(ctx, t.number, func(c *cursor) (bool, error) {
 		if c.Owner != t.name || c.Generation != t.generation {
@@ -397,7 +386,6 @@ func (t *Partition) check(ctx context.Context, next *cursor) (rev uint64, err er
 	return rev, err
 }
 
-// Close implements [store.Partition].
 func (t *Partition) Close() {
 	t.send(false)
 	t.closed.Store(true)
@@ -408,11 +396,9 @@ func (t *Partition) Close() {
 
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Unfolded implements [store.Engine].
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
-// AwaitTombstones implements [store.Engine]. Without a RecordStore, this node forgets nothing, and
-// AwaitTombstones returns at once.
+// Without a RecordStore, this node forgets nothing.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

@@ -16,48 +16,39 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// queuedSamples is the maximum number of samples of a partition that wait in memory to be folded
-// into states. Further samples are read from the disk when they are folded.
+// Further samples of a partition are read from the disk when they are folded.
 const queuedSamples = 20_000
 
-// partitionState is what the engine knows of one partition, whether or not derive folds the
-// partition at present.
 type partitionState struct {
-	e      *Engine
-	number int
-	// When the engine was opened: the last sequence, and that of the cursor.
-	atOpen, cursorAtOpen uint64
+	e                    *Engine
+	number               int
+	atOpen, cursorAtOpen uint64 // at Open: the last sequence, and that of the cursor
 
-	mu   sync.Mutex // guards the fields down to checkpoints
-	last uint64     // last sequence on disk
-	// queue holds consecutive groups of samples that wait to be folded. Further groups, which are
-	// not in the queue, are read from the disk.
-	queue    []group
-	queued   int  // samples in queue
+	mu       sync.Mutex // guards the fields down to checkpoints
+	last     uint64
+	queue    []group // queue holds consecutive groups. Further ones are read from the disk.
+	queued   int
 	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded
 
 	checkpoints []store.Checkpoint
 
-	// ownership guards taken and name. It is held for reading while a checkpoint is stored, so none
-	// is being stored while the owner changes.
+	// ownership guards taken and name. It is held for reading while a checkpoint is stored.
 	ownership sync.RWMutex
-	taken     *Partition // the result of the last Take; nil if there was none
+	taken     *Partition // of the last Take; nil if there was none
 	name      string     // of the owner; "" if released
 
 	live atomic.Bool // an owner has published all answers
-	// Everything up to the sequence cursor is in the checkpoint that was read or stored last, so the
-	// telemetry up to there may be trimmed.
+	// Up to cursor, all is in the checkpoint that was read or stored last, so the telemetry may be
+	// trimmed.
 	cursor atomic.Uint64
 }
 
-// cursorRecord is the record of the checkpoints of a partition.
 type cursorRecord struct {
 	Checkpoints []store.Checkpoint `json:"checkpoints"`
 }
 
-// loadPartitions reads the last sequence of each partition's telemetry, and its checkpoints.
 func (e *Engine) loadPartitions() error {
 	e.unfolded = store.NewUnfolded(e.dir.Partitions, nil)
 	for n := range e.dir.Partitions {
@@ -86,15 +77,13 @@ func (e *Engine) loadPartitions() error {
 	return nil
 }
 
-// stored returns the sequence of the partition's newest group that is on disk.
 func (s *partitionState) stored() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// deliver receives a new group, which is on disk, and wakes a waiting Next. If the group does not
-// fit into the queue, Next later reads it from the disk.
+// If a group does not fit into the queue, Next reads it from the disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +97,6 @@ func (s *partitionState) deliver(g group) {
 	s.arrived = make(chan struct{})
 }
 
-// Partition gives an owner access to the partition that it has taken. [Engine.Take] returns it. It
-// implements [store.Partition].
 type Partition struct {
 	s     *partitionState
 	owner store.Owner
@@ -121,7 +108,6 @@ type Partition struct {
 	lose   context.CancelFunc
 }
 
-// Take implements [store.Engine]: it makes owner the owner of partition n.
 func (e *Engine) Take(
 	_ context.Context, n int, name string, owner store.Owner, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -141,7 +127,7 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// resetQueue empties the queue. If on is set, deliver adds later groups to it.
+// With on, deliver adds later groups to the queue.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +162,6 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// owner returns the present owner, or nil if there is none.
 func (s *partitionState) owner() store.Owner {
 	s.ownership.RLock()
 	defer s.ownership.RUnlock()
@@ -202,8 +187,7 @@ func (t *Partition) Checkpoints() []store.Checkpoint {
 
 func (t *Partition) End() uint64 { return t.end }
 
-// Seek implements [store.Partition]. After an error of damage, the engine fails, because a checkpoint
-// before would need the same telemetry.
+// After damage, the engine fails, because a checkpoint before would need the same telemetry.
 func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 	seq := c.Seq
 	t.next = seq + 1
@@ -274,7 +258,6 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
-// read reads the next group from the disk, up to the sequence last.
 func (t *Partition) read(last uint64) (group, error) {
 	g, err := t.group(last)
 	if fenced := t.check(); fenced != nil {
@@ -289,7 +272,7 @@ func (t *Partition) read(last uint64) (group, error) {
 	return g, t.s.e.readError(err)
 }
 
-// group returns the next group on the disk up to the sequence last. If there is none, its seq is 0.
+// If there is no group, its seq is 0.
 func (t *Partition) group(last uint64) (g group, err error) {
 	lower, _ := telemetrySpan(t.s.number, t.next)
 	it, err := t.s.e.own().iterator(lower, telemetryKey(t.s.number, last+1))
@@ -307,7 +290,7 @@ func (t *Partition) group(last uint64) (g group, err error) {
 	return g, err
 }
 
-// Save implements [store.Partition]. After a fatal error of Pebble, it returns only when ctx ends.
+// After a fatal error of Pebble, Save returns only when ctx ends.
 func (t *Partition) Save(
 	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
 ) (store.Checkpoint, error) {
@@ -341,7 +324,7 @@ func (t *Partition) Save(
 	})
 }
 
-// owning calls do, unless another owner has taken the partition. None takes it during the call.
+// No other owner takes the partition during the call.
 func (t *Partition) owning(do func() error) error {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
@@ -360,7 +343,6 @@ func (s *partitionState) store(ctx context.Context, w store.Write) error {
 	return err
 }
 
-// Close implements [store.Partition]: it stops the queueing of new samples for this owner.
 func (t *Partition) Close() {
 	t.closed.Store(true)
 	t.s.ownership.RLock()

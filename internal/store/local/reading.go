@@ -18,22 +18,18 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// reader reads the database, and explains errors according to the purpose of the read (see viewed).
-// It embeds the Engine and replaces Scan, so it also implements [store.Records].
+// reader replaces Scan of the Engine, so it implements [store.Records].
 type reader struct {
 	*Engine
-	// viewed is set in a reader of Engine.view, and not set in one of Engine.own.
-	viewed bool
+	viewed bool // of Engine.view, not of Engine.own
 }
 
-// own returns a reader for data that the engine itself needs. Damage makes the engine fail
-// (readError).
+// Damage of what own reads makes the engine fail.
 func (e *Engine) own() reader { return reader{e, false} }
 
-// view returns a reader for data that is only shown to an operator. Damage fails only the read.
+// Damage of what view reads, only to show it to an operator, fails the read.
 func (e *Engine) view() reader { return reader{e, true} }
 
-// explain turns err, an error of reading the database, into the error to report.
 func (r reader) explain(err error) error {
 	if r.viewed {
 		return r.viewError(err)
@@ -41,20 +37,18 @@ func (r reader) explain(err error) error {
 	return r.readError(err)
 }
 
-// iterator is an iterator of the database. Engine.Close waits until all iterators are closed, but
-// at most for the time readersWithin.
+// Engine.Close waits for readersWithin until all iterators are closed.
 type iterator struct {
 	*pebble.Iterator
 	r reader
 }
 
-// Close ends the iterator.
 func (it iterator) Close() error {
 	defer it.r.leave()
 	return it.Iterator.Close()
 }
 
-// iterator returns an iterator over a range of keys, as of a single moment.
+// The iterator is as of a single moment.
 func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	if err := r.enter(); err != nil {
 		return it, err
@@ -76,8 +70,7 @@ func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []by
 	return it.each(ctx, do)
 }
 
-// each calls do with every value of the iterator. It ends early, and returns an error, if do
-// returns an error, a read fails, ctx ends, or Cut is called.
+// each ends early if do returns an error, a read fails, ctx ends, or Cut is called.
 func (it iterator) each(ctx context.Context, do func(value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := cmp.Or(ctx.Err(), it.r.cut.Err()); err != nil {
@@ -94,7 +87,6 @@ func (it iterator) each(ctx context.Context, do func(value []byte) error) error 
 	return it.r.explain(it.Error())
 }
 
-// records returns a function that decodes a stored record and passes it to do.
 func (r reader) records(do func(store.Record) error) func(value []byte) error {
 	return func(value []byte) error {
 		record, err := decodeRecord(value)
@@ -116,16 +108,14 @@ func (r reader) Scan(ctx context.Context, name string, patterns []string, do fun
 	})
 }
 
-// inOrder calls do with every record of a stream, as of a single moment. The set records, which
-// list the vehicles of large grants, come before the tokens and sources that refer to them. The
-// records of AUDIT come in the order in which they were stored, all others in no particular order.
+// Set records come before the tokens and sources that refer to them. The records of AUDIT are in
+// order.
 func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name != codec.Tokens && name != codec.Sources {
 		return r.iterate(ctx, from, to, r.records(do))
 	}
-	// Use the same iterator for both passes. A snapshot would also show one moment, but would keep
-	// erased records in the files.
+	// A snapshot would also show one moment, but keep erased records in the files.
 	it, err := r.iterator(from, to)
 	if err != nil {
 		return err
@@ -145,8 +135,7 @@ func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) 
 	return nil
 }
 
-// last returns the record with the given key, or the zero value if there is none. The record does
-// not share memory with the database.
+// The record does not share memory with the database, and is zero if there is none.
 func (r reader) last(key []byte) (record store.Record, err error) {
 	if err := r.enter(); err != nil {
 		return record, err
@@ -166,7 +155,6 @@ func (r reader) last(key []byte) (record store.Record, err error) {
 	return record, nil
 }
 
-// number returns the number that is stored under a key, or 0 if there is none.
 func number(db *pebble.DB, key []byte) (uint64, error) {
 	value, closer, err := db.Get(key)
 	if err != nil {
@@ -182,7 +170,6 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// number returns the number under a key of an engine that is being opened. An error names it as what.
 func (e *Engine) number(key []byte, what string) (uint64, error) {
 	n, err := number(e.db, key)
 	if errors.Is(err, codec.ErrDamaged) {
@@ -191,8 +178,7 @@ func (e *Engine) number(key []byte, what string) (uint64, error) {
 	return n, e.readError(err)
 }
 
-// enter must be called before a read of the database. It prevents the closing of the database until
-// the matching call of [Engine.leave]. enter returns an error if Close or Cut was called.
+// Until the matching leave, the database is not closed.
 func (e *Engine) enter() error {
 	e.readers.Add(1)
 	if e.cut.Err() != nil {
@@ -204,7 +190,6 @@ func (e *Engine) enter() error {
 
 func (e *Engine) leave() { e.readers.Add(-1) }
 
-// diskUsage estimates the bytes of the tables that hold a range of keys.
 func (e *Engine) diskUsage(from, to []byte) (bytes uint64, err error) {
 	if err := e.enter(); err != nil {
 		return 0, err
@@ -218,8 +203,7 @@ const (
 	readersPoll   = 2 * time.Millisecond
 )
 
-// awaitReaders waits until no goroutine reads the database, but not longer than readersWithin, because
-// a read for a slow client may take long.
+// A read for a slow client may take long.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {
@@ -230,9 +214,8 @@ func (e *Engine) awaitReaders() bool {
 	return true
 }
 
-// readError returns err, an error of reading the database, with an explanation for the operator. If
-// err means damage, the engine also fails, because the store cannot be trusted any more. A nil
-// error, an error of a context and errClosed are returned unchanged.
+// readError explains an error for the operator. After damage, the engine fails, because the store
+// cannot be trusted any more.
 func (e *Engine) readError(err error) error {
 	err, damaged := e.explainRead(err)
 	if damaged {
@@ -241,10 +224,8 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// viewError is like readError, for a read of data that is only shown to an operator. If err means
-// damage, the result is an [access.ErrDamaged], the engine continues, and only the first damage is
-// logged. The engine may continue: either folds and starts do not need the damaged data, or they
-// find the damage themselves.
+// After damage, the result is an [access.ErrDamaged], which is logged once, and the engine
+// continues: either folds and starts do not need the data, or they find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
 	if !damaged {
@@ -257,17 +238,14 @@ func (e *Engine) viewError(err error) error {
 	return partError{err}
 }
 
-// partError is the error of a read of damaged data after which the engine continues.
 type partError struct{ error }
 
-// Is reports whether target is [codec.ErrDamaged] or [access.ErrDamaged].
 func (partError) Is(target error) bool {
 	return target == codec.ErrDamaged || target == access.ErrDamaged
 }
 
-// isNotDamage reports whether err has another cause than damage of the files: the device has reported
-// an I/O error, there are too many open files or too little memory, or this process may not read
-// them.
+// isNotDamage reports whether the cause lies in the device, in too few files or memory, or in a
+// permission.
 func isNotDamage(err error) bool {
 	for _, e := range []error{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
@@ -279,7 +257,6 @@ func isNotDamage(err error) bool {
 	return false
 }
 
-// isLog reports whether name is a file of Pebble's write-ahead log.
 func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
 func (e *Engine) explainRead(err error) (_ error, damaged bool) {
@@ -295,9 +272,8 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// checkSpace returns an error if the disk lacks the space that Pebble needs to open the store: for
-// tables with all records of the write-ahead logs, and for a new log. If a file system does not
-// report its free space, checkSpace assumes that there is enough.
+// Pebble needs space for tables with all records of the logs, and for a new log. If a file system
+// does not report its free space, there is enough.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {
