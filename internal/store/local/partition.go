@@ -305,14 +305,12 @@ func (t *Partition) Save(
 		c.Add(piece)
 	}
 	all, dropped := store.AddCheckpoint(t.Checkpoints(), c, erase)
-	text, err := json.Marshal(cursorRecord{all})
+	w, err := store.AppendJSON(nil, codec.CursorSubject(s.number), cursorRecord{all})
 	if err != nil {
 		return c, err
 	}
-	subject := codec.CursorSubject(s.number)
-	w := store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}
 	return c, t.owning(func() error { // the next owner reads no checkpoint that is removed
-		if err := s.store(ctx, w); err != nil {
+		if err := s.store(ctx, w[0]); err != nil {
 			return err
 		}
 		s.mu.Lock()
