@@ -119,6 +119,3 @@ func IsSet(subject string) bool {
 func ChunkSubject(p, slot, piece int) string {
 	return "chunk." + strconv.Itoa(p) + "." + strconv.Itoa(slot) + "." + strconv.Itoa(piece)
 }
-
-// ChunkSubjects matches the subjects of all pieces of partition p.
-func ChunkSubjects(p int) string { return "chunk." + strconv.Itoa(p) + ".*.*" }
