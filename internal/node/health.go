@@ -27,6 +27,7 @@ type health struct {
 var (
 	errStarting = errors.New("starting: the tables are not loaded yet")
 	errTooOld   = errors.New("out of touch with the engine for too long")
+	errUnowned  = errors.New("starting: the answers of some partitions are awaited: each needs a node with the role derive")
 	errDraining = errors.New("the node is ending")
 	errReadOnly = errors.New("read-only for maintenance: an operator has switched telemetry off (carstate read-only off)")
 )
@@ -103,6 +104,9 @@ func (h *health) inTouchNow() error {
 		states, folded, groups := h.progress()
 		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
 			states, 100*folded/max(groups, 1))
+	}
+	if errors.Is(err, errStarting) && h.records.Load() == 0 {
+		return errUnowned
 	}
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
 		err = fmt.Errorf("out of touch with the engine for %s", age.Round(time.Second))

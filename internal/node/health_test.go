@@ -73,7 +73,7 @@ func TestReady_WithoutALeader(t *testing.T) {
 	}
 	const ready, stuck = `^ready; feed age \d+\.\d s$`, `^the engine stores nothing in [A-Z]+; feed age \d+\.\d s$`
 	expect(all, "/readyz/ingest", http.StatusOK, ready) // although no node folds yet
-	expect(all, "/readyz/query", http.StatusServiceUnavailable, "^starting")
+	expect(all, "/readyz/query", http.StatusServiceUnavailable, "needs a node with the role derive")
 	folds, _ := node(Derive)
 	stillReady := func() {
 		t.Helper()
