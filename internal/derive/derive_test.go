@@ -434,7 +434,7 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 // at once, so that after a crash only later telemetry is folded again.
 func TestRun_Replays(t *testing.T) {
 	now := testkit.NewClock(time.UnixMilli(int64(last)))
-	e := open(t, local.Config{Config: store.Config{Now: now.Now}})
+	e := open(t, local.Config{Config: store.Config{Now: now.Now, Retention: 24 * time.Hour}})
 	tab := follow(t, e)
 	var replayed, folded, saves atomic.Int64
 	var crashed atomic.Bool
