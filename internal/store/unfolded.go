@@ -10,7 +10,7 @@ import (
 const (
 	// A source may have as many samples unfolded as are folded in foldShare.
 	foldShare   = 200 * time.Millisecond
-	firstSpeed  = 50_000                // samples a second, until the speed of folding has been measured
+	firstSpeed  = 50_000
 	quiet       = 1_000                 // up to which number of unfolded samples a new one does not wait for others
 	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
 	// After so many windows without a backlog, a speed below firstSpeed is forgotten: it may have
@@ -56,11 +56,13 @@ type unfoldedEntry struct {
 	quiet   bool // there was no backlog when they were stored
 }
 
-func NewUnfolded(partitions int, now func() time.Time) *Unfolded {
+// NewUnfolded takes the latency to be expected until it has been measured. now may be nil.
+func NewUnfolded(partitions int, latency time.Duration, now func() time.Time) *Unfolded {
 	if now == nil {
 		now = time.Now
 	}
-	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed}
+	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed,
+		latency: latency}
 }
 
 // Reserve counts n samples of a source that are about to be stored, if it has room, and otherwise
@@ -73,7 +75,7 @@ func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	bound := u.speed * (foldShare + u.latency).Seconds()
-	room := int(max(bound-access.MaxBatch, bound/4, 1))
+	room := int(max(bound-access.MaxBatch, bound/2, 1))
 	if u.held[source] >= room {
 		u.dropStalled()
 	}

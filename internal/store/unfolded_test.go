@@ -22,7 +22,7 @@ func TestUnfolded(t *testing.T) {
 		{"stalled", 0, 1 << 30, 1_000_000}, // the source is not to blame
 	} {
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-		u := store.NewUnfolded(1, func() time.Time { return now })
+		u := store.NewUnfolded(1, 0, func() time.Time { return now })
 		var stored, folded, most, accepted int
 		var seqs []int // samples stored up to each sequence, from 1
 		for step := range 10_000 {
@@ -69,7 +69,7 @@ func TestUnfolded_OnTheirWay(t *testing.T) {
 		{10_000, 150 * time.Millisecond}, {30_000, 100 * time.Millisecond}, {100_000, 5 * time.Millisecond},
 	} {
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-		u := store.NewUnfolded(1, func() time.Time { return now })
+		u := store.NewUnfolded(1, 100*time.Millisecond, func() time.Time { return now })
 		var at []time.Time // when each sequence, from 1, was stored
 		refused, folded := 0, 0
 		for step := range 20_000 {
@@ -79,7 +79,7 @@ func TestUnfolded_OnTheirWay(t *testing.T) {
 				at = append(at, now)
 				u.Store(0, uint64(len(at)), 1, n)
 				u.Release(1, n)
-			} else if 200 <= step && step < 2000 || step > 12_000 { // how long they take is learned first
+			} else if step < 2000 || step > 12_000 {
 				refused++
 			}
 			slow := 2000 <= step && step < 6000

@@ -104,12 +104,15 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
+// usualLatency is from the storing of samples until this node learns that they are folded.
+const usualLatency = 100 * time.Millisecond
+
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
 	e.room.Store(math.MaxInt64)
-	e.unfolded = store.NewUnfolded(e.partitions, nil)
+	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, nil)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
 	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)
