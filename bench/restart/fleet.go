@@ -48,8 +48,13 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 			for k := range n {
 				text = appendSample(text, (car+k)%cars, due)
 			}
-			if status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text))); status != http.StatusAccepted {
-				must.Fail("telemetry was answered with %d: %s", status, said)
+			for wait := true; wait; {
+				status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text)))
+				if wait = status == http.StatusTooManyRequests && perSecond == 0; wait {
+					must.Do(periodic.Pause(ctx, 100*time.Millisecond))
+				} else if status != http.StatusAccepted {
+					must.Fail("telemetry was answered with %d: %s", status, said)
+				}
 			}
 			c.Sent.Add(int64(n))
 		})
@@ -139,8 +144,7 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 				for j := range state.Latest { // states that are alike would be compressed
 					state.Latest[j].Value *= 1 + float32(i%9973)/1e6
 				}
-				day := uint16(time.Now().Unix() / (24 * 3600))
-				b = store.AppendEntry(b, store.Entry{Vehicle: VID(i), Day: day, State: codec.AppendState(nil, &state)})
+				b = store.AppendEntry(b, store.Entry{Vehicle: VID(i), State: codec.AppendState(nil, &state)})
 				if len(b) >= store.PieceBytes {
 					if !yield(store.Piece{Entries: b}) {
 						return
