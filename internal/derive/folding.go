@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/carstate/internal/periodic"
@@ -190,11 +192,7 @@ func (f *folding) goLive(ctx context.Context) {
 		return
 	}
 	f.live = true
-	f.part.Live(ctx, func(yield func(vehicle.ID, *store.Answer)) {
-		for r := range f.states.all {
-			yield(answerIn(r))
-		}
-	})
+	f.part.Live(ctx, f.states.answers)
 	f.checkpointSoon()
 }
 
@@ -202,6 +200,38 @@ func (f *folding) checkpointSoon() {
 	select {
 	case f.now <- struct{}{}:
 	default:
+	}
+}
+
+// answers calls yield with the answer of every vehicle. All processors unpack states.
+func (p *packedStates) answers(yield func(vehicle.ID, *store.Answer)) {
+	type answer struct {
+		id     vehicle.ID
+		answer *store.Answer
+	}
+	found := make(chan []answer)
+	var next atomic.Int64
+	var unpacking sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		unpacking.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(p.buckets); i = int(next.Add(1)) - 1 {
+				all := make([]answer, 0, p.buckets[i].vehicles)
+				for r := range p.buckets[i].records {
+					id, a := answerIn(r)
+					all = append(all, answer{id, a})
+				}
+				found <- all
+			}
+		})
+	}
+	go func() {
+		unpacking.Wait()
+		close(found)
+	}()
+	for all := range found {
+		for _, a := range all {
+			yield(a.id, a.answer)
+		}
 	}
 }
 

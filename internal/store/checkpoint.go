@@ -63,33 +63,54 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 }
 
 // ReadStates calls put with the entries of the last checkpoint of all, oldest first, and their
-// position. A later entry of a vehicle replaces an earlier one. For a damaged or missing piece, the
+// position. A later entry of a vehicle replaces an earlier one. put must not keep the State. For a damaged or missing piece, the
 // error is [codec.ErrDamaged].
 func ReadStates(
 	ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error,
 ) error {
-	last := all[len(all)-1]
-	for _, c := range all {
-		if c.Number < last.First {
-			continue
-		}
-		for number := range c.Pieces {
-			piece, err := readPiece(ctx, r, p, c, number)
-			if err != nil {
-				return err
-			}
-			if c.Replaced {
-				piece.Seq = 0
-			}
-			if err := DecodeEntries(piece.Entries, func(e Entry) error { return put(e, piece.Seq) }); err != nil {
-				return err
-			}
-		}
+	type result struct {
+		piece Piece
+		err   error
 	}
-	return nil
+	pieces, buffers := make(chan result, 2), make(chan []byte, 4) // while a piece is put, the next is read
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		defer close(pieces)
+		for _, c := range all {
+			for number := 0; c.Number >= all[len(all)-1].First && number < c.Pieces; number++ {
+				var buffer []byte
+				select {
+				case buffer = <-buffers:
+				default:
+				}
+				piece, err := readPiece(reading, r, p, c, number, buffer)
+				if c.Replaced {
+					piece.Seq = 0
+				}
+				select {
+				case pieces <- result{piece, err}:
+				case <-reading.Done():
+					return
+				}
+			}
+		}
+	}()
+	for is := range pieces {
+		err := is.err
+		if err == nil {
+			err = DecodeEntries(is.piece.Entries, func(e Entry) error { return put(e, is.piece.Seq) })
+		}
+		if err != nil {
+			return err
+		}
+		buffers <- is.piece.Entries // at most four are in use
+	}
+	return ctx.Err()
 }
 
-func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int) (piece Piece, err error) {
+// readPiece reads a piece into a buffer, which may be too small.
+func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int, buffer []byte) (piece Piece, err error) {
 	rec, err := r.Last(ctx, codec.States, c.Subject(p, number))
 	if err != nil {
 		return piece, err
@@ -111,7 +132,7 @@ func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int) 
 	if size, err := s2.DecodedLen(body); err != nil || size > maxPieceBytes {
 		return piece, codec.ErrDamaged
 	}
-	if piece.Entries, err = s2.Decode(nil, body); err != nil {
+	if piece.Entries, err = s2.Decode(buffer[:cap(buffer)], body); err != nil {
 		return piece, fmt.Errorf("%w: %w", codec.ErrDamaged, err)
 	}
 	return piece, nil
