@@ -79,7 +79,7 @@ var errNotJam = errors.New("it is not in a traffic jam")
 
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
-	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: dir}})
+	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
 	testkit.NoError(t, err)
 	n := storetest.Start(t, e, store.Config{})
 	defer n.Stop()

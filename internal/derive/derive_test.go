@@ -434,7 +434,7 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 // at once, so that after a crash only later telemetry is folded again.
 func TestRun_Replays(t *testing.T) {
 	now := testkit.NewClock(time.UnixMilli(int64(last)))
-	e := open(t, local.Config{Config: store.Config{Now: now.Now, Retention: 24 * time.Hour}})
+	e := open(t, local.Config{Now: now.Now, Retention: 24 * time.Hour})
 	tab := follow(t, e)
 	var replayed, folded, saves atomic.Int64
 	var crashed atomic.Bool
@@ -490,7 +490,7 @@ func TestCorrectedClock(t *testing.T) {
 	then := time.UnixMilli(1e12)
 	for name, stop := range map[string]bool{"ReplayOfReset": false, "LateCorrection": true} {
 		t.Run(name, func(t *testing.T) {
-			e := open(t, local.Config{Config: store.Config{Now: func() time.Time { return then }}})
+			e := open(t, local.Config{Now: func() time.Time { return then }})
 			followBy(t, e, func(vehicle.ID, *store.Answer) {})
 			put(t, e, storetest.Speed("car", then.Add(24*time.Hour).UnixMilli(), 50))
 			if stop {
@@ -521,7 +521,7 @@ func cars(e store.Engine, n int, end string) (ids []vehicle.ID) {
 // checkpoints while others report, and that a clock that was ahead for a moment drops no vehicle.
 func TestSilentVehicles(t *testing.T) {
 	now := testkit.NewClock(time.UnixMilli(1e12))
-	e := open(t, local.Config{Config: store.Config{Now: now.Now}})
+	e := open(t, local.Config{Now: now.Now})
 	tab, ids := follow(t, e), cars(e, 3, "")
 	var saves atomic.Int64
 	c := config(t, e, func(p *spied) {
@@ -612,7 +612,7 @@ func TestForget(t *testing.T) {
 // while samples are folded. None of its old data may come back. Each time that it is allowed, its
 // state must begin without earlier data. Another vehicle must lose nothing.
 func TestForget_WhileFolding(t *testing.T) {
-	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: t.TempDir()}})
+	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir()})
 	testkit.NoError(t, err)
 	n := storetest.Start(t, e, store.Config{}) // closes it
 	const gone, other, rounds = vehicle.ID("Gone"), vehicle.ID("Other"), 6
