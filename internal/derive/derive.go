@@ -217,7 +217,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 		}
 	})
 	err := d.foldGroups(folding, f)
-	if cause := context.Cause(folding); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+	if cause := context.Cause(folding); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // a checkpoint failed
 	}
 	stop(nil)

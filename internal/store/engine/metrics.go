@@ -14,36 +14,24 @@ type Metrics struct {
 	commitFailures prometheus.Counter
 	saveSeconds    prometheus.Histogram
 	savedBytes     prometheus.Counter
-	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
+	streamBytes    *prometheus.GaugeVec
 	streamLimit    *prometheus.GaugeVec
 }
 
 // backlog is the age of the oldest stored sample that is not folded.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
-		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_samples",
-			Help:    "Samples stored together by one group commit.",
-			Buckets: []float64{1, 3, 10, 30, 100, 300, 1000},
-		}),
-		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_duration_seconds",
-			Help:    "Time from sending a group commit to its being on disk.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_commit_failures_total",
-			Help: "Group commits that were given up; their samples were not acknowledged.",
-		}),
-		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_checkpoint_duration_seconds",
-			Help:    "Time to store a checkpoint of a partition, with the pauses between its pieces.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
-		}),
-		savedBytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_checkpoint_bytes_total",
-			Help: "Bytes of the states in stored checkpoints, before they are compressed.",
-		}),
+		commitSamples: histogram("carstate_commit_samples", "Samples stored together by one group commit.",
+			[]float64{1, 3, 10, 30, 100, 300, 1000}),
+		commitSeconds: histogram("carstate_commit_duration_seconds",
+			"Time from sending a group commit to its being on disk.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		commitFailures: counter("carstate_commit_failures_total",
+			"Group commits that were given up; their samples were not acknowledged."),
+		saveSeconds: histogram("carstate_checkpoint_duration_seconds",
+			"Time to store a checkpoint of a partition, with the pauses between its pieces.",
+			prometheus.ExponentialBuckets(0.001, 4, 10)),
+		savedBytes: counter("carstate_checkpoint_bytes_total",
+			"Bytes of the states in stored checkpoints, before they are compressed."),
 		streamBytes: OfStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
 		streamLimit: OfStream(store.MetricLimit, "Maximum size of a stream."),
 	}
@@ -74,7 +62,6 @@ func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Checkpoint records the size of a stored checkpoint in bytes, and how long it took.
 func (m *Metrics) Checkpoint(bytes int, took time.Duration) {
 	m.saveSeconds.Observe(took.Seconds())
 	m.savedBytes.Add(float64(bytes))
