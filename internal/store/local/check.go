@@ -49,7 +49,7 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	if err != nil {
 		return nil, d.damaged("the store cannot be opened: " + access.OneLine(err))
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	last, ends, totals := make(map[int]uint64), make(map[string]uint64), make(map[string]uint64) // last: of telemetry
 	end := func(p int, seq uint64) {
 		ends[telemetryEndName(p)] = max(ends[telemetryEndName(p)], seq)
@@ -116,7 +116,7 @@ func checkSpan(
 	if err != nil {
 		return is, err
 	}
-	defer it.Close()
+	defer func() { _ = it.Close() }() // the error is that of it.Error
 	for ok := it.First(); ok; ok = it.Next() {
 		if ctx.Err() != nil {
 			return is, ctx.Err()
