@@ -101,20 +101,21 @@ UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/
 space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests and packages run in parallel
-# than there are processors. The slowest packages start first, so that none of them is left alone at
-# the end. Of the other modules, which have the tools of the developers, the tests run without the
+# than there are processors. The slowest packages start first, and the one with NATS servers, whose
+# requests have limits of time, runs last, when the others have ended. Of the other modules, which have the tools of the developers, the tests run without the
 # race detector. The flag -vet=off saves a pass over all packages that `make lint` makes in any case.
 MODULE := $(shell sed -n "s/^module //p" go.mod)
-FIRST := $(addprefix $(MODULE)/,cmd/carstate internal/store/cluster internal/store/local internal/query internal/node)
+FIRST := $(addprefix $(MODULE)/,cmd/carstate internal/store/local internal/query internal/node)
+LAST := $(MODULE)/internal/store/cluster
 GOTEST := go test -json -vet=off $(TESTFLAGS)
 .PHONY: test test-raced test-plain
 test: setup ## install what the tests need, then run all tests; with the race detector where code of the service is concurrent
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@set -e; raced=$$(go list ./... ./client | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
+	@set -e; raced=$$(go list ./... ./client | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %) -e $(LAST)); \
 	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 2 -parallel 4 \
-		-timeout 30m $(FIRST) $$raced
+		-timeout 30m $(FIRST) $$raced $(LAST)
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
 # they take a third less processor time.

@@ -76,6 +76,7 @@ func logIn(b *browsertest.Browser, key string) {
 }
 
 func turnTo(b *browsertest.Browser, path string) {
+	b.Expect(`String(!!document.body?.dataset.root)`, "true")
 	b.Run(chromedp.Navigate(b.Base + b.Eval(`document.body.dataset.root`) + strings.TrimSuffix(path, "/")))
 }
 

@@ -62,19 +62,12 @@ func TestUnfolded(t *testing.T) {
 // TestUnfolded_OnTheirWay checks that a source is not refused because its samples take a while to the
 // node that folds them, also after folding was slow for a while.
 func TestUnfolded_OnTheirWay(t *testing.T) {
-	for _, tt := range []struct {
-		rate  int // samples in a second
-		delay time.Duration
-	}{
-		{10_000, 150 * time.Millisecond}, {30_000, 100 * time.Millisecond}, {100_000, 5 * time.Millisecond},
-	} {
+	for _, tt := range []struct{ rate, delay int }{{10_000, 150}, {30_000, 100}, {100_000, 5}} { // in samples/s and ms
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 		u := store.NewUnfolded(1, 100*time.Millisecond, func() time.Time { return now })
 		var at []time.Time // when each sequence, from 1, was stored
-		refused, folded := 0, 0
-		for step := range 20_000 {
-			now = now.Add(time.Millisecond)
-			n := tt.rate / 1000
+		refused, folded, n := 0, 0, tt.rate/1000
+		for step := 0; step < 20_000; step, now = step+1, now.Add(time.Millisecond) {
 			if _, ok := u.Reserve(1, n); ok {
 				at = append(at, now)
 				u.Store(0, uint64(len(at)), 1, n)
@@ -86,13 +79,13 @@ func TestUnfolded_OnTheirWay(t *testing.T) {
 			if slow && step%10 == 0 && folded < len(at) {
 				folded++
 			}
-			for !slow && folded < len(at) && now.Sub(at[folded]) >= tt.delay {
+			for !slow && folded < len(at) && now.Sub(at[folded]) >= time.Duration(tt.delay)*time.Millisecond {
 				folded++
 			}
 			u.Fold(0, uint64(folded))
 		}
 		if refused > 0 {
-			t.Errorf("%d samples a second, folded after %s: %d requests are refused, want none", tt.rate, tt.delay, refused)
+			t.Errorf("%d samples a second, folded after %d ms: %d requests are refused, want none", tt.rate, tt.delay, refused)
 		}
 	}
 }
