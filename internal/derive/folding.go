@@ -69,7 +69,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 		if len(all) > 0 {
 			f.last = all[len(all)-1]
 		}
-		f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
+		f.window = since(all, f.last.First)
 		largest := 0
 		for _, c := range f.window {
 			largest = max(largest, c.Bytes)
@@ -100,6 +100,11 @@ func (f *folding) load(ctx context.Context, p int) error {
 		f.config.Log.Error("a checkpoint is damaged: the one before it is read, and the telemetry since is folded again",
 			"partition", p, "checkpoint", f.last.Number, "error", err)
 	}
+}
+
+// since returns a copy.
+func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
+	return slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < first })
 }
 
 // apply folds a group into the states, and publishes the answers that change.
@@ -207,7 +212,7 @@ func (f *folding) checkpointSoon() {
 func (p *packedStates) answers(yield func(vehicle.ID, *store.Answer)) {
 	type answer struct {
 		id     vehicle.ID
-		answer *store.Answer
+		answer store.Answer
 	}
 	found := make(chan []answer)
 	var next atomic.Int64
@@ -217,8 +222,7 @@ func (p *packedStates) answers(yield func(vehicle.ID, *store.Answer)) {
 			for i := int(next.Add(1)) - 1; i < len(p.buckets); i = int(next.Add(1)) - 1 {
 				all := make([]answer, 0, p.buckets[i].vehicles)
 				for r := range p.buckets[i].records {
-					id, a := answerIn(r)
-					all = append(all, answer{id, a})
+					all = append(all, answer{vehicle.ID(vidOf(r)), answerIn(r)})
 				}
 				found <- all
 			}
@@ -229,21 +233,20 @@ func (p *packedStates) answers(yield func(vehicle.ID, *store.Answer)) {
 		close(found)
 	}()
 	for all := range found {
-		for _, a := range all {
-			yield(a.id, a.answer)
+		for i := range all {
+			yield(all[i].id, &all[i].answer)
 		}
 	}
 }
 
 // answerIn returns the answer of the vehicle of a record.
-func answerIn(r []byte) (vehicle.ID, *store.Answer) {
-	a := new(store.Answer)
+func answerIn(r []byte) (a store.Answer) {
 	if packed := stateOf(r); len(packed) > 0 {
 		if s, err := codec.DecodeState(packed); err == nil {
-			*a = store.AnswerOf(&s)
+			a = store.AnswerOf(&s)
 		}
 	}
-	return vehicle.ID(vidOf(r)), a
+	return a
 }
 
 const secondsOfDay = int64(24 * time.Hour / time.Second)
@@ -285,7 +288,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	bytes := live*f.states.changed/max(1, f.states.vehicles()) + live/store.CheckpointCycle // that it will have
 	f.mu.Unlock()
 	first := max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
-	window := slices.DeleteFunc(slices.Clone(f.window), func(c store.Checkpoint) bool { return c.Number < first })
+	window := since(f.window, first)
 	for _, c := range window {
 		bytes += c.Bytes
 	}
@@ -422,9 +425,10 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 				break
 			}
 			for record := range f.states.buckets[r.Next].records {
-				switch id, a := answerIn(record); {
+				switch id := vehicle.ID(vidOf(record)); {
 				case q.Kind == store.AskAnswers:
-					r.Answers = store.AppendAnswer(r.Answers, id, a)
+					a := answerIn(record)
+					r.Answers = store.AppendAnswer(r.Answers, id, &a)
 				case len(stateOf(record)) > 0:
 					r.Entries = store.AppendEntry(r.Entries, store.Entry{Vehicle: id, Day: dayOf(record), State: stateOf(record)})
 				}

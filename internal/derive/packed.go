@@ -54,7 +54,7 @@ const (
 	placeBits = 22
 )
 
-func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits << placeBits }
+func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits }
 
 // newPackedStates returns buckets of a usual size, and as many as are needed for a number of bytes.
 func newPackedStates(room, bytes int) *packedStates {
@@ -153,7 +153,7 @@ func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed 
 		b.blocks, last = append(b.blocks, p.block()), last+1
 	}
 	block := b.blocks[last]
-	b.index[i] = tagOf(hash) | uint32(last*blockBytes+len(block)+1)
+	b.index[i] = tagOf(hash)<<placeBits | uint32(last*blockBytes+len(block)+1)
 	block = binary.LittleEndian.AppendUint16(block, uint16(room))
 	block = binary.LittleEndian.AppendUint16(block, uint16(len(packed)))
 	block = append(block, byte(len(id)-1), changed)
@@ -195,7 +195,7 @@ func (p *packedStates) block() []byte {
 func (b *bucket) slot(id vehicle.ID, hash uint64) int {
 	i := int(hash) & (len(b.index) - 1)
 	for tag := tagOf(hash); b.index[i] != 0; i = (i + 1) & (len(b.index) - 1) {
-		if b.index[i]>>placeBits == tag>>placeBits && string(vidOf(b.record(b.index[i]))) == string(id) {
+		if b.index[i]>>placeBits == tag && string(vidOf(b.record(b.index[i]))) == string(id) {
 			break
 		}
 	}
