@@ -97,19 +97,29 @@ func (h *health) answersNow() error {
 	return h.newer.Answers()
 }
 
-// The error has the age of the tables, or the progress of a start.
 func (h *health) inTouchNow() error {
-	err := h.inTouch(time.Now())
-	if errors.Is(err, errStarting) && h.progress != nil {
-		states, folded, groups := h.progress()
-		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
-			states, 100*folded/max(groups, 1))
-	}
+	_, answers, ok := h.fed()
+	err := h.withinNow(answers, ok && h.feeds.Load() == 0)
 	if errors.Is(err, errStarting) && h.records.Load() == 0 {
 		return errUnowned
 	}
-	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
-		err = fmt.Errorf("out of touch with the engine for %s", age.Round(time.Second))
+	return err
+}
+
+func (h *health) recordsInTouchNow() error {
+	records, _, ok := h.fed()
+	return h.withinNow(records, ok && h.records.Load() == 0)
+}
+
+// The error has the age of the tables, or the progress of a start.
+func (h *health) withinNow(complete time.Time, loaded bool) (err error) {
+	switch err = h.within(time.Now(), complete, loaded); {
+	case errors.Is(err, errStarting) && h.progress != nil:
+		states, folded, groups := h.progress()
+		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
+			states, 100*folded/max(groups, 1))
+	case errors.Is(err, errTooOld):
+		return fmt.Errorf("out of touch with the engine for %s", time.Since(complete).Round(time.Second))
 	}
 	return err
 }
@@ -136,12 +146,11 @@ func (h *health) canStore() error {
 	case h.readOnly.Load():
 		return errReadOnly
 	}
-	err := h.inTouchNow()
+	inTouch := h.inTouchNow
 	if h.progress == nil {
-		records, _, ok := h.fed()
-		err = h.within(time.Now(), records, ok && h.records.Load() == 0)
+		inTouch = h.recordsInTouchNow
 	}
-	if err != nil {
+	if err := inTouch(); err != nil {
 		return err
 	}
 	if err := h.newer.Telemetry(); err != nil {

@@ -110,7 +110,7 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	return cert, key, [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-const expiresSoon = 14 * 24 * time.Hour // The alert CarstateCertificateExpires has the same limit.
+const expiresSoon = 14 * day // The alert CarstateCertificateExpires has the same limit.
 
 var errExpired = errors.New("the certificate has expired")
 

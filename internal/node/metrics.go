@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-const expiringWithin = 7 * 24 * time.Hour
+const expiringWithin = 7 * day
 
 func (n *Node) gauge(name, help string, value func() float64) {
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
