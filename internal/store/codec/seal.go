@@ -64,16 +64,7 @@ func seal(subject string, record []byte, version byte) []byte {
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
-func Unseal(subject string, record []byte) ([]byte, error) {
-	body, err := unseal(subject, record)
-	if err == nil {
-		err = CheckVersion(body[0])
-	}
-	if err != nil {
-		return nil, err
-	}
-	return body[1:], nil
-}
+func Unseal(subject string, r []byte) ([]byte, error) { return unseal(subject, r, SchemaVersion) }
 
 // CheckVersion returns [ErrNewer] if this version cannot read records of the schema version v.
 func CheckVersion(v byte) error {
@@ -85,18 +76,10 @@ func CheckVersion(v byte) error {
 
 // UnsealMessage is like Unseal, for a message that no stream stores.
 func UnsealMessage(subject string, m []byte) ([]byte, error) {
-	body, err := unseal(subject, m)
-	switch {
-	case err != nil:
-		return nil, err
-	case body[0] != MessageVersion:
-		return nil, otherVersion(body[0])
-	}
-	return body[1:], nil
+	return unseal(subject, m, MessageVersion)
 }
 
-// unseal returns the record without its checksum.
-func unseal(subject string, record []byte) ([]byte, error) {
+func unseal(subject string, record []byte, version byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))
 	}
@@ -104,7 +87,10 @@ func unseal(subject string, record []byte) ([]byte, error) {
 	if binary.LittleEndian.Uint32(sum) != Checksum(subject, body) {
 		return nil, fmt.Errorf("%w: its checksum does not match", ErrDamaged)
 	}
-	return body, nil
+	if body[0] != version {
+		return nil, otherVersion(body[0])
+	}
+	return body[1:], nil
 }
 
 func Checksum(subject string, record []byte) uint32 {
