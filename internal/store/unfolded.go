@@ -13,7 +13,7 @@ const (
 	firstSpeed  = 50_000
 	quiet       = 1_000                 // up to which number of unfolded samples a new one does not wait for others
 	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
-	// After so many windows without a backlog, a speed below firstSpeed is forgotten: it may have
+	// After forgetSpeed windows without a backlog, a speed below firstSpeed is forgotten: it may have
 	// been that of a pause, and a source bounded by it makes no backlog.
 	forgetSpeed = 64
 	// After stalledAfter without progress, no node folds a partition. The sources are not to blame,

@@ -89,7 +89,7 @@ func (c *Console) hours(r *http.Request) int {
 func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
 	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: root}
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a node that folds may hang
+	ctx, cancel := context.WithTimeout(ctx, scanTime) // a node that folds may hang
 	defer cancel()
 	v.Jams = c.listView(ctx, root, "jam", v.FleetCounts)
 	v.Anomalies = c.listView(ctx, root, "anomaly", v.FleetCounts)

@@ -148,7 +148,7 @@ func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
 	}
 }
 
-// What waits is bounded. An Append beyond must be refused as a whole, and a waiting one can be
+// The queue is bounded. An Append beyond must be refused as a whole, and a waiting one can be
 // canceled.
 func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
