@@ -100,7 +100,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	}()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if err := s.server.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)

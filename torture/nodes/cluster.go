@@ -46,7 +46,7 @@ func (c *natsCluster) start(ctx context.Context, dir string) {
 		file := filepath.Join(dir, name+".conf")
 		must.Do(os.WriteFile(file, fmt.Appendf(nil, `
 listen: "%[1]s:%[2]d"
-jetstream { store_dir: %[3]q, sync_interval: always }
+jetstream { store_dir: %[3]q, sync_interval: always, max_file_store: 1PB }
 cluster { name: torture, listen: "%[1]s:%[4]d", routes: [ "%[5]s" ] }
 `, c.net.address(i), clientPort, filepath.Join(dir, name), routePort, strings.Join(routes, `", "`)), 0o600))
 		s := &natsprocess.Server{Binary: binary, Name: name, Args: []string{"--config", file},

@@ -22,7 +22,7 @@ import (
 )
 
 func withPassword(password string) string {
-	return fmt.Sprintf(`jetstream { sync_interval: always }
+	return fmt.Sprintf(`jetstream { sync_interval: always, max_file_store: 1PB }
 accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
@@ -147,7 +147,7 @@ func (a *authority) config() string {
 		account.Revoke(user)
 	}
 	system := jwt.NewAccountClaims(a.public(a.system))
-	return fmt.Sprintf(`jetstream { sync_interval: always }
+	return fmt.Sprintf(`jetstream { sync_interval: always, max_file_store: 1PB }
 operator: %s
 system_account: %s
 resolver: MEMORY

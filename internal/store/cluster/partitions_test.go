@@ -87,7 +87,7 @@ func TestExternalRefused(t *testing.T) {
 		}
 	}
 
-	small := clustertest.StartProcess(t, "jetstream {}, max_payload: 512KB")
+	small := clustertest.StartProcess(t, "jetstream { max_file_store: 1PB }, max_payload: 512KB")
 	refused(t, Config{URLs: small.URL()}, "max_payload")
 	refused(t, Config{URLs: strings.Replace(small.URL(), "nats://", "tls://", 1)}, "offers no TLS")
 }

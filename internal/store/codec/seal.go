@@ -35,19 +35,18 @@ var (
 // IsNewer reports whether a newer version wrote a record; false for an older one.
 func IsNewer(err error) bool {
 	v, other := errors.AsType[otherVersion](err)
-	return errors.Is(err, ErrNewer) && (!other || v > SchemaVersion)
+	return errors.Is(err, ErrNewer) && (!other || v.found > v.read)
 }
 
 // [errors.Is] treats otherVersion as [ErrNewer] even if it is older, because the content is
 // unknown.
-type otherVersion byte
+type otherVersion struct{ found, read byte }
 
 func (v otherVersion) Error() string {
-	if v > SchemaVersion {
-		return fmt.Sprintf("%v: schema version %d", ErrNewer, byte(v))
+	if v.found > v.read {
+		return fmt.Sprintf("%v: schema version %d", ErrNewer, v.found)
 	}
-	return fmt.Sprintf("a stored record was written by an older version of carstate, which this one cannot read: "+
-		"schema version %d", byte(v))
+	return fmt.Sprintf("a stored record has the older schema version %d, which this carstate cannot read", v.found)
 }
 
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
@@ -67,9 +66,11 @@ func seal(subject string, record []byte, version byte) []byte {
 func Unseal(subject string, r []byte) ([]byte, error) { return unseal(subject, r, SchemaVersion) }
 
 // CheckVersion returns [ErrNewer] if this version cannot read records of the schema version v.
-func CheckVersion(v byte) error {
-	if v != SchemaVersion {
-		return otherVersion(v)
+func CheckVersion(v byte) error { return check(v, SchemaVersion) }
+
+func check(v, read byte) error {
+	if v != read {
+		return otherVersion{v, read}
 	}
 	return nil
 }
@@ -87,10 +88,7 @@ func unseal(subject string, record []byte, version byte) ([]byte, error) {
 	if binary.LittleEndian.Uint32(sum) != Checksum(subject, body) {
 		return nil, fmt.Errorf("%w: its checksum does not match", ErrDamaged)
 	}
-	if body[0] != version {
-		return nil, otherVersion(body[0])
-	}
-	return body[1:], nil
+	return body[1:], check(body[0], version)
 }
 
 func Checksum(subject string, record []byte) uint32 {
