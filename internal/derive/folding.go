@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,8 @@ func (f *folding) put(piece store.Piece) error {
 		})
 	}
 	putting.Wait()
-	return errors.Join(errs...)
+	f.states.split()
+	return cmp.Or(errs...)
 }
 
 // since returns a copy.

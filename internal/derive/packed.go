@@ -120,12 +120,17 @@ func (p *packedStates) put(id vehicle.ID, s *vehicle.State, day uint16) {
 
 // set replaces the packed state of a vehicle. If it is stored, changed is 0.
 func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
-	if n := len(p.buckets); p.bytes.Load() > int64(n*p.room) {
+	p.split()
+	p.insert(id, packed, day, changed)
+}
+
+// split splits buckets until they have their usual size.
+func (p *packedStates) split() {
+	for n := len(p.buckets); p.bytes.Load() > int64(n*p.room); n++ {
 		at := n - 1<<(bits.Len(uint(n))-1)
 		p.buckets = append(p.buckets, newBucket(p.buckets[at].vehicles/2))
 		p.rebuild(at)
 	}
-	p.insert(id, packed, day, changed)
 }
 
 // insert is like set, without a split of a bucket. Several goroutines may call it, each for other
