@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	carstate "example.org/carstate/internal/query"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,8 +54,8 @@ func tableMain(args []string, stdout io.Writer) {
 	now := time.Now()
 	for i := range *vehicles {
 		c.Fleet.Put(vidOf(i), fleet.Answer{
-			Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(now)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: vehicle.At(now)},
+			Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: signal.At(now)},
+			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: signal.At(now)},
 		})
 	}
 	secrets := make([]string, *tokens)

@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -39,7 +40,7 @@ func follow(t *testing.T) *following {
 
 // With the state 0, it is not driving.
 func (f *following) report(id vehicle.ID, s vehicle.DrivingState, system vehicle.ThrottleSystem) {
-	now := vehicle.At(f.clock.Now())
+	now := signal.At(f.clock.Now())
 	f.fleet.Put(id, vehicle.DrivingVerdict{State: s, NotDriving: s == 0, Time: now},
 		vehicle.ThrottleVerdict{System: system, Time: now})
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -96,7 +97,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 
 // The vehicle's clock is ahead.
 func TestRelearn(t *testing.T) {
-	state := vehicle.State{Time: vehicle.At(noon.Add(20 * time.Second))}
+	state := vehicle.State{Time: signal.At(noon.Add(20 * time.Second))}
 	var stored []vehicle.Sample
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) { return state, id == "V1", nil }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -23,7 +24,7 @@ func listing(t *testing.T) (*service, opstest.Fleet) {
 	table := opstest.NewFleet()
 	s := startOps(t, func(c *ops.Config) { c.Fleet, c.MaxAge = table.Table, 5*time.Minute })
 	put := func(id vehicle.ID, ago time.Duration, d vehicle.DrivingVerdict, system vehicle.ThrottleSystem) {
-		at := vehicle.At(noon.Add(-ago))
+		at := signal.At(noon.Add(-ago))
 		d.Time = at
 		throttle := vehicle.ThrottleVerdict{System: system, Time: at}
 		if id == "NoThrottle" {

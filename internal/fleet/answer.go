@@ -1,6 +1,9 @@
 package fleet
 
-import "example.org/carstate/internal/vehicle"
+import (
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/vehicle"
+)
 
 type Answer struct {
 	Driving  vehicle.DrivingVerdict
@@ -34,12 +37,12 @@ func pack(a Answer) value {
 }
 
 func (v value) unpack() (a Answer) {
-	a.Driving.Time = vehicle.UnixMilli(int64(v[0]) >> stateBits)
+	a.Driving.Time = signal.UnixMilli(int64(v[0]) >> stateBits)
 	a.Driving.State = vehicle.DrivingState(v[0] & drivingMask)
 	a.Driving.NotDriving = v[0]&notDrivingBit != 0
 	if v[0]&throttleBit != 0 {
 		a.Throttle.System = vehicle.ThrottleNormal
 	}
-	a.Throttle.Time = vehicle.UnixMilli(v[1])
+	a.Throttle.Time = signal.UnixMilli(v[1])
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -27,7 +28,7 @@ func throttleState(o vehicle.Outcome, s vehicle.ThrottleSystem) string {
 	return s.String()
 }
 
-func (a Answer) States(now vehicle.UnixMilli, maxAge time.Duration) (driving, throttle string) {
+func (a Answer) States(now signal.UnixMilli, maxAge time.Duration) (driving, throttle string) {
 	return drivingState(a.Driving.At(now, maxAge), a.Driving.State),
 		throttleState(a.Throttle.At(now, maxAge), a.Throttle.System)
 }
@@ -39,10 +40,10 @@ type Counts struct {
 
 // Count has in Ages the vehicles up to the first of the ascending ages, up to the second, and so
 // on, and last the others. Only the writers of one shard at a time wait for it.
-func (t *Table) Count(now vehicle.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
+func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
 	var driving, throttle [4][4]int // by outcome and state
 	c := Counts{make(map[string]int), make(map[string]int), make([]int, len(ages)+1)}
-	since := make([]vehicle.UnixMilli, len(ages))
+	since := make([]signal.UnixMilli, len(ages))
 	for i, age := range ages {
 		since[i] = now.Add(-age)
 	}
@@ -75,7 +76,7 @@ func (t *Table) eachSlot(do func(*slot)) {
 }
 
 // ReadBetween returns the vehicles read after from and not after to whose vid is stored.
-func (t *Table) ReadBetween(from, to vehicle.UnixMilli) []Listed {
+func (t *Table) ReadBetween(from, to signal.UnixMilli) []Listed {
 	var found []Listed
 	within := func(at int64) bool { return int64(from) < at && at <= int64(to) }
 	t.eachSlot(func(e *slot) {

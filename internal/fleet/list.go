@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -21,13 +22,13 @@ type Question struct {
 	OldestFirst bool
 	// Each calls Now for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict
 	// is stale.
-	Now    func() vehicle.UnixMilli
+	Now    func() signal.UnixMilli
 	MaxAge time.Duration
 	// Match reports whether a vehicle may be in the list. If nil, every vid matches.
 	Match func(vid []byte) bool
 }
 
-func (q *Question) listed(now vehicle.UnixMilli, k key, a Answer) (l Listed, ok bool) {
+func (q *Question) listed(now signal.UnixMilli, k key, a Answer) (l Listed, ok bool) {
 	rank := q.Rank(a.Driving.At(now, q.MaxAge), a.Throttle.At(now, q.MaxAge), a.Driving.State, a.Throttle.System)
 	newest := int64(max(a.Driving.Time, a.Throttle.Time))
 	if !q.OldestFirst {

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/speedcheck"
 	"example.org/carstate/internal/vehicle"
 )
@@ -114,7 +115,7 @@ func (n *Node) registerMetrics() {
 		n.countByState("carstate_road_stretches_by_state",
 			"Stretches of road whose speed in light traffic is known, by how traffic moves there; unknown: too few cars.",
 			func() map[string]map[string]int {
-				by := n.roads.CountByState(vehicle.At(time.Now()))
+				by := n.roads.CountByState(signal.At(time.Now()))
 				return map[string]map[string]int{"state": {"unknown": by[0], "normal": by[vehicle.NormalDriving],
 					"slow": by[vehicle.SlowDriving], "jam": by[vehicle.TrafficJam]}}
 			})

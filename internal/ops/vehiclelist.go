@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -141,7 +142,7 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
+func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
 }
@@ -211,8 +212,8 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	case <-ctx.Done():
 		return VehiclePage{}, ctx.Err()
 	}
-	at := vehicle.At(p.cfg.Now())
-	question, err := p.question(q, func() vehicle.UnixMilli { return at })
+	at := signal.At(p.cfg.Now())
+	question, err := p.question(q, func() signal.UnixMilli { return at })
 	if err != nil {
 		return VehiclePage{}, err
 	}
@@ -240,7 +241,7 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 		return Refuse(http.StatusBadRequest,
 			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
-	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may read for minutes
+	clock := func() signal.UnixMilli { return signal.At(p.cfg.Now()) } // the client may read for minutes
 	question, err := p.question(q, clock)
 	if err != nil {
 		return err
@@ -268,13 +269,13 @@ var (
 		"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 )
 
-func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedVehicle {
+func (p *Operations) listedVehicle(l fleet.Listed, at signal.UnixMilli) ListedVehicle {
 	driving, throttle := p.verdicts(l.Driving, l.Throttle, at)
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
 func (p *Operations) verdicts(
-	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
+	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at signal.UnixMilli,
 ) (driving, throttle ListedVerdict) {
 	driving = listedVerdict(d.At(at, p.cfg.MaxAge), d.Time)
 	if d.State != 0 {
@@ -287,7 +288,7 @@ func (p *Operations) verdicts(
 	return driving, throttle
 }
 
-func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
+func listedVerdict(o vehicle.Outcome, at signal.UnixMilli) ListedVerdict {
 	v := ListedVerdict{Outcome: o.String(), Time: timeOrNil(at)}
 	if o == vehicle.Answered {
 		v.Outcome = "answered"

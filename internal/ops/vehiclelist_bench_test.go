@@ -9,6 +9,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -83,7 +84,7 @@ func mixed(now time.Time, i int) fleet.Answer {
 	case 17, 18, 19:
 		a.Driving.State = vehicle.SlowDriving
 	}
-	a.Driving.Time = vehicle.At(now.Add(-ago))
+	a.Driving.Time = signal.At(now.Add(-ago))
 	a.Throttle.Time = a.Driving.Time
 	return a
 }

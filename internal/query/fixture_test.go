@@ -18,6 +18,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -47,7 +48,7 @@ func newFixture(t testing.TB) *fixture {
 		Now:      func() time.Time { return noon },
 		secrets:  map[string]string{},
 	}
-	at := func(ago time.Duration) vehicle.UnixMilli { return vehicle.At(noon.Add(-ago)) }
+	at := func(ago time.Duration) signal.UnixMilli { return signal.At(noon.Add(-ago)) }
 	fresh := 2 * time.Second
 	driving := func(id vehicle.ID, d vehicle.DrivingState, ago time.Duration) {
 		f.Fleet.Put(id, fleet.Answer{

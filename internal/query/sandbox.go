@@ -5,6 +5,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -32,7 +33,7 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	default:
 		return fleet.Answer{}, vehicle.Unknown, vehicle.Unknown
 	}
-	at := vehicle.At(now)
+	at := signal.At(now)
 	return fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: driving, Time: at},
 		Throttle: vehicle.ThrottleVerdict{System: throttle, Time: at},

@@ -7,6 +7,7 @@ import (
 	"github.com/golang/geo/s1"
 	"github.com/golang/geo/s2"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -38,7 +39,7 @@ func Around(s vehicle.Stretch, metres float64) Box {
 const cellMetres = 45
 
 // ConditionsIn is [Map.Conditions] for a box. In a small one, it looks up each cell.
-func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
+func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {
 		return

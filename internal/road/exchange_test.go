@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
@@ -19,7 +20,7 @@ import (
 func sameConditions(t interface {
 	Helper()
 	Errorf(string, ...any)
-}, m, n *road.Map, at vehicle.UnixMilli) {
+}, m, n *road.Map, at signal.UnixMilli) {
 	t.Helper()
 	want, got := conditions(m, at), conditions(n, at)
 	if len(want) != len(got) {
@@ -142,7 +143,7 @@ func pack(some ...evidence) []byte {
 	return b
 }
 
-func unix(t vehicle.UnixMilli) uint32 { return uint32(t / 1000) }
+func unix(t signal.UnixMilli) uint32 { return uint32(t / 1000) }
 
 var here = roadtest.StretchAt(townLatitude, townLongitude, 90)
 

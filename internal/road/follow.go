@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,23 +54,23 @@ func (d Dropped) String() string {
 
 type fix struct {
 	latitude, longitude float64
-	time                vehicle.UnixMilli
+	time                signal.UnixMilli
 	kmh                 float32 // negative: unknown
 	heading             float32 // negative: unknown
 }
 
 // fixOf returns NumDropped, or the reason why the position is not accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
-	latitude, north := x.Value(vehicle.CurrentLatitude)
-	longitude, east := x.Value(vehicle.CurrentLongitude)
+	latitude, north := x.Value(signal.CurrentLatitude)
+	longitude, east := x.Value(signal.CurrentLongitude)
 	if !north && !east {
 		return f, false, 0
 	}
 	if !north || !east {
 		// The other half may have come in a sample of its own.
-		this, other, value := vehicle.CurrentLongitude, vehicle.CurrentLatitude, &latitude
+		this, other, value := signal.CurrentLongitude, signal.CurrentLatitude, &latitude
 		if north {
-			this, other, value = vehicle.CurrentLatitude, vehicle.CurrentLongitude, &longitude
+			this, other, value = signal.CurrentLatitude, signal.CurrentLongitude, &longitude
 		}
 		half := s.Latest[other]
 		if half.Time <= s.Way.Time || x.Time.Sub(half.Time) > halvesWithin {
@@ -81,7 +82,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if latitude == 0 && longitude == 0 {
 		return f, true, NullIsland
 	}
-	if accuracy, ok := x.Value(vehicle.CurrentAccuracy); ok && accuracy > worstAccuracyMetres {
+	if accuracy, ok := x.Value(signal.CurrentAccuracy); ok && accuracy > worstAccuracyMetres {
 		return f, true, Inaccurate
 	}
 	f = fix{latitude: float64(latitude), longitude: float64(longitude), time: x.Time, kmh: speedAt(s, x), heading: -1}
@@ -89,7 +90,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 		f.kmh >= compassKmh && f.kmh != w.SpeedKmh {
 		return f, true, Frozen
 	}
-	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
+	if heading, ok := x.Value(signal.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
 	// A new way begins then. This also ends the effect of a wrong last fix, which excludes all true
@@ -110,7 +111,7 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	if v, ok := x.Speed(); ok {
 		return v
 	}
-	if last, ok := s.Speed(); ok && x.Time.Sub(last.Time) <= speedHolds {
+	if last, ok := s.Latest.Speed(); ok && x.Time.Sub(last.Time) <= speedHolds {
 		return last.Value
 	}
 	return -1

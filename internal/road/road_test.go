@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 // start is one and a half minutes into a quarter hour.
-var start = vehicle.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
+var start = signal.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
 
 const day = 24 * time.Hour
 
@@ -23,11 +24,11 @@ type car struct {
 	id                  vehicle.ID
 	state               vehicle.State
 	latitude, longitude float64
-	at                  vehicle.UnixMilli
+	at                  signal.UnixMilli
 	silent              bool
 	source              uint32
 	crowd               bool
-	stored              vehicle.UnixMilli // when the log stores what it sends; 0: at once
+	stored              signal.UnixMilli // when the log stores what it sends; 0: at once
 	// claims is the speed that the car reports, NaN for none; if nil, the true one. worst is its
 	// worst verdict so far.
 	claims *float64
@@ -36,18 +37,18 @@ type car struct {
 	compass *float64
 	// every is step if it is zero.
 	every time.Duration
-	due   vehicle.UnixMilli
+	due   signal.UnixMilli
 }
 
 const step = 2 * time.Second
 
-func newCar(m *road.Map, id string, east, north float64, at vehicle.UnixMilli) *car {
+func newCar(m *road.Map, id string, east, north float64, at signal.UnixMilli) *car {
 	c := newCarAt(m, id, townLatitude, townLongitude, at)
 	c.move(east, north)
 	return c
 }
 
-func newCarAt(m *road.Map, id string, latitude, longitude float64, at vehicle.UnixMilli) *car {
+func newCarAt(m *road.Map, id string, latitude, longitude float64, at signal.UnixMilli) *car {
 	return &car{m: m, id: vehicle.ID(id), latitude: latitude, longitude: longitude, at: at}
 }
 
@@ -86,7 +87,7 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := vehicle.Sample{Vehicle: c.id, Time: c.at, Source: c.source, Crowd: c.crowd, Stored: c.stored}
 	if !math.IsNaN(kmh) {
-		set(t, &x, vehicle.Speed, kmh)
+		set(t, &x, signal.Speed, kmh)
 	}
 	return x
 }
@@ -94,10 +95,10 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := c.sample(t, kmh)
-	set(t, &x, vehicle.CurrentLatitude, c.latitude)
-	set(t, &x, vehicle.CurrentLongitude, c.longitude)
+	set(t, &x, signal.CurrentLatitude, c.latitude)
+	set(t, &x, signal.CurrentLongitude, c.longitude)
 	if c.compass != nil {
-		set(t, &x, vehicle.CurrentHeading, *c.compass)
+		set(t, &x, signal.CurrentHeading, *c.compass)
 	}
 	return x
 }
@@ -110,7 +111,7 @@ func (c *car) report(x vehicle.Sample) {
 func set(t interface {
 	Helper()
 	Fatal(...any)
-}, x *vehicle.Sample, g vehicle.Signal, v float64) {
+}, x *vehicle.Sample, g signal.Signal, v float64) {
 	t.Helper()
 	if err := x.Set(g, v); err != nil {
 		t.Fatal(err)
@@ -130,7 +131,7 @@ type flow struct {
 	name        string
 	cars        int
 	every       time.Duration // between two cars
-	from        vehicle.UnixMilli
+	from        signal.UnixMilli
 	east, north float64 // where each car begins
 	degrees     float64
 	kmh, metres float64
@@ -139,7 +140,7 @@ type flow struct {
 	source      uint32 // of all cars; 0: none
 	phones      bool   // the k-th car has the k-th number from there
 	crowd       bool
-	stored      vehicle.UnixMilli
+	stored      signal.UnixMilli
 	reports     []time.Duration // in turn; each step if there are none
 }
 
@@ -190,7 +191,7 @@ func teach(t testing.TB, m *road.Map, f flow) {
 }
 
 // queue creeps along a part of a road, a car every 15 m.
-func queue(f flow, from vehicle.UnixMilli) (all []flow) {
+func queue(f flow, from signal.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
 		all = append(all, flow{
@@ -303,7 +304,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 
 func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	var known, other road.Map
-	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the second time ends the quarter hours of the first
+	for _, at := range []signal.UnixMilli{start, start.Add(time.Hour)} { // the second time ends the quarter hours of the first
 		for i := range 4 {
 			newCar(&known, fmt.Sprint("car", i), 0, 0, at).drive(t, 50, 90, 2*time.Minute)
 			newCar(&other, fmt.Sprint("car", i), 0, 50_000, at).drive(t, 50, 90, 10*time.Minute)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -226,7 +227,7 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	c.drive(t, 40, 90, time.Minute)
 	x := c.fix(t, 0)
 	x.Time = c.at.Add(time.Second)
-	if err := x.SetIgnition(vehicle.IgnitionOff); err != nil {
+	if err := x.SetIgnition(signal.IgnitionOff); err != nil {
 		t.Fatal(err)
 	}
 	c.report(x)
@@ -250,23 +251,23 @@ func TestIgnitionOff_Circle(t *testing.T) {
 
 // TestGroups checks positions that come in samples of their own, late, or in two halves.
 func TestGroups(t *testing.T) {
-	position := func(c *car, age time.Duration, signals ...vehicle.Signal) {
+	position := func(c *car, age time.Duration, signals ...signal.Signal) {
 		x := vehicle.Sample{Vehicle: c.id, Time: c.at.Add(-age)}
 		for _, g := range signals {
-			set(t, &x, g, map[vehicle.Signal]float64{
-				vehicle.CurrentLatitude: c.latitude, vehicle.CurrentLongitude: c.longitude}[g])
+			set(t, &x, g, map[signal.Signal]float64{
+				signal.CurrentLatitude: c.latitude, signal.CurrentLongitude: c.longitude}[g])
 		}
 		c.report(x)
 	}
 	apart := func(by time.Duration) func(*car, int) {
 		return func(c *car, _ int) {
-			position(c, by, vehicle.CurrentLatitude)
-			position(c, 0, vehicle.CurrentLongitude)
+			position(c, by, signal.CurrentLatitude)
+			position(c, 0, signal.CurrentLongitude)
 			c.report(c.sample(t, 12))
 		}
 	}
 	m := jam(t)
-	both := []vehicle.Signal{vehicle.CurrentLatitude, vehicle.CurrentLongitude}
+	both := []signal.Signal{signal.CurrentLatitude, signal.CurrentLongitude}
 	for name, send := range map[string]func(*car, int){
 		"1.2 s behind": func(c *car, _ int) {
 			c.report(c.sample(t, 12))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -82,7 +83,7 @@ func TestNoiseMovesNoStandingCar(t *testing.T) {
 	}
 }
 
-func jammed(from vehicle.UnixMilli) flow {
+func jammed(from signal.UnixMilli) flow {
 	f := street
 	f.name, f.cars, f.every, f.from, f.kmh, f.metres = fmt.Sprintf("jammed%d ", from), 40, 90*time.Second, from, 9, 900
 	return f
@@ -116,7 +117,7 @@ func TestOnlyEverJammed(t *testing.T) {
 }
 
 // freeKmh lets a car drive in the middle of the road.
-func freeKmh(t *testing.T, m *road.Map, f flow, at vehicle.UnixMilli) float64 {
+func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
 	t.Helper()
 	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
 	a := run(t, m, f)[0].state.Road
@@ -208,7 +209,7 @@ func TestYesterdayComesLate(t *testing.T) {
 	}
 }
 
-func conditions(m *road.Map, at vehicle.UnixMilli) map[vehicle.Stretch]road.Condition {
+func conditions(m *road.Map, at signal.UnixMilli) map[vehicle.Stretch]road.Condition {
 	all := make(map[vehicle.Stretch]road.Condition)
 	m.Conditions(at, func(c road.Condition) bool { all[c.Stretch] = c; return true })
 	return all
@@ -251,7 +252,7 @@ func TestNotDriving(t *testing.T) {
 		c.move(2, 0)
 		c.at = c.at.Add(step)
 		x := c.fix(t, 0)
-		if err := x.SetIgnition(vehicle.IgnitionOff); err != nil {
+		if err := x.SetIgnition(signal.IgnitionOff); err != nil {
 			t.Fatal(err)
 		}
 		c.report(x)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -31,7 +32,7 @@ func TestAnyPlace(t *testing.T) {
 	var right [3][18]int // by drive and moment
 	for place := range places {
 		var m road.Map
-		begin := func(name string, at vehicle.UnixMilli) *car {
+		begin := func(name string, at signal.UnixMilli) *car {
 			c := newCar(&m, name, 11*float64(place), 29*float64(place), at)
 			c.every = 5 * time.Second
 			return c

@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
@@ -191,7 +192,7 @@ func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
 		flags |= 1
 	}
 	b = append(b, flags)
-	for _, t := range [...]vehicle.UnixMilli{
+	for _, t := range [...]signal.UnixMilli{
 		a.Driving.Time, a.Throttle.Time - a.Driving.Time, a.JamSince, a.AnomalySince,
 	} {
 		b = binary.AppendVarint(b, int64(t))
@@ -212,13 +213,13 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 		}
 		flags := b[0]
 		b = b[1:]
-		var times [4]vehicle.UnixMilli
+		var times [4]signal.UnixMilli
 		for i := range times {
 			v, n := binary.Varint(b)
 			if n <= 0 {
 				return codec.ErrDamaged
 			}
-			times[i], b = vehicle.UnixMilli(v), b[n:]
+			times[i], b = signal.UnixMilli(v), b[n:]
 		}
 		var a Answer
 		a.Driving = vehicle.DrivingVerdict{

@@ -1,6 +1,10 @@
 package vehicle
 
-import "time"
+import (
+	"time"
+
+	"example.org/carstate/internal/signal"
+)
 
 type DrivingState uint8
 
@@ -27,12 +31,12 @@ type DrivingVerdict struct {
 	State      DrivingState
 	NotDriving bool
 	// Time is that of the oldest reading behind the verdict, of the newest of each signal.
-	Time UnixMilli
+	Time signal.UnixMilli
 }
 
 // At is like [ThrottleVerdict.At], but the outcome of a car that is not being driven is NotDriving
 // in place of Answered.
-func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
+func (v DrivingVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o
 	}
@@ -47,38 +51,29 @@ func (s *State) Driving() DrivingVerdict {
 	m := &s.Traffic
 	switch {
 	case s.ignitionOff():
-		return DrivingVerdict{NotDriving: true, Time: s.Latest[LowVoltageSystemState].Time}
+		return DrivingVerdict{NotDriving: true, Time: s.Latest[signal.LowVoltageSystemState].Time}
 	case m.At == 0:
 		return DrivingVerdict{}
 	case s.resting():
-		return DrivingVerdict{NotDriving: true, Time: min(m.At, s.Latest[EngineSpeed].Time)}
+		return DrivingVerdict{NotDriving: true, Time: min(m.At, s.Latest[signal.EngineSpeed].Time)}
 	case s.parked():
 		return DrivingVerdict{NotDriving: true, Time: m.At}
 	}
 	return DrivingVerdict{State: s.Pace, Time: s.roadTime(m.At)}
 }
 
-// Speed returns the newest of Speed and OBDSpeed; of one time, Speed.
-func (s *State) Speed() (Reading, bool) {
-	r := s.Latest[Speed]
-	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
-		r = o
-	}
-	return r, r.Time != 0
-}
-
 // observeRest also resets the memory of traffic if the car has stopped driving. An engine speed of
 // 0 older than before, the speed before this sample, is ignored, because the car may have moved
 // since.
-func (s *State) observeRest(before Reading) {
+func (s *State) observeRest(before signal.Reading) {
 	m := &s.Traffic
-	engine := s.Latest[EngineSpeed]
+	engine := s.Latest[signal.EngineSpeed]
 	off := engine.Time != 0 && engine.Value == 0 && engine.Time >= before.Time
 	if off && m.At > before.Time && m.Kmh > drivingFrom && before.Value > drivingFrom {
 		m.EngineMute = true
 	}
 	stays := s.stays()
-	if m.At == 0 || m.Kmh > movingKmh && !stays || engine.Time == 0 || engine.Value > 0 || m.EngineMute {
+	if m.At == 0 || m.Kmh > signal.MovingKmh && !stays || engine.Time == 0 || engine.Value > 0 || m.EngineMute {
 		s.RestingSince = 0
 	} else if s.RestingSince == 0 && off {
 		s.RestingSince = max(m.At, engine.Time)
@@ -101,35 +96,35 @@ func (s *State) observeRest(before Reading) {
 
 func (s *State) stays() bool {
 	w := &s.Way
-	return w.Time != 0 && s.Traffic.At.Sub(w.Time) <= newDrive && w.Time.Sub(w.StaySince) >= stayShows
+	return w.Time != 0 && s.Traffic.At.Sub(w.Time) <= signal.NewDrive && w.Time.Sub(w.StaySince) >= stayShows
 }
 
 // observeIgnition discards an "ignition off" if the car moves later than coasting. Without
 // positions, one speed may be noise: two, or a running engine, show it.
-func (s *State) observeIgnition(before Reading) {
-	i, m, w, engine := &s.Latest[LowVoltageSystemState], &s.Traffic, &s.Way, s.Latest[EngineSpeed]
+func (s *State) observeIgnition(before signal.Reading) {
+	i, m, w, engine := &s.Latest[signal.LowVoltageSystemState], &s.Traffic, &s.Way, s.Latest[signal.EngineSpeed]
 	after := i.Time.Add(coasting)
-	if Ignition(i.Value).On() || i.Time == 0 {
+	if signal.Ignition(i.Value).On() || i.Time == 0 {
 		return
 	}
 	runs := engine.Time == m.At && engine.Value > 0
-	twice := before.Time > after && before.Time < m.At && before.Value > movingKmh
-	last, _ := s.Speed()
-	moves := m.At > after && m.Kmh > movingKmh && last.Time == m.At && (runs || twice)
+	twice := before.Time > after && before.Time < m.At && before.Value > signal.MovingKmh
+	last, _ := s.Latest.Speed()
+	moves := m.At > after && m.Kmh > signal.MovingKmh && last.Time == m.At && (runs || twice)
 	if w.Time > i.Time {
 		moves = w.StaySince > after && w.LegKmh > 0
 	}
 	if moves {
-		i.Value = float32(IgnitionUndefined)
+		i.Value = float32(signal.IgnitionUndefined)
 	}
 }
 
 func (s *State) ignitionOff() bool {
-	i, m := s.Latest[LowVoltageSystemState], &s.Traffic
-	if k := Ignition(i.Value); k == IgnitionUndefined || k.On() {
+	i, m := s.Latest[signal.LowVoltageSystemState], &s.Traffic
+	if k := signal.Ignition(i.Value); k == signal.IgnitionUndefined || k.On() {
 		return false
 	}
-	coasts := m.At > i.Time && m.Kmh > movingKmh && m.At <= i.Time.Add(coasting)
+	coasts := m.At > i.Time && m.Kmh > signal.MovingKmh && m.At <= i.Time.Add(coasting)
 	return !coasts
 }
 
@@ -141,7 +136,7 @@ func (s *State) resting() bool {
 
 // If the engine speed shows whether the car waits in traffic, resting decides.
 func (s *State) parked() bool {
-	t, engine := s.Traffic.At, s.Latest[EngineSpeed].Time
+	t, engine := s.Traffic.At, s.Latest[signal.EngineSpeed].Time
 	if s.Traffic.Stood == 0 || t.Sub(s.Traffic.Stood) < s.parksAfter() || s.ignitionOn(t) {
 		return false
 	}
@@ -156,7 +151,7 @@ func (s *State) parksAfter() time.Duration {
 	return parkedAfter
 }
 
-func (s *State) ignitionOn(t UnixMilli) bool {
-	i := s.Latest[LowVoltageSystemState]
-	return Ignition(i.Value).On() && t.Sub(i.Time) <= ignitionHolds
+func (s *State) ignitionOn(t signal.UnixMilli) bool {
+	i := s.Latest[signal.LowVoltageSystemState]
+	return signal.Ignition(i.Value).On() && t.Sub(i.Time) <= ignitionHolds
 }

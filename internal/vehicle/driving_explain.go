@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"example.org/carstate/internal/signal"
 )
 
 const (
@@ -14,17 +16,17 @@ const (
 )
 
 // ExplainDriving has a Text, but no Rule and no Facts without a verdict.
-func (s *State) ExplainDriving() Explanation {
-	e := Explanation{Version: DrivingRules}
+func (s *State) ExplainDriving() signal.Explanation {
+	e := signal.Explanation{Version: DrivingRules}
 	v := s.Driving()
 	at := s.Traffic.At
-	ignition := s.Latest[LowVoltageSystemState]
+	ignition := s.Latest[signal.LowVoltageSystemState]
 	switch {
 	case s.ignitionOff():
-		e.Rule, e.Text = RuleIgnitionOff, fmt.Sprintf("not driving: the ignition is %s", Ignition(ignition.Value))
-		e.Facts = []Fact{fact(LowVoltageSystemState, ignition)}
-		if _, ok := s.Speed(); ok {
-			e.Facts = append(e.Facts, s.speedFact(movingKmh, "drives from"))
+		e.Rule, e.Text = RuleIgnitionOff, fmt.Sprintf("not driving: the ignition is %s", signal.Ignition(ignition.Value))
+		e.Facts = []signal.Fact{fact(signal.LowVoltageSystemState, ignition)}
+		if _, ok := s.Latest.Speed(); ok {
+			e.Facts = append(e.Facts, s.speedFact(signal.MovingKmh, "drives from"))
 		}
 	case v.Time == 0:
 		e.Text = "no verdict: no speed was read, and no two positions that show one"
@@ -32,18 +34,18 @@ func (s *State) ExplainDriving() Explanation {
 		stood := at.Sub(s.Traffic.Stood)
 		e.Rule, e.Text = RuleStandstill, fmt.Sprintf("not driving: the car has stood for %d min, "+
 			"and neither engine nor ignition says that it waits", stood/time.Minute)
-		e.Facts = []Fact{
+		e.Facts = []signal.Fact{
 			s.speedFact(stationaryBelow, "stationary below"),
-			{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", at},
+			signal.NewFact("time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", at),
 		}
 	case v.NotDriving:
 		rested := at.Sub(s.RestingSince)
 		e.Rule, e.Text = RuleEngineAtRest,
 			fmt.Sprintf("not driving: the car has stood with its engine off for %d min", rested/time.Minute)
-		e.Facts = []Fact{
-			s.speedFact(movingKmh, "drives from"),
-			fact(EngineSpeed, s.Latest[EngineSpeed]),
-			{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", at},
+		e.Facts = []signal.Fact{
+			s.speedFact(signal.MovingKmh, "drives from"),
+			fact(signal.EngineSpeed, s.Latest[signal.EngineSpeed]),
+			signal.NewFact("time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", at),
 		}
 	default:
 		e.Rule, e.Text, e.Facts = RuleTraffic, s.trafficText(at), s.trafficFacts(at)
@@ -51,23 +53,23 @@ func (s *State) ExplainDriving() Explanation {
 	return e
 }
 
-func (s *State) trafficFacts(t UnixMilli) []Fact {
+func (s *State) trafficFacts(t signal.UnixMilli) []signal.Fact {
 	m := &s.Traffic
-	facts := []Fact{
-		{"share of the free flow", rounded(100 * m.Share), "percent", 100 * float64(float32(JamShare)), "jam up to", t},
-		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * SlowShare), "slow up to", t},
-		{"speed when traffic is light, " + freeFlowWords[m.Source].fact, rounded(m.FreeKmh), "km/h", math.NaN(), "",
-			s.roadTime(t)},
+	facts := []signal.Fact{
+		signal.NewFact("share of the free flow", signal.Rounded(100*m.Share), "percent", 100*float64(float32(JamShare)), "jam up to", t),
+		signal.NewFact("share of the free flow", signal.Rounded(100*m.Share), "percent", math.Round(100*SlowShare), "slow up to", t),
+		signal.NewFact("speed when traffic is light, "+freeFlowWords[m.Source].fact, signal.Rounded(m.FreeKmh), "km/h", math.NaN(), "",
+			s.roadTime(t)),
 		s.speedFact(float32(math.NaN()), ""),
-		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), "", t},
-		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", firstMinute.Seconds(), "may be a jam from", t},
+		signal.NewFact("mean speed of about a minute", signal.Rounded(s.MeanSpeed), "km/h", math.NaN(), "", t),
+		signal.NewFact("time since the drive began", t.Sub(m.Start).Seconds(), "s", firstMinute.Seconds(), "may be a jam from", t),
 	}
 	if s.seenByOthers(t) {
-		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), "", s.Road.Time})
+		facts = append(facts, signal.NewFact("cars that show it, about", float64(s.Road.Cars), "", math.NaN(), "", s.Road.Time))
 	}
 	if m.Changed != 0 {
-		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", paceHolds.Seconds(),
-			"changes freely from", t})
+		facts = append(facts, signal.NewFact("time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", paceHolds.Seconds(),
+			"changes freely from", t))
 	}
 	return facts
 }
@@ -81,7 +83,7 @@ var freeFlowWords = [NumFreeFlowSources]struct{ fact, sentence string }{
 
 const longBegun = 2 * time.Minute
 
-func (s *State) trafficText(t UnixMilli) string {
+func (s *State) trafficText(t signal.UnixMilli) string {
 	m, others := &s.Traffic, s.seenByOthers(t)
 	if m.MeanSeconds == 0 && !others {
 		why := "the drive has just begun, and nothing is known of traffic yet"
@@ -123,17 +125,17 @@ func (s *State) trafficText(t UnixMilli) string {
 	return text
 }
 
-func fact(g Signal, r Reading) Fact {
-	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
+func fact(g signal.Signal, r signal.Reading) signal.Fact {
+	return signal.NewFact(g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time)
 }
 
-func (s *State) speedFact(threshold float32, limit string) Fact {
-	if last, _ := s.Speed(); s.Traffic.At > last.Time || s.Way.Distrusted {
-		return Fact{"speed, as its positions show it", float64(s.Traffic.Kmh), "km/h", float64(threshold), limit, s.Traffic.At}
+func (s *State) speedFact(threshold float32, limit string) signal.Fact {
+	if last, _ := s.Latest.Speed(); s.Traffic.At > last.Time || s.Way.Distrusted {
+		return signal.NewFact("speed, as its positions show it", float64(s.Traffic.Kmh), "km/h", float64(threshold), limit, s.Traffic.At)
 	}
-	g := Speed
-	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {
-		g = OBDSpeed
+	g := signal.Speed
+	if s.Latest[signal.OBDSpeed].Time > s.Latest[signal.Speed].Time {
+		g = signal.OBDSpeed
 	}
 	f := fact(g, s.Latest[g])
 	f.Threshold, f.Limit = float64(threshold), limit

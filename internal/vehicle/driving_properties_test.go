@@ -7,14 +7,15 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
-const driveStart = vehicle.UnixMilli(1_800_000_000_000)
+const driveStart = signal.UnixMilli(1_800_000_000_000)
 
-func folds(t *rapid.T, s *vehicle.State, when vehicle.UnixMilli, kmh float64) {
+func folds(t *rapid.T, s *vehicle.State, when signal.UnixMilli, kmh float64) {
 	x := vehicle.Sample{Vehicle: "car", Time: when}
-	set(t, &x, vehicle.Speed, kmh)
+	set(t, &x, signal.Speed, kmh)
 	*s = vehicle.Observe(*s, x)
 }
 
@@ -31,9 +32,9 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 // share is clearly beyond a border, and that the first minute of a drive is never a jam.
 func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		every := vehicle.UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
+		every := signal.UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
 		var s vehicle.State
-		when, changed := driveStart, vehicle.UnixMilli(0)
+		when, changed := driveStart, signal.UnixMilli(0)
 		for _, v := range genSpeeds(t) {
 			was := s.Pace
 			folds(t, &s, when, v)
@@ -68,7 +69,7 @@ func TestFluentIsNormal(t *testing.T) {
 			if s.Pace != vehicle.NormalDriving {
 				t.Fatalf("%s at %v km/h", s.Pace, v)
 			}
-			when += vehicle.UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
+			when += signal.UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
 		}
 	})
 }
@@ -85,7 +86,7 @@ func TestGapIsOneSample(t *testing.T) {
 			when += 1000
 		}
 		before := s
-		when += vehicle.UnixMilli(rapid.Int64Range(75_000, 598_000).Draw(t, "gap"))
+		when += signal.UnixMilli(rapid.Int64Range(75_000, 598_000).Draw(t, "gap"))
 		after := rapid.Float64Range(0, 200).Draw(t, "after")
 		folds(t, &s, when, after)
 		check(t, s)
@@ -126,7 +127,7 @@ func TestSamplingRate(t *testing.T) {
 			var s vehicle.State
 			var on vehicle.Sample
 			on.Time = driveStart
-			set(t, &on, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
+			set(t, &on, signal.LowVoltageSystemState, float64(signal.IgnitionOn))
 			s = vehicle.Observe(s, on)
 			at, motorway := time.Duration(0), false
 			for i, p := range drawn {
@@ -173,7 +174,7 @@ func TestRedLightAtAnyInterval(t *testing.T) {
 		every := rapid.Float64Range(0.1, 60).Draw(t, "every")
 		var s vehicle.State
 		for at := rapid.Float64Range(0, 1).Draw(t, "phase") * every; at < 360; at += every {
-			folds(t, &s, driveStart+vehicle.UnixMilli(1000*at), speed(at))
+			folds(t, &s, driveStart+signal.UnixMilli(1000*at), speed(at))
 			if s.Pace == vehicle.TrafficJam || s.Pace == vehicle.SlowDriving && every <= 20 {
 				t.Fatalf("%s after %.1f s, read every %.1f s", s.Pace, at, every)
 			}

@@ -72,15 +72,11 @@ const (
 	// A speed that is sent only when it changes is repeated when it is older than unchangedAfter.
 	// Nobody drives longer than unchangedHolds at exactly one speed.
 	unchangedAfter, unchangedHolds = 30 * time.Second, 30 * time.Minute
-	// the longest time between two readings of one drive
-	newDrive = 10 * time.Minute
 	// 1 m/s², which drivers exceed at a light: a car that stops is stationary for the rest of the
 	// time.
 	rampKmhPerSecond = 3.6
 	// Then the car may have left the road.
 	freeFlowHolds = maxStep
-	// A faster car is driving.
-	movingKmh = 3
 	// A slower car is stationary. An engine at rest above drivingFrom is that of an electric or
 	// hybrid car: a towed car is slower, and few start-stop systems stop the engine.
 	stationaryBelow, drivingFrom = 1, 20

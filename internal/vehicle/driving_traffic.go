@@ -3,14 +3,16 @@ package vehicle
 import (
 	"math"
 	"time"
+
+	"example.org/carstate/internal/signal"
 )
 
 type TrafficMemory struct {
 	// Kmh is the newest known speed: as read, or as the positions show it.
 	Kmh float32
-	At  UnixMilli
+	At  signal.UnixMilli
 	// Changed is when Pace last changed in this drive, or zero.
-	Start, Changed UnixMilli
+	Start, Changed signal.UnixMilli
 	Share, FreeKmh float32
 	// MeanSeconds is the weight of MeanSpeed in seconds.
 	MeanSeconds float32
@@ -19,14 +21,14 @@ type TrafficMemory struct {
 	// Rolled is how many metres the car has driven since, up to moveUp.
 	Rolled float32
 	TopKmh float32 // the highest speed in the time topHolds
-	TopAt  UnixMilli
+	TopAt  signal.UnixMilli
 	// Cruise is the mean of the speeds above cruiseFromKmh; zero if there were none in this drive.
 	Cruise float32
 	Source FreeFlowSource
 	Moved  bool
 	// The engine was at rest while the car drove, so it says nothing about a stop.
 	EngineMute bool
-	Stood      UnixMilli // since when the car is stationary, or zero
+	Stood      signal.UnixMilli // since when the car is stationary, or zero
 	// Repeats counts speeds that equal the one before. A source that sends changes only never
 	// repeats one.
 	Repeats uint8
@@ -49,13 +51,13 @@ func (f FreeFlowSource) String() string {
 
 // observeMotion needs the previous readings in Latest. The positions replace a speed that they
 // refute or that is missing for speedHolds, and show the speed between two sparse readings.
-func (s *State) observeMotion(r *Readings, t UnixMilli) {
+func (s *State) observeMotion(r *signal.Readings, t signal.UnixMilli) {
 	m := &s.Traffic
 	if t < m.At {
 		return
 	}
 	kmh, read := r.Speed()
-	last, _ := s.Speed()
+	last, _ := s.Latest.Speed()
 	if read && last.Time != 0 && kmh == last.Value {
 		m.Repeats = max(m.Repeats, m.Repeats+1)
 	}
@@ -65,7 +67,7 @@ func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	case read && !s.Way.Distrusted && since > sparse && shows:
 		mean := max(shown, min(m.Kmh, kmh)) // a winding way is longer than the line
 		s.drive(kmh, mean, mean, t)
-	case read && !s.Way.Distrusted && since > maxStep && m.At != 0 && since <= newDrive:
+	case read && !s.Way.Distrusted && since > maxStep && m.At != 0 && since <= signal.NewDrive:
 		// The car may have been anywhere since: the reading is one sample of its speed.
 		m.Kmh, m.At, m.Stop = kmh, t.Add(-sampleCounts), 0
 		s.drive(kmh, kmh, kmh, t)
@@ -80,9 +82,9 @@ func (s *State) observeMotion(r *Readings, t UnixMilli) {
 // read with it, that alone decides.
 func (s *State) holdSpeed() {
 	m := &s.Traffic
-	last, ok := s.Speed()
+	last, ok := s.Latest.Speed()
 	holds, since := unchangedHolds, s.Time.Sub(m.At)
-	if given := s.Latest[SpeedHolds]; given.Time != 0 && given.Time == last.Time {
+	if given := s.Latest[signal.SpeedHolds]; given.Time != 0 && given.Time == last.Time {
 		holds = time.Duration(given.Value) * time.Second
 	} else if m.Repeats != 0 || since > maxStep {
 		return
@@ -90,19 +92,19 @@ func (s *State) holdSpeed() {
 	if !ok || s.Way.Distrusted || since <= unchangedAfter || s.Time.Sub(last.Time) > holds {
 		return
 	}
-	before := Reading{m.Kmh, m.At}
+	before := signal.Reading{Value: m.Kmh, Time: m.At}
 	s.drive(last.Value, last.Value, last.Value, s.Time)
 	s.observeRest(before)
 }
 
 // drive folds the speed kmh at t, after a linear change between from and to.
-func (s *State) drive(kmh, from, to float32, t UnixMilli) {
+func (s *State) drive(kmh, from, to float32, t signal.UnixMilli) {
 	m := &s.Traffic
 	step := t.Sub(m.At)
 	switch {
-	case m.At == 0 || step > newDrive:
+	case m.At == 0 || step > signal.NewDrive:
 		s.startDrive(kmh, t)
-		m.Moved = kmh > movingKmh
+		m.Moved = kmh > signal.MovingKmh
 	case step > 0:
 		seconds, left := float32(step.Seconds()), m.Cruise > 0
 		s.collect(from, to, seconds)
@@ -120,7 +122,7 @@ func (s *State) drive(kmh, from, to float32, t UnixMilli) {
 	s.setPace(t)
 }
 
-func (s *State) startDrive(kmh float32, t UnixMilli) {
+func (s *State) startDrive(kmh float32, t signal.UnixMilli) {
 	s.Traffic = TrafficMemory{Start: t, Kmh: kmh, At: t, Repeats: s.Traffic.Repeats}
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
@@ -129,7 +131,7 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 // At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that reports once
 // in 30 s would seem to creep.
 func (s *State) collect(from, to, seconds float32) {
-	s.Traffic.Moved = s.Traffic.Moved || to > movingKmh
+	s.Traffic.Moved = s.Traffic.Moved || to > signal.MovingKmh
 	stops, starts := to < stopKmh, from < stopKmh
 	if starts && stops {
 		s.addStop((from+to)/2, seconds)
@@ -238,7 +240,7 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-func (s *State) setPace(t UnixMilli) {
+func (s *State) setPace(t signal.UnixMilli) {
 	m := &s.Traffic
 	road := s.share(t)
 	want := StateOfShare(m.Share)
@@ -262,7 +264,7 @@ func (s *State) setPace(t UnixMilli) {
 	}
 }
 
-func (s *State) isTooYoung(want DrivingState, t UnixMilli) bool {
+func (s *State) isTooYoung(want DrivingState, t signal.UnixMilli) bool {
 	m := &s.Traffic
 	if want > NormalDriving && s.Way.Time != 0 && !s.Way.OnRoad {
 		return true
@@ -283,7 +285,7 @@ func weight(counted time.Duration) float64 {
 // share computes Share as of t: the car's own mean speed divided by the free flow, or if others
 // show it (road), travel times just behind and ahead of the car. Ahead, the delay is that of the
 // others; behind, theirs weighs othersWeight·ShownBehind, and the car's own the rest.
-func (s *State) share(t UnixMilli) (road bool) {
+func (s *State) share(t signal.UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(t)
 	own := float32(1)
@@ -312,14 +314,14 @@ func (s *State) share(t UnixMilli) (road bool) {
 	return true
 }
 
-func (s *State) seenByOthers(t UnixMilli) bool {
+func (s *State) seenByOthers(t signal.UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
 // freeFlow returns the first that is known: learned (unless Young), sent, the guess for the road,
 // shown by the car itself, that of any street.
-func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
-	shown, sent := max(streetKmh, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[FreeFlowSpeed]
+func (s *State) freeFlow(t signal.UnixMilli) (float32, FreeFlowSource) {
+	shown, sent := max(streetKmh, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[signal.FreeFlowSpeed]
 	switch {
 	case s.knowsRoad(t) && s.Road.Apart >= apartFrom && shown > streetKmh && shown < s.Road.FreeKmh:
 		return shown, FreeFlowShown // the free flow may be that of the other stream
@@ -335,16 +337,16 @@ func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
 	return streetKmh, FreeFlowOfStreet
 }
 
-func (s *State) knowsRoad(t UnixMilli) bool {
+func (s *State) knowsRoad(t signal.UnixMilli) bool {
 	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
 }
 
-func (s *State) roadTime(t UnixMilli) UnixMilli {
+func (s *State) roadTime(t signal.UnixMilli) signal.UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)
 	}
 	if _, source := s.freeFlow(t); source == FreeFlowSent {
-		t = min(t, s.Latest[FreeFlowSpeed].Time)
+		t = min(t, s.Latest[signal.FreeFlowSpeed].Time)
 	}
 	return t
 }

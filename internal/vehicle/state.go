@@ -3,17 +3,19 @@ package vehicle
 import (
 	"slices"
 	"time"
+
+	"example.org/carstate/internal/signal"
 )
 
 // State is all that the service remembers of one vehicle, of a fixed size. The zero State has never
 // reported.
 type State struct {
-	Time UnixMilli
+	Time signal.UnixMilli
 	// An "ignition off" that a later motion disproves keeps its time, and becomes
-	// [IgnitionUndefined].
-	Latest [NumSignals]Reading
+	// [signal.IgnitionUndefined].
+	Latest signal.Latest
 	// FaultCode is a throttle code until the lists have been without one for long enough.
-	FaultCode TroubleCode
+	FaultCode signal.TroubleCode
 	// MeanSpeed has a time constant of one minute (see stopCounts).
 	MeanSpeed float32
 	// Pace is zero until a speed was read.
@@ -21,54 +23,38 @@ type State struct {
 	Traffic      TrafficMemory
 	Way          Way // zero for a car that sends no position
 	Road         RoadAround
-	RestingSince UnixMilli
+	RestingSince signal.UnixMilli
 	// The throttle rules run when a sample with a later time arrives.
 	ThrottleMemory ThrottleMemory
 }
 
-// Reading has the Time 0 if there was none.
-type Reading struct {
-	Value float32
-	Time  UnixMilli
-}
-
-// Fold folds one sample, without an allocation. A reading changes nothing if it is impossible,
+// Fold folds one sample, without an allocation. A reading changes nothing if it is
 // older than the newest of its group, or if its signal was already read at that time; but of
 // several lists of trouble codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // only those that are used
-	newest := s.newest()
-	for i := range s.Latest {
-		known := s.Latest[i].Time == t && !(Signal(i) == DTCList && s.addsCode(x))
-		if known || t < newest[groupOf[i]] || !Signal(i).holds(float64(r.value[i])) {
-			r.present &^= 1 << i
-		}
-	}
+	throttleNext := s.Latest.Select(&r, t, s.Latest[signal.DTCList].Time == t && s.addsCode(x))
 	if r.Empty() || t == 0 {
 		return false
 	}
 
-	if r.Has(DTCList) && slices.Contains(x.Codes, TroubleCode{}) {
+	if r.Has(signal.DTCList) && slices.Contains(x.Codes, signal.TroubleCode{}) {
 		s.relearn(t)
 		return true
 	}
-	if t > newest[throttleGroup] {
+	if throttleNext {
 		s.ThrottleMemory.runRules(s)
 	}
 	if t > s.Time {
 		s.holdSpeed()
 	}
 	s.observeThrottle(&r, t)
-	before := Reading{s.Traffic.Kmh, s.Traffic.At}
+	before := signal.Reading{Value: s.Traffic.Kmh, Time: s.Traffic.At}
 	parked := s.Driving().NotDriving
 	// The speed rule needs the previous speed.
 	s.observeMotion(&r, t)
 	s.Time = max(s.Time, t)
-	for i := range s.Latest {
-		if v, ok := r.Value(Signal(i)); ok {
-			s.Latest[i] = Reading{v, t}
-		}
-	}
+	s.Latest.Update(&r, t)
 	s.observeCodes(&r)
 	s.observeIgnition(before)
 	s.observeRest(before)
@@ -102,7 +88,7 @@ func (o Outcome) String() string {
 // unknown.
 const MaxAhead = time.Minute
 
-func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
+func fresh(t, now signal.UnixMilli, maxAge time.Duration) Outcome {
 	switch {
 	case t == 0:
 		return Unknown

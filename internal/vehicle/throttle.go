@@ -1,6 +1,10 @@
 package vehicle
 
-import "time"
+import (
+	"time"
+
+	"example.org/carstate/internal/signal"
+)
 
 type ThrottleSystem uint8
 
@@ -20,19 +24,19 @@ type ThrottleVerdict struct {
 	System ThrottleSystem
 	// Time is that of the car's newest reading for an anomaly, because a known fault does not age
 	// while the car reports; otherwise that of the plate.
-	Time UnixMilli
+	Time signal.UnixMilli
 }
 
 // At also returns Stale if Time is more than MaxAhead after now. If maxAge is zero or less, no
 // verdict is stale.
-func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
+func (v ThrottleVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
 // Throttle has no verdict without a trouble code and any reading of the plate. Silence ends no
 // anomaly.
 func (s *State) Throttle() ThrottleVerdict {
-	if s.FaultCode != (TroubleCode{}) {
+	if s.FaultCode != (signal.TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Time}
 	}
 	m := s.ThrottleMemory
@@ -44,8 +48,8 @@ func (s *State) Throttle() ThrottleVerdict {
 }
 
 // plateTime has every sensor of the plate and its command.
-func (s *State) plateTime() (newest UnixMilli) {
-	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator} {
+func (s *State) plateTime() (newest signal.UnixMilli) {
+	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB, signal.RelativeThrottlePosition, signal.ThrottleActuator} {
 		newest = max(newest, s.Latest[g].Time)
 	}
 	return newest

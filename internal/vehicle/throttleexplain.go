@@ -3,21 +3,23 @@ package vehicle
 import (
 	"fmt"
 	"math"
+
+	"example.org/carstate/internal/signal"
 )
 
 // ExplainThrottle has the readings and measures of the rule with the anomaly, or of all rules.
-func (s *State) ExplainThrottle() Explanation {
+func (s *State) ExplainThrottle() signal.Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
 	switch {
-	case s.FaultCode != (TroubleCode{}):
+	case s.FaultCode != (signal.TroubleCode{}):
 		e := explain(RuleTroubleCode)
 		e.Text += ": " + s.FaultCode.String()
-		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), "",
-			s.Latest[DTCList].Time}}
+		e.Facts = []signal.Fact{signal.NewFact("trouble codes in the list", float64(s.Latest[signal.DTCList].Value), "", math.NaN(), "",
+			s.Latest[signal.DTCList].Time)}
 		if gone := m.CodeGone; gone != 0 {
-			e.Facts = append(e.Facts, Fact{"time since the lists are without",
-				max(0, rounded(s.Time.seconds(m.CodeSeen)-float32(gone))), "s", codeGoneFor, "normal again from", s.Time})
+			e.Facts = append(e.Facts, signal.NewFact("time since the lists are without",
+				max(0, signal.Rounded(s.Time.Seconds(m.CodeSeen)-float32(gone))), "s", codeGoneFor, "normal again from", s.Time))
 		}
 		return e
 	case m.Alarm.Since != 0:
@@ -36,8 +38,8 @@ func (s *State) ExplainThrottle() Explanation {
 	return e
 }
 
-func explain(r ThrottleRule) Explanation {
-	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
+func explain(r ThrottleRule) signal.Explanation {
+	return signal.Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
 func (a *AlarmMemory) pair() int {
@@ -79,10 +81,10 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
+func (m *ThrottleMemory) alarmFacts(s *State) (facts []signal.Fact) {
 	a := &m.Alarm
-	read := func(name string, value float32, t UnixMilli) {
-		facts = append(facts, Fact{name, float64(value), "percent", math.NaN(), "", t})
+	read := func(name string, value float32, t signal.UnixMilli) {
+		facts = append(facts, signal.NewFact(name, float64(value), "percent", math.NaN(), "", t))
 	}
 	sensors := []ThrottleSensor{a.X, a.Y}
 	values := []float32{a.ValueX, a.ValueY}
@@ -105,8 +107,8 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 			break
 		}
 	}
-	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", float64(a.calmNeeded()),
-		"normal again from", a.Looked})
+	return append(facts, signal.NewFact("time without evidence", signal.Rounded(a.Calm), "s", float64(a.calmNeeded()),
+		"normal again from", a.Looked))
 }
 
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
@@ -132,7 +134,7 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-func (f finding) fact(t UnixMilli) Fact {
+func (f finding) fact(t signal.UnixMilli) signal.Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {
 	case f.rule == RuleElectricalLimit:
@@ -149,7 +151,7 @@ func (f finding) fact(t UnixMilli) Fact {
 	case f.x != f.y:
 		name += " beside " + y
 	}
-	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
+	return signal.NewFact(name, signal.Rounded(100*f.measure/f.alarm), "percent", 100, AnomalyFrom, t)
 }
 
 // AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly.
@@ -158,8 +160,8 @@ const AnomalyFrom = "anomaly from"
 // Evidence begins the Name of a [Fact] in percent of what raises an alarm.
 const Evidence = "evidence that "
 
-func (f finding) measured(name string, t UnixMilli) Fact {
-	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t}
+func (f finding) measured(name string, t signal.UnixMilli) signal.Fact {
+	return signal.NewFact(name, signal.Rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t)
 }
 
 var sensorWords = [NumThrottleSensors]string{
@@ -168,8 +170,8 @@ var sensorWords = [NumThrottleSensors]string{
 }
 
 type ThrottleAlarm struct {
-	Since        UnixMilli
-	X, Y         Signal // the same if there is only one
+	Since        signal.UnixMilli
+	X, Y         signal.Signal // the same if there is only one
 	NameX, NameY string
 	// Banded is set if a healthy Y is at most Free percent from Expected.
 	Banded      bool

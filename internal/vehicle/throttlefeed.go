@@ -1,5 +1,7 @@
 package vehicle
 
+import "example.org/carstate/internal/signal"
+
 // Many loggers and gateways send rows with a value of every sensor, and repeat that of a sensor
 // that was not read again. It then seems stationary while the other of its pair moves. So the rules
 // learn the lag with which one sensor follows the other; for so long, a repeated value is not a
@@ -45,7 +47,7 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 
 // observeLags reports for each pair whether one sensor has just followed the other. Only readings
 // with one time stamp begin a lag: they are the sign of a source that may repeat old values.
-func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
+func (m *ThrottleMemory) observeLags(s *State, t signal.UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
 		d, lags := &throttlePairs[i], &m.Lags[i]
@@ -70,14 +72,14 @@ func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	return !p.mature() || off <= d.free
 }
 
-func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
+func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t signal.UnixMilli) float32 {
 	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
 		return 0
 	}
 	return m.Sensors[i].Step
 }
 
-func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
+func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was signal.Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
 	}
@@ -97,12 +99,12 @@ func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) 
 }
 
 // reading returns the newest reading that is not a repetition.
-func (s *State) reading(i ThrottleSensor) Reading {
+func (s *State) reading(i ThrottleSensor) signal.Reading {
 	r := s.Latest[throttleSensors[i]]
-	r.Time -= 10 * UnixMilli(s.ThrottleMemory.Ages[i])
+	r.Time -= 10 * signal.UnixMilli(s.ThrottleMemory.Ages[i])
 	return r
 }
 
-func hundredths(d UnixMilli) uint16 { return uint16(min(max(d/10, 1), 65535)) }
+func hundredths(d signal.UnixMilli) uint16 { return uint16(min(max(d/10, 1), 65535)) }
 
 func addTime(a, b uint16) uint16 { return uint16(min(uint32(a)+uint32(b), 65535)) }

@@ -1,6 +1,8 @@
 package vehicle
 
-func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
+import "example.org/carstate/internal/signal"
+
+func (m *ThrottleMemory) follow(s *State, t signal.UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
 	for _, pedal := range [...]ThrottleSensor{PedalE, PedalD} {
@@ -13,13 +15,13 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		return 0, false
 	}
 	up := m.Sensors[demand].span()
-	gap := t.seconds(f.Last)
+	gap := t.Seconds(f.Last)
 	if f.Demand != demand {
 		*f = FollowMemory{Demand: demand, Floor: up.hi}
 		gap = 2 * bracketWithin
 	}
 	f.Last = t
-	if gap > bracketWithin || t.seconds(asked.Time) > bracketWithin || t.seconds(plate.Time) > bracketWithin {
+	if gap > bracketWithin || t.Seconds(asked.Time) > bracketWithin || t.Seconds(plate.Time) > bracketWithin {
 		f.restart(up.hi, plate.Value)
 		return 0, false
 	}

@@ -1,6 +1,10 @@
 package vehicle
 
-import "slices"
+import (
+	"slices"
+
+	"example.org/carstate/internal/signal"
+)
 
 // finding is what a rule measured. If it concerns one sensor only, x and y are the same.
 type finding struct {
@@ -11,11 +15,11 @@ type finding struct {
 }
 
 func (m *ThrottleMemory) runRules(s *State) {
-	t := s.throttleTime()
-	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
+	t := s.Latest.ThrottleTime()
+	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g signal.Signal) bool { return s.Latest[g].Time == t }) {
 		return
 	}
-	if m.Last != 0 && t.Sub(m.Last) > newDrive {
+	if m.Last != 0 && t.Sub(m.Last) > signal.NewDrive {
 		m.startDrive()
 	}
 	followed, last := m.observeLags(s, t), m.Last
@@ -43,7 +47,7 @@ func (m *ThrottleMemory) runRules(s *State) {
 	}
 	for i := range Load {
 		if sensor := &m.Sensors[i]; s.Latest[throttleSensors[i]].Time == t {
-			isNew, after := s.reading(i).Time == t, min(t.seconds(last), coversAlone)
+			isNew, after := s.reading(i).Time == t, min(t.Seconds(last), coversAlone)
 			if isNew {
 				after = sensor.timeCovered()
 			}
@@ -73,8 +77,8 @@ func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a
 
 // engineOff reports whether nothing moves the plate. It then rests wherever its spring puts it, and
 // sensors may have no supply.
-func (s *State) engineOff(t UnixMilli) bool {
-	e := s.Latest[EngineSpeed]
+func (s *State) engineOff(t signal.UnixMilli) bool {
+	e := s.Latest[signal.EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
@@ -91,9 +95,9 @@ func (m *ThrottleMemory) pauseEngine() {
 	m.Follow.Last, m.Follow.For = 0, 0
 }
 
-func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
+func (s *State) recent(i ThrottleSensor, t signal.UnixMilli) bool {
 	r := s.reading(i)
-	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
+	return r.Time != 0 && t.Seconds(r.Time) <= bracketWithin
 }
 
 // startDrive reduces the weight of what was learned. An anomaly is kept: a fault does not disappear

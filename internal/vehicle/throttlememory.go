@@ -1,8 +1,10 @@
 package vehicle
 
+import "example.org/carstate/internal/signal"
+
 // ThrottleMemory is in percent and seconds.
 type ThrottleMemory struct {
-	Last    UnixMilli // the newest time for which the rules have run
+	Last    signal.UnixMilli // the newest time for which the rules have run
 	Sensors [NumThrottleSensors]SensorMemory
 	Pairs   [NumThrottlePairs]PairMemory
 	Follow  FollowMemory
@@ -15,7 +17,7 @@ type ThrottleMemory struct {
 	// CodeSeen is when a list had a throttle code, or later if CodeGone could not hold the time
 	// since. CodeGap is the longest time in seconds between two such lists of one drive, and
 	// CodeGone that to the first list without a code when one was due.
-	CodeSeen          UnixMilli
+	CodeSeen          signal.UnixMilli
 	CodeGap, CodeGone uint16
 	// hundredths of a second of driving with plate A between the ends of its range, up to
 	// drivenKnown
@@ -35,17 +37,17 @@ const (
 	NumThrottleSensors = iota
 )
 
-var throttleSensors = [NumThrottleSensors]Signal{
-	PlateA:  ThrottlePosition,
-	PlateB:  ThrottlePositionB,
-	Command: ThrottleActuator,
-	PedalD:  AcceleratorPositionD,
-	PedalE:  AcceleratorPositionE,
-	Load:    EngineLoad,
+var throttleSensors = [NumThrottleSensors]signal.Signal{
+	PlateA:  signal.ThrottlePosition,
+	PlateB:  signal.ThrottlePositionB,
+	Command: signal.ThrottleActuator,
+	PedalD:  signal.AcceleratorPositionD,
+	PedalE:  signal.AcceleratorPositionE,
+	Load:    signal.EngineLoad,
 }
 
 type SensorMemory struct {
-	Start, PrevStart       UnixMilli // extremes of the present period and of the previous one
+	Start, PrevStart       signal.UnixMilli // extremes of the present period and of the previous one
 	Lo, Hi, PrevLo, PrevHi float32
 	// Gap is the seconds between the last two readings, zero if more than bracketWithin; Step is
 	// the distance.
@@ -64,7 +66,7 @@ type SensorMemory struct {
 }
 
 type PairMemory struct {
-	Last UnixMilli // when the sensors were last compared
+	Last signal.UnixMilli // when the sensors were last compared
 	// moments of the line y(x): Weight is in seconds, Sxx is Σ w·(x-MeanX)², Sxy is Σ
 	// w·(x-MeanX)·(y-MeanY)
 	Weight, MeanX, MeanY, Sxx, Sxy float32
@@ -74,7 +76,7 @@ type PairMemory struct {
 }
 
 type StuckMemory struct {
-	Since UnixMilli // since when the sensor has had the value At
+	Since signal.UnixMilli // since when the sensor has had the value At
 	At    float32
 	// The other sensor was at or below Low once since, and at or above High once: the lowest upper
 	// bound and the highest lower bound of its ranges.
@@ -92,7 +94,7 @@ type NoiseMemory struct {
 
 // FollowMemory is of the demand: the pedal, or engine load without a pedal.
 type FollowMemory struct {
-	Last UnixMilli
+	Last signal.UnixMilli
 	// A rise is measured from Low; the plate has been between PlateLo and PlateHi since, and the
 	// demand high enough for For seconds.
 	Low, PlateLo, PlateHi, For float32
@@ -109,9 +111,9 @@ type FollowMemory struct {
 
 // AlarmMemory has Returns alone if there is no anomaly.
 type AlarmMemory struct {
-	Since UnixMilli
+	Since signal.UnixMilli
 	// Seen is when the rule last measured at least half of its alarm, and Looked when it could.
-	Seen, Looked                      UnixMilli
+	Seen, Looked                      signal.UnixMilli
 	Calm                              float32 // seconds of readings after Seen
 	ValueX, ValueY, Expected, Measure float32 // when the alarm was raised; Expected is 0 if unknown
 	Rule                              ThrottleRule

@@ -1,8 +1,10 @@
 package vehicle
 
+import "example.org/carstate/internal/signal"
+
 // observeThrottle changes the memories of the sensors alone, so the readings of one time may arrive
 // in any order. Latest must still have the previous ones.
-func (s *State) observeThrottle(r *Readings, t UnixMilli) {
+func (s *State) observeThrottle(r *signal.Readings, t signal.UnixMilli) {
 	m := &s.ThrottleMemory
 	for i := range ThrottleSensor(NumThrottleSensors) {
 		latest := s.Latest[throttleSensors[i]]
@@ -19,8 +21,8 @@ func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	}
 }
 
-func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
-	gap := t.seconds(was.Time)
+func (m *SensorMemory) observe(i ThrottleSensor, v float32, was signal.Reading, t signal.UnixMilli) {
+	gap := t.Seconds(was.Time)
 	m.Step, m.Top = abs(v-was.Value), max(m.Top, uint8(v))
 	if was.Time == 0 || gap > bracketWithin {
 		m.Start, m.Lo, m.Hi = t, v, v
@@ -79,9 +81,9 @@ func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 }
 
 // The reading covers after seconds; first means that the sensor was elsewhere before.
-func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, after float32, first bool) {
+func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t signal.UnixMilli, after float32, first bool) {
 	sensor, v := &m.Sensors[i], s.Latest[throttleSensors[i]].Value
-	speed, _ := s.Speed()
+	speed, _ := s.Latest.Speed()
 	stands := speed.Time != 0 && speed.Value == 0 && t.Sub(speed.Time) <= engineHolds
 	if stands && (sensor.RestFor < restKnown || sensor.Rest >= restsClosedBelow && v > lowLimit) {
 		if sensor.RestFor == 0 || uint8(v) < sensor.Rest {
@@ -93,7 +95,7 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 		sensor.Marks |= markOpen
 	} else if i == PlateA && m.Driven < drivenKnown && v <= lowLimit {
 		sensor.Marks |= markZero
-	} else if i == PlateA && speed.Value > movingKmh && t.Sub(speed.Time) <= engineHolds {
+	} else if i == PlateA && speed.Value > signal.MovingKmh && t.Sub(speed.Time) <= engineHolds {
 		m.Driven = min(addTime(m.Driven, uint16(100*after)), drivenKnown)
 	}
 	switch at := m.end(i, v); {
@@ -107,7 +109,7 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 }
 
 // closed reports whether another reading contradicts 100 %.
-func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
+func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t signal.UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
 		f := &m.Follow
@@ -130,18 +132,18 @@ func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands 
 // noAnswer reports whether two or more signals were read, and all were 0, as from an adapter that
 // has lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone
 // may then have lost their supply.
-func (s *State) noAnswer(t UnixMilli) bool {
+func (s *State) noAnswer(t signal.UnixMilli) bool {
 	zeros, plates, moves := 0, 0, false
-	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
-		AcceleratorPositionE, EngineLoad, Speed, OBDSpeed, EngineSpeed} {
+	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB, signal.ThrottleActuator, signal.AcceleratorPositionD,
+		signal.AcceleratorPositionE, signal.EngineLoad, signal.Speed, signal.OBDSpeed, signal.EngineSpeed} {
 		switch r := &s.Latest[g]; {
 		case r.Time == 0 || t.Sub(r.Time) > engineHolds:
 		case r.Value == 0:
 			zeros++
-			if g >= ThrottlePosition && g <= ThrottleActuator {
+			if g >= signal.ThrottlePosition && g <= signal.ThrottleActuator {
 				plates++
 			}
-		case g == Speed:
+		case g == signal.Speed:
 			moves = true
 		default:
 			return false
@@ -186,7 +188,5 @@ func (a span) open() span {
 
 // fade is e^(-step/decay), for short steps, at one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
-
-func (m UnixMilli) seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
 
 func abs(x float32) float32 { return max(x, -x) }

@@ -4,15 +4,16 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestAt_LimitsOfAge(t *testing.T) {
-	const read = vehicle.UnixMilli(1_000_000)
+	const read = signal.UnixMilli(1_000_000)
 	for _, c := range []struct {
 		name   string
 		v      vehicle.DrivingVerdict
-		now    vehicle.UnixMilli
+		now    signal.UnixMilli
 		maxAge time.Duration
 		want   vehicle.Outcome
 	}{
@@ -63,7 +64,7 @@ func TestWireValues(t *testing.T) {
 
 func TestUnixMilli(t *testing.T) {
 	at := time.Date(2026, 11, 20, 4, 0, 0, 250_999_999, time.FixedZone("", 3600))
-	m := vehicle.At(at)
+	m := signal.At(at)
 	if want := at.UTC().Truncate(time.Millisecond); !m.Time().Equal(want) || m.Time().Location() != time.UTC {
 		t.Errorf("%v became %v", at, m.Time())
 	}

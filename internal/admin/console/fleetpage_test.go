@@ -13,11 +13,12 @@ import (
 
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestCountFleet(t *testing.T) {
-	table, now := fleet.New(), vehicle.At(noon)
+	table, now := fleet.New(), signal.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
 		for i := range n {
 			table.Put(vehicle.ID(fmt.Sprintf("car%d%d%d", driving.State, n, i)),

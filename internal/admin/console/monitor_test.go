@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -20,8 +21,8 @@ import (
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func jammed(since time.Duration) (s vehicle.State) {
-	s.Time, s.Pace = vehicle.At(noon), vehicle.TrafficJam
-	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: s.Time}
+	s.Time, s.Pace = signal.At(noon), vehicle.TrafficJam
+	s.Latest[signal.Speed] = signal.Reading{Value: 3, Time: s.Time}
 	s.Traffic.At, s.Traffic.Changed, s.Traffic.Share = s.Time, s.Time.Add(-since), 0.2
 	return s
 }
@@ -60,23 +61,23 @@ func TestAnomalySince(t *testing.T) {
 	w := newWatchlist()
 	var s vehicle.State
 	for i := range 3 {
-		x := vehicle.Sample{Time: vehicle.At(noon.Add(time.Duration(i) * time.Minute))}
-		code, err := vehicle.ParseTroubleCode("P0121")
+		x := vehicle.Sample{Time: signal.At(noon.Add(time.Duration(i) * time.Minute))}
+		code, err := signal.ParseTroubleCode("P0121")
 		testkit.NoError(t, err)
-		testkit.NoError(t, x.SetCodes([]vehicle.TroubleCode{code}))
+		testkit.NoError(t, x.SetCodes([]signal.TroubleCode{code}))
 		s = vehicle.Observe(s, x)
 		putState(w, "carA", s)
 	}
 	page, _ := w.longest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
-	if len(page) != 1 || page[0].since != vehicle.At(noon) ||
-		page[0].read != vehicle.At(noon.Add(2*time.Minute)) {
+	if len(page) != 1 || page[0].since != signal.At(noon) ||
+		page[0].read != signal.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)
 	}
 }
 
 func TestMonitor_KeepsADay(t *testing.T) {
 	table := fleet.New()
-	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)}})
+	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: signal.At(noon)}})
 	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

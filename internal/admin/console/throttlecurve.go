@@ -6,6 +6,7 @@ import (
 
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -18,7 +19,7 @@ type throttleCurve struct {
 }
 
 type throttlePoint struct {
-	at   vehicle.UnixMilli
+	at   signal.UnixMilli
 	x, y float32
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -18,13 +19,13 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	var healthy, s vehicle.State
 	begin := noon.Add(-240 * time.Second)
 	for i := range 480 {
-		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(begin.Add(time.Duration(i) * 500 * time.Millisecond))}
+		x := vehicle.Sample{Vehicle: "carA", Time: signal.At(begin.Add(time.Duration(i) * 500 * time.Millisecond))}
 		command, plate := 4+float64(i/20%3*5), 10+float64(i/20%3*5)
 		if i >= 400 {
 			command, plate = 4, 60
 		}
-		for g, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.ThrottleActuator: command,
-			vehicle.ThrottlePosition: plate} {
+		for g, v := range map[signal.Signal]float64{signal.Speed: 50, signal.ThrottleActuator: command,
+			signal.ThrottlePosition: plate} {
 			testkit.NoError(t, x.Set(g, v))
 		}
 		if s = vehicle.Observe(s, x); i == 399 {

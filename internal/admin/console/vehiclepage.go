@@ -9,6 +9,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -205,7 +206,7 @@ func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.HasWay, v.WayTime = true, s.Way.Time.Time()
 	v.Map = newMapView("Map of the roads around the car", "/vehicles/"+string(v.VID)+"/stretches")
 	for _, step := range s.Way.Steps[:s.Way.Count] {
-		known, ok := c.Roads.Condition(step.Stretch, vehicle.At(c.Now()))
+		known, ok := c.Roads.Condition(step.Stretch, signal.At(c.Now()))
 		v.WayKnown = v.WayKnown || ok && known.FreeKmh > 0
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
@@ -23,8 +24,8 @@ type watchlist struct {
 
 type watched struct {
 	id    vehicle.ID
-	since vehicle.UnixMilli // when the verdict began
-	read  vehicle.UnixMilli // of the reading
+	since signal.UnixMilli // when the verdict began
+	read  signal.UnixMilli // of the reading
 }
 
 func newWatchlist() *watchlist {
@@ -69,9 +70,9 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 func (w *watchlist) longest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
-	oldest := vehicle.UnixMilli(0)
+	oldest := signal.UnixMilli(0)
 	if maxAge > 0 {
-		oldest = vehicle.At(now.Add(-maxAge))
+		oldest = signal.At(now.Add(-maxAge))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +95,7 @@ func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
 	}
-	oldest := vehicle.At(now.Add(-maxAge))
+	oldest := signal.At(now.Add(-maxAge))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, list := range []map[vehicle.ID]watched{w.jams, w.anomalies} {

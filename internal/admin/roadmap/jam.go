@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -78,7 +79,7 @@ func reach(
 func describeJam(conditions map[vehicle.Stretch]road.Condition, group, way []vehicle.Stretch) Jam {
 	slices.SortFunc(group, func(a, b vehicle.Stretch) int { return worseFirst(conditions[a], conditions[b]) })
 	j := Jam{Place: PlaceOf(group[0]), Heading: road.HeadingDegrees(group[0]), LengthMetres: 2 * halfMetres}
-	since := vehicle.UnixMilli(math.MaxInt64)
+	since := signal.UnixMilli(math.MaxInt64)
 	for _, s := range group {
 		j.Stretches = append(j.Stretches, Name(s))
 		if at := conditions[s].Since; at != 0 {

@@ -16,6 +16,7 @@ import (
 
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -137,7 +138,7 @@ func TestJams(t *testing.T) {
 	now := slices.Concat(east.Drive("slow", 70, 10, noon.Add(-1000*time.Second), 15*time.Second),
 		bend.Drive("slow", 70, 10, noon.Add(-640*time.Second), 15*time.Second),
 		west.Drive("slow", 45, 10, noon.Add(-700*time.Second), 15*time.Second))
-	now = slices.DeleteFunc(now, func(x vehicle.Sample) bool { return x.Time > vehicle.At(noon) })
+	now = slices.DeleteFunc(now, func(x vehicle.Sample) bool { return x.Time > signal.At(noon) })
 	slices.SortStableFunc(now, func(a, b vehicle.Sample) int { return cmp.Compare(a.Time, b.Time) })
 	roadtest.Feed(m, now)
 	c := served(t, roadmap.NewReader(m), "", nil)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -33,7 +34,7 @@ func TestDemoDrive(t *testing.T) {
 		t.Errorf("lasts %v", end)
 	}
 
-	start := vehicle.At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	start := signal.At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	var state vehicle.State
 	var jamSince time.Duration
 	for i := range d.Rows {
@@ -43,7 +44,7 @@ func TestDemoDrive(t *testing.T) {
 			jamSince = r.At
 		}
 		// The end must be a jam by any definition, not only by the present rules.
-		if v, ok := r.Readings.Value(vehicle.OBDSpeed); ok {
+		if v, ok := r.Readings.Value(signal.OBDSpeed); ok {
 			if r.At < 3*time.Minute && v < 80 {
 				t.Errorf("only %g km/h at %v, where the road should be free", v, r.At)
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -150,7 +151,7 @@ func (l *logger) columnsOf(h header) (map[int]column, error) {
 	columns := make(map[int]column)
 	for _, name := range slices.Sorted(maps.Keys(l.Signals)) {
 		for _, p := range l.Signals[name] {
-			s, _ := vehicle.SignalByName(name) // Parse has checked it
+			s, _ := signal.ByName(name) // Parse has checked it
 			i := h.find(p.Path)
 			if i < 0 {
 				continue

@@ -7,6 +7,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -30,7 +31,7 @@ func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	}
 	e := evaluator{result: fileResult{File: name}, track: Track{name: access.Printable(name)}}
 	for i := range d.Rows {
-		e.row(vehicle.At(start), &d.Rows[i])
+		e.row(signal.At(start), &d.Rows[i])
 	}
 	e.result.Seconds = e.driven.Seconds()
 	return e.result, e.track
@@ -48,7 +49,7 @@ type evaluator struct {
 	anomaly *anomaly
 }
 
-func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
+func (e *evaluator) row(start signal.UnixMilli, r *drivelog.Row) {
 	pause := false
 	if step := r.At - e.last; e.seen && step <= drivenGap {
 		e.result.States.add(e.verdict, step.Seconds())

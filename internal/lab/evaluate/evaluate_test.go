@@ -8,16 +8,17 @@ import (
 
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/lab/evaluate"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestEvaluator(t *testing.T) {
-	p2135, err := vehicle.ParseTroubleCode("P2135")
+	p2135, err := signal.ParseTroubleCode("P2135")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &drivelog.Drive{}
-	row := func(at time.Duration, label vehicle.DrivingState, set func(*vehicle.Readings) error) {
+	row := func(at time.Duration, label vehicle.DrivingState, set func(*signal.Readings) error) {
 		r := drivelog.Row{At: at, Label: label}
 		if set != nil {
 			if err := set(&r.Readings); err != nil {
@@ -26,9 +27,9 @@ func TestEvaluator(t *testing.T) {
 		}
 		d.Rows = append(d.Rows, r)
 	}
-	speed := func(r *vehicle.Readings) error { return r.Set(vehicle.Speed, 50) }
-	codes := func(c ...vehicle.TroubleCode) func(*vehicle.Readings) error {
-		return func(r *vehicle.Readings) error { return r.SetCodes(c) }
+	speed := func(r *signal.Readings) error { return r.Set(signal.Speed, 50) }
+	codes := func(c ...signal.TroubleCode) func(*signal.Readings) error {
+		return func(r *signal.Readings) error { return r.SetCodes(c) }
 	}
 	row(0, 1, nil) // before anything was read
 	row(10*time.Second, 1, speed)

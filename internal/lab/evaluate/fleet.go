@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -36,7 +37,7 @@ type FleetResult struct {
 }
 
 // No reading must get a time before 1970.
-var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
@@ -95,8 +96,8 @@ type fleetRun struct {
 
 type car struct {
 	state  vehicle.State
-	next   vehicle.UnixMilli // of the earliest reading that is kept
-	counts bool              // of the fleet that has labels
+	next   signal.UnixMilli // of the earliest reading that is kept
+	counts bool             // of the fleet that has labels
 }
 
 func (r *fleetRun) car(id vehicle.ID) *car {
@@ -144,7 +145,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
+func (r *fleetRun) answer(k *car, now signal.UnixMilli) vehicle.DrivingState {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
 		return 0

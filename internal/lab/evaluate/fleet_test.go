@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,13 +32,13 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 
 // byLastSpeed is a rule with predictable results. A speed of 100 km/h parks the car.
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
-	v, _ := x.Value(vehicle.Speed)
+	v, _ := x.Value(signal.Speed)
 	s.Time = x.Time
 	s.Traffic.At = x.Time
-	s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{}
+	s.Latest[signal.LowVoltageSystemState] = signal.Reading{}
 	switch {
 	case v == 100:
-		s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{Value: float32(vehicle.IgnitionOff), Time: x.Time}
+		s.Latest[signal.LowVoltageSystemState] = signal.Reading{Value: float32(signal.IgnitionOff), Time: x.Time}
 	case v < 10:
 		s.Pace = vehicle.TrafficJam
 	case v < 30:
@@ -48,7 +49,7 @@ func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return s
 }
 
-var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 var plain = evaluate.FleetConfig{Observe: byLastSpeed, Share: 1}
 
@@ -206,7 +207,7 @@ func TestWithoutPositions(t *testing.T) {
 		fleet.WithoutPositions = without
 		c := plain
 		c.Judged = func(x vehicle.Sample, _ vehicle.DrivingState) {
-			if x.Has(vehicle.CurrentLatitude) == without || x.Has(vehicle.CurrentLongitude) == without {
+			if x.Has(signal.CurrentLatitude) == without || x.Has(signal.CurrentLongitude) == without {
 				t.Errorf("without positions %t: %+v", without, x)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -30,16 +31,16 @@ type place struct{ latitude, longitude int32 }
 
 type judgement struct {
 	state vehicle.DrivingState
-	at    vehicle.UnixMilli
+	at    signal.UnixMilli
 }
 
 // Picture stores where cars were, and the states when most places had a jam.
 type Picture struct {
 	places      map[place]judgement
-	first, next vehicle.UnixMilli // first sample and next check
-	now         vehicle.UnixMilli
+	first, next signal.UnixMilli // first sample and next check
+	now         signal.UnixMilli
 	most        int // jammed places then
-	at          vehicle.UnixMilli
+	at          signal.UnixMilli
 	then        map[place]vehicle.DrivingState
 }
 
@@ -53,8 +54,8 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 		p.look()
 		p.next = p.now.Add(pictureEvery)
 	}
-	latitude, ok := x.Value(vehicle.CurrentLatitude)
-	longitude, also := x.Value(vehicle.CurrentLongitude)
+	latitude, ok := x.Value(signal.CurrentLatitude)
+	longitude, also := x.Value(signal.CurrentLongitude)
 	if ok && also {
 		at := place{int32(math.Floor(float64(latitude) / spotDegrees)),
 			int32(math.Floor(float64(longitude) / spotDegrees))}

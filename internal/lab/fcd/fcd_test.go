@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -43,7 +44,7 @@ func zipped(t testing.TB, text string) string {
 
 const small = "vehicle,time,latitude,longitude,speed\nA,0,44.5,11.25,0\nB,0.25,,,50\nA,12.5,-44.5,-11.25,31.5\nB,13,,,\n"
 
-func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
+func described(t *testing.T, path string, base signal.UnixMilli) []string {
 	t.Helper()
 	f, err := fcd.Open(t.Context(), path)
 	if err != nil {
@@ -55,7 +56,7 @@ func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 			t.Fatal(err)
 		}
 		line := fmt.Sprintf("%s %d", x.Vehicle, x.Time)
-		for s := range vehicle.Signal(vehicle.NumSignals) {
+		for s := range signal.Signal(signal.Num) {
 			if v, ok := x.Value(s); ok {
 				line += fmt.Sprintf(" %s=%g", s, v)
 			}
@@ -250,7 +251,7 @@ func FuzzSamples(f *testing.F) {
 	f.Add([]byte("speed,accuracy,heading,longitude,latitude,time,vehicle\n1,2,3,4,5,6,A\n"))
 	f.Add([]byte("vehicle,time,latitude,longitude,speed\n\"A\",1e3,0x1p-2,inf,\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		last := vehicle.UnixMilli(math.MinInt64)
+		last := signal.UnixMilli(math.MinInt64)
 		fleet, err := fcd.Open(t.Context(), file(t, string(text)))
 		if err != nil {
 			checkError(t, err)
@@ -265,8 +266,8 @@ func FuzzSamples(f *testing.F) {
 				t.Fatalf("%+v after %d", x, last)
 			}
 			last = x.Time
-			var again vehicle.Readings
-			for s := range vehicle.Signal(vehicle.NumSignals) {
+			var again signal.Readings
+			for s := range signal.Signal(signal.Num) {
 				if v, ok := x.Value(s); ok && again.Set(s, float64(v)) != nil {
 					t.Fatalf("%s is %g", s, v)
 				}

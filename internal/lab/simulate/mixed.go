@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,7 +32,7 @@ func Mixed(c Config) time.Duration {
 	var rarest []int // by step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
-		if fleet.Step(func(int, time.Duration, vehicle.Readings) {}); fleet.Now()%mixedStep != 0 {
+		if fleet.Step(func(int, time.Duration, signal.Readings) {}); fleet.Now()%mixedStep != 0 {
 			continue
 		}
 		var of [4]int

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -43,7 +44,7 @@ func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 // folding counts the verdicts at the times after its first sample.
 type folding struct {
 	states map[vehicle.ID]vehicle.State
-	first  vehicle.UnixMilli
+	first  signal.UnixMilli
 	after  []time.Duration
 	seen   [][4]int
 }

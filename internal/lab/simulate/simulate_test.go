@@ -8,6 +8,7 @@ import (
 
 	"example.org/carstate/client"
 	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -70,7 +71,7 @@ func TestFaultBook(t *testing.T) {
 	changed := 0
 	for at := time.Duration(0); at < hours*time.Hour; at += 5 * time.Second {
 		for car := range cars {
-			var r vehicle.Readings
+			var r signal.Readings
 			plate := 20 + 10*float64(at/(30*time.Second)%3)
 			for _, g := range faultySensors {
 				if err := r.Set(g, plate); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -150,7 +151,7 @@ func (f *Fleet) Truth(i int) Truth {
 }
 
 // Step calls report for each report of a car by its number, on the clock of [Fleet.Now], in order.
-func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) {
+func (f *Fleet) Step(report func(car int, at time.Duration, r signal.Readings)) {
 	f.advance()
 	for i, c := range f.cars {
 		for c.due <= f.now {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"unsafe"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -95,7 +96,7 @@ func numbersOf(all []number, t reflect.Type, at int) []number {
 	}
 	n := number{at: at, mask: 1<<(8*t.Size()) - 1, bytes: int(t.Size())}
 	switch {
-	case t == reflect.TypeFor[vehicle.UnixMilli]():
+	case t == reflect.TypeFor[signal.UnixMilli]():
 		n.bytes, n.delta = 0, toTime
 	case t == reflect.TypeFor[vehicle.Stretch]():
 		n.bytes, n.delta = 0, toStretch
@@ -160,7 +161,7 @@ func DecodeState(body []byte) (vehicle.State, error) {
 	var s padded
 	memory := s.memory()
 	r := reader{b: body}
-	s.Time = vehicle.UnixMilli(r.varint())
+	s.Time = signal.UnixMilli(r.varint())
 	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
 	for _, numbers := range sections {
 		var inner [innerBytes]byte

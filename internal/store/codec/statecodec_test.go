@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -23,7 +24,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	}
 	if *updateGolden {
 		golden.State = roadtest.State(t)
-		golden.State.FaultCode = vehicle.TroubleCode{'P', '0', '1', '2', '0'}
+		golden.State.FaultCode = signal.TroubleCode{'P', '0', '1', '2', '0'}
 		golden.Packed = AppendState(nil, &golden.State)
 		text, err := json.Marshal(golden)
 		testkit.NoError(t, err)

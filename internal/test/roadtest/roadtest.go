@@ -10,6 +10,7 @@ import (
 	"github.com/golang/geo/s2"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -33,11 +34,11 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 		for step := range steps + 1 {
 			metres := float64(step) * kmh / 3.6 * every.Seconds()
 			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%s%d", s.Name, prefix, car)),
-				Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
-			for signal, value := range map[vehicle.Signal]float64{
-				vehicle.Speed: kmh, vehicle.CurrentHeading: s.Heading,
-				vehicle.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
-				vehicle.CurrentLongitude: math.Remainder(s.Longitude+metres*sin/metresPerDegree/math.Cos(s.Latitude*math.Pi/180), 360),
+				Time: signal.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
+			for signal, value := range map[signal.Signal]float64{
+				signal.Speed: kmh, signal.CurrentHeading: s.Heading,
+				signal.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
+				signal.CurrentLongitude: math.Remainder(s.Longitude+metres*sin/metresPerDegree/math.Cos(s.Latitude*math.Pi/180), 360),
 			} {
 				if err := x.Set(signal, value); err != nil {
 					panic(err) // the street leads off the earth

@@ -13,6 +13,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -23,7 +24,7 @@ const (
 	roadLatitude, roadLongitude = 44.5, 11.34
 	roadMetres                  = 12_000
 	roadTiles                   = 4 // the minimum that the road crosses
-	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
+	roadBegan                   = signal.UnixMilli(1_795_000_000_000)
 )
 
 // Learn passes to m the samples of cars that drive along the road of these tests. The cars drive at
@@ -31,7 +32,7 @@ const (
 // the free flow of a stretch as soon as a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
-	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
+	begin := roadBegan + signal.UnixMilli(quarter)*15*60*1000
 	for car := range cars {
 		var s vehicle.State
 		id := vehicle.ID(fmt.Sprintf("car%d", car))
@@ -42,8 +43,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 			}
 			x := vehicle.Sample{Vehicle: id, Time: begin.Add(time.Duration(i) * every)}
 			if err := errors.Join(
-				x.Set(vehicle.Speed, kmh), x.Set(vehicle.CurrentLatitude, roadLatitude+metres/111_195),
-				x.Set(vehicle.CurrentLongitude, roadLongitude),
+				x.Set(signal.Speed, kmh), x.Set(signal.CurrentLatitude, roadLatitude+metres/111_195),
+				x.Set(signal.CurrentLongitude, roadLongitude),
 			); err != nil {
 				return err
 			}

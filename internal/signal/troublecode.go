@@ -1,12 +1,9 @@
-package vehicle
+package signal
 
 import (
 	"fmt"
-	"math"
 	"regexp"
-	"slices"
 	"strings"
-	"time"
 	"unicode"
 )
 
@@ -88,50 +85,3 @@ var throttleNumbers = func() (all [len(throttleCodes)]struct{ first, last uint64
 	}
 	return all
 }()
-
-// A car answers with one list for each of its computers and services (stored, pending, permanent),
-// so a list without a code says that it is gone only when, by the rhythm of such lists, the code
-// was due again. It is over a minute later.
-func (s *State) observeCodes(r *Readings) {
-	m := &s.ThrottleMemory
-	now := s.Time
-	if r.Has(DTCList) {
-		now = s.Latest[DTCList].Time
-		after := (now - m.CodeSeen) / 1000
-		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
-			if after <= UnixMilli(newDrive/time.Second) {
-				m.CodeGap = max(m.CodeGap, uint16(after))
-			}
-			s.FaultCode, m.CodeSeen, m.CodeGone = r.Codes[i], now, 0
-		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && after >= m.codeDue() {
-			m.CodeGone = uint16(min(after, math.MaxUint16))
-			m.CodeSeen = now - 1000*UnixMilli(m.CodeGone)
-		}
-	}
-	if m.CodeGone != 0 && (now-m.CodeSeen)/1000-UnixMilli(m.CodeGone) >= codeGoneFor {
-		s.FaultCode, m.CodeGone = TroubleCode{}, 0
-	}
-}
-
-func (m *ThrottleMemory) codeDue() UnixMilli {
-	if m.CodeGap == 0 {
-		return codeGoneFor
-	}
-	return UnixMilli(max(m.CodeGap, codeRoundFor))
-}
-
-// Relearn returns a list with the zero code, which no sender can name: the rules then know nothing
-// of the throttle, not even a fault.
-func Relearn(id ID, at UnixMilli) Sample {
-	return Sample{Vehicle: id, Time: at, present: 1 << DTCList, Codes: []TroubleCode{{}}}
-}
-
-func (s *State) relearn(t UnixMilli) {
-	clear(s.Latest[EngineLoad : MILOn+1])
-	s.Latest[DTCList].Time = t // so that the same sample again changes nothing
-	s.FaultCode, s.ThrottleMemory, s.Time = TroubleCode{}, ThrottleMemory{}, max(s.Time, t)
-}
-
-func (s *State) addsCode(x *Sample) bool {
-	return s.ThrottleMemory.CodeSeen != x.Time && slices.ContainsFunc(x.Codes, TroubleCode.IsThrottle)
-}
