@@ -1,23 +1,16 @@
-//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
-
-// Numbers are read from memory as they are packed, so the machine must be little-endian.
-
 package codec
 
 import (
 	"encoding/binary"
-	"fmt"
+	"math"
 	"math/bits"
-	"reflect"
-	"unsafe"
 
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
-// A packed state is a varint, its newest event time in Unix milliseconds, and then a section for
-// the numbers of [vehicle.State] itself and for each struct or array in it. Most numbers are zero,
-// so a section is
+// A packed state is a varint, its newest event time in Unix milliseconds, and then the sections of
+// stateV7. Most numbers are zero, so a section is
 //
 //	byte     length of the outer bitmap
 //	bitmap   a bit for each byte of the inner bitmap that is not zero
@@ -25,179 +18,265 @@ import (
 //	numbers  those that are not zero: a time as the varint of its distance to the time before it, a
 //	         stretch of road too, a bool as nothing, and any other as its bytes, little endian
 //
-// No bit is lost, because verdicts depend on them. A number that is added at the end of a section
-// is zero in states that were packed before.
+// No bit is lost, because verdicts depend on them.
 
-type number struct {
-	at    int
-	mask  uint64 // of the number in the eight bytes from there
-	bytes int    // as packed; 0 if it is a bool or a distance
-	delta int    // of a time or a stretch: which number before it the distance is to; otherwise 0
+// stateV7 lists the numbers of a state in the order of schema version 7, whatever the order of the
+// fields. A number that is added at the end of a section is zero in states that were packed before.
+func (p *packer) stateV7(s *vehicle.State) {
+	p.section(func() {
+		p.floats(&s.MeanSpeed)
+		smalls(p, &s.Pace)
+		p.times(&s.RestingSince)
+	})
+	p.section(func() {
+		for i := range s.Latest {
+			p.floats(&s.Latest[i].Value)
+			p.times(&s.Latest[i].Time)
+		}
+	})
+	p.section(func() {
+		for i := range s.FaultCode {
+			smalls(p, &s.FaultCode[i])
+		}
+	})
+	p.section(func() {
+		m := &s.Traffic
+		p.floats(&m.Kmh)
+		p.times(&m.At, &m.Start, &m.Changed)
+		p.floats(&m.Share, &m.FreeKmh, &m.MeanSeconds, &m.Stop, &m.Rolled, &m.TopKmh)
+		p.times(&m.TopAt)
+		p.floats(&m.Cruise)
+		smalls(p, &m.Source)
+		p.bools(&m.Moved, &m.EngineMute)
+		p.times(&m.Stood)
+		smalls(p, &m.Repeats)
+	})
+	p.section(func() {
+		w := &s.Way
+		p.floats(&w.Latitude, &w.Longitude)
+		p.times(&w.Time)
+		p.floats(&w.AnchorLatitude, &w.AnchorLongitude, &w.SpeedKmh, &w.StayLatitude, &w.StayLongitude)
+		p.times(&w.StaySince)
+		p.floats(&w.LegKmh)
+		p.bools(&w.Outside)
+		p.floats(&w.LineMetres, &w.SpeedMetres)
+		smalls(p, &w.Doubts)
+		p.bools(&w.Distrusted)
+		p.floats(&w.FromLatitude, &w.FromLongitude)
+		p.bools(&w.OnRoad, &w.CompassWrong)
+		smalls(p, &w.Octant)
+		p.bools(&w.Heading)
+		smalls(p, &w.Count)
+		for i := range w.Steps {
+			distance(p, &w.Steps[i].Stretch, &p.stretch)
+			p.floats(&w.Steps[i].Metres, &w.Steps[i].Seconds)
+		}
+	})
+	p.section(func() {
+		r := &s.Road
+		p.times(&r.Time)
+		p.floats(&r.FreeSecondsBehind, &r.FreeSecondsAhead, &r.DelayBehind, &r.DelayAhead, &r.ShownBehind, &r.FreeKmh, &r.Apart)
+		p.times(&r.PassedFreely)
+		smalls(p, &r.Cars)
+		p.bools(&r.Young)
+	})
+	p.section(func() {
+		m := &s.ThrottleMemory
+		p.times(&m.Last)
+		for i := range m.Sensors {
+			x := &m.Sensors[i]
+			p.times(&x.Start, &x.PrevStart)
+			p.floats(&x.Lo, &x.Hi, &x.PrevLo, &x.PrevHi, &x.Gap, &x.Step, &x.Travel, &x.AtLimit)
+			p.shorts(&x.RestFor)
+			smalls(p, &x.Rest, &x.Top, &x.Marks)
+		}
+		for i := range m.Pairs {
+			x := &m.Pairs[i]
+			p.times(&x.Last)
+			p.floats(&x.Weight, &x.MeanX, &x.MeanY, &x.Sxx, &x.Sxy, &x.Disagreement)
+			for k := range x.Stuck {
+				y := &x.Stuck[k]
+				p.times(&y.Since)
+				p.floats(&y.At, &y.Low, &y.High, &y.PrevLow, &y.PrevHigh, &y.For)
+			}
+			for k := range x.Noise {
+				p.floats(&x.Noise[k].Level, &x.Noise[k].Moved, &x.Noise[k].Wide)
+			}
+		}
+		f, a := &m.Follow, &m.Alarm
+		p.times(&f.Last)
+		p.floats(&f.Low, &f.PlateLo, &f.PlateHi, &f.For, &f.Floor, &f.Rest, &f.RestFor)
+		p.shorts(&f.Followed, &f.Ignored)
+		smalls(p, &f.Missed)
+		smalls(p, &f.Demand)
+		p.times(&a.Since, &a.Seen, &a.Looked)
+		p.floats(&a.Calm, &a.ValueX, &a.ValueY, &a.Expected, &a.Measure)
+		smalls(p, &a.Rule)
+		smalls(p, &a.X, &a.Y)
+		smalls(p, &a.Returns)
+		for i := range m.Lags {
+			for k := range m.Lags[i] {
+				p.shorts(&m.Lags[i][k].Behind, &m.Lags[i][k].Lag)
+				p.bools(&m.Lags[i][k].Led)
+			}
+		}
+		for i := range m.Ages {
+			p.shorts(&m.Ages[i])
+		}
+		p.times(&m.CodeSeen)
+		p.shorts(&m.CodeGap, &m.CodeGone, &m.Driven)
+	})
 }
 
 const (
-	toTime = iota + 1
-	toStretch
-)
-
-const (
-	innerBytes     = 64
+	mostNumbers    = 512 // of a section
+	mostHeadBytes  = 1 + mostNumbers/64 + mostNumbers/8
 	mostStateBytes = 4096
 )
 
-// padded has room for reading eight bytes at the last number of a state.
-type padded struct {
-	vehicle.State
-	_ uint64
+// packer appends numbers to packed, or if unpacks, reads them into a zero state.
+type packer struct {
+	unpacks, newer bool
+	packed         []byte
+	reader
+	set     [mostNumbers / 64]uint64 // inner bitmap
+	place   int                      // of the next number of the section
+	time    signal.UnixMilli         // before
+	stretch vehicle.Stretch          // before
 }
 
-func (p *padded) memory() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+func (p *packer) section(numbers func()) {
+	p.set, p.place = [len(p.set)]uint64{}, 0
+	if p.unpacks {
+		for i, outer := range p.bytes(int(p.byte())) {
+			for ; outer != 0 && i < len(p.set); outer &= outer - 1 {
+				p.set[i] |= uint64(p.byte()) << (8 * bits.TrailingZeros8(outer))
+			}
+			p.short = p.short || outer != 0
+		}
+		numbers()
+		unknown := p.set[p.place/64] >> (p.place % 64)
+		for _, set := range p.set[p.place/64+1:] {
+			unknown |= set
+		}
+		p.newer = p.newer || unknown != 0
+		return
+	}
+	start := len(p.packed)
+	p.packed = append(p.packed, make([]byte, mostHeadBytes)...)
+	numbers()
+	behind := p.packed[start+mostHeadBytes:]
+	head := append(p.packed[:start], 0)
+	for i, set := range p.set {
+		for ; set != 0; set &^= 0xff << (bits.TrailingZeros64(set) &^ 7) {
+			for len(head) < start+2+i {
+				head = append(head, 0)
+			}
+			head[start+1+i] |= 1 << (bits.TrailingZeros64(set) / 8)
+		}
+	}
+	head[start] = byte(len(head) - start - 1)
+	for _, set := range p.set {
+		for ; set != 0; set >>= 8 {
+			if byte(set) != 0 {
+				head = append(head, byte(set))
+			}
+		}
+	}
+	p.packed = append(head, behind...)
+}
 
-var sections = sectionsOf(reflect.TypeFor[vehicle.State]())
+// next reports whether the next number is packed, which is so if it is set.
+func (p *packer) next(set bool) bool {
+	word, bit := &p.set[p.place/64%len(p.set)], uint64(1)<<(p.place%64)
+	p.place++
+	if set {
+		*word |= bit
+	}
+	return *word&bit != 0
+}
 
-// sectionsOf panics at anything but numbers of fixed size, bools, and structs and arrays of them.
-func sectionsOf(state reflect.Type) [][]number {
-	all := make([][]number, 1)
-	for f := range state.Fields() {
+func (p *packer) floats(all ...*float32) {
+	for _, v := range all {
+		n := math.Float32bits(*v)
 		switch {
-		case f.Name == "Time":
-		case f.Type.Kind() == reflect.Struct || f.Type.Kind() == reflect.Array:
-			all = append(all, numbersOf(nil, f.Type, int(f.Offset)))
+		case !p.next(n != 0):
+		case p.unpacks:
+			*v = p.float32()
 		default:
-			all[0] = numbersOf(all[0], f.Type, int(f.Offset))
+			p.packed = binary.LittleEndian.AppendUint32(p.packed, n)
 		}
 	}
-	most := binary.MaxVarintLen64
-	for _, numbers := range all {
-		most += 1 + innerBytes/8 + innerBytes + binary.MaxVarintLen64*len(numbers)
-		if most > mostStateBytes || len(numbers) > 8*innerBytes {
-			panic("a state has too many numbers")
-		}
-	}
-	return all
 }
 
-func numbersOf(all []number, t reflect.Type, at int) []number {
-	switch t.Kind() {
-	case reflect.Struct:
-		for f := range t.Fields() {
-			all = numbersOf(all, f.Type, at+int(f.Offset))
-		}
-		return all
-	case reflect.Array:
-		for i := range t.Len() {
-			all = numbersOf(all, t.Elem(), at+i*int(t.Elem().Size()))
-		}
-		return all
-	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
-	default:
-		panic(fmt.Sprintf("%v in a stored value", t))
+func (p *packer) times(all ...*signal.UnixMilli) {
+	for _, v := range all {
+		distance(p, v, &p.time)
 	}
-	n := number{at: at, mask: 1<<(8*t.Size()) - 1, bytes: int(t.Size())}
-	switch {
-	case t == reflect.TypeFor[signal.UnixMilli]():
-		n.bytes, n.delta = 0, toTime
-	case t == reflect.TypeFor[vehicle.Stretch]():
-		n.bytes, n.delta = 0, toStretch
-	case t.Kind() == reflect.Bool:
-		n.bytes = 0
+}
+
+func distance[T ~int64 | ~uint64](p *packer, v, before *T) {
+	if !p.next(*v != 0) {
+		return
 	}
-	return append(all, n)
+	if p.unpacks {
+		*v = *before + T(p.varint())
+	} else {
+		p.packed = binary.AppendVarint(p.packed, int64(*v-*before))
+	}
+	*before = *v
+}
+
+func (p *packer) shorts(all ...*uint16) {
+	for _, v := range all {
+		switch {
+		case !p.next(*v != 0):
+		case p.unpacks:
+			*v = uint16(p.byte()) | uint16(p.byte())<<8
+		default:
+			p.packed = binary.LittleEndian.AppendUint16(p.packed, *v)
+		}
+	}
+}
+
+func smalls[T ~uint8](p *packer, all ...*T) {
+	for _, v := range all {
+		switch {
+		case !p.next(*v != 0):
+		case p.unpacks:
+			*v = T(p.byte())
+		default:
+			p.packed = append(p.packed, byte(*v))
+		}
+	}
+}
+
+func (p *packer) bools(all ...*bool) {
+	for _, v := range all {
+		*v = p.next(*v)
+	}
 }
 
 func AppendState(b []byte, s *vehicle.State) []byte {
-	from := padded{State: *s}
-	memory := from.memory()
-	var packed [mostStateBytes + 8]byte
-	at := binary.PutVarint(packed[:], int64(s.Time))
-	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
-	for _, numbers := range sections {
-		var inner [innerBytes]byte
-		for i := range numbers {
-			n := &numbers[i]
-			if binary.LittleEndian.Uint64(memory[n.at:])&n.mask != 0 {
-				inner[i/8] |= 1 << (i % 8)
-			}
-		}
-		length := at
-		at++
-		for i := 0; i < len(inner); i += 8 {
-			if binary.LittleEndian.Uint64(inner[i:]) != 0 {
-				at = length + 2 + i/8
-			}
-		}
-		packed[length] = byte(at - length - 1)
-		for i, set := range inner {
-			if set != 0 {
-				packed[length+1+i/8] |= 1 << (i % 8)
-				packed[at] = set
-				at++
-			}
-		}
-		for i, set := range inner {
-			for ; set != 0; set &= set - 1 {
-				n := &numbers[8*i+bits.TrailingZeros8(set)]
-				v := binary.LittleEndian.Uint64(memory[n.at:]) & n.mask
-				if n.delta != 0 {
-					at += binary.PutVarint(packed[at:], int64(v-before[n.delta]))
-					before[n.delta] = v
-					continue
-				}
-				binary.LittleEndian.PutUint64(packed[at:], v) // with zeros behind it
-				at += n.bytes
-			}
-		}
-	}
-	return append(b, packed[:at]...)
+	p := packer{packed: binary.AppendVarint(b, int64(s.Time)), time: s.Time}
+	p.stateV7(s)
+	return p.packed
 }
 
 // The error of DecodeState is [ErrNewer] for a number that this version does not know, or
 // [ErrDamaged].
-func DecodeState(body []byte) (vehicle.State, error) {
-	if len(body) > mostStateBytes {
+func DecodeState(body []byte) (s vehicle.State, err error) {
+	p := packer{unpacks: true, reader: reader{b: body}}
+	s.Time = signal.UnixMilli(p.varint())
+	p.time = s.Time
+	p.stateV7(&s)
+	switch {
+	case len(body) > mostStateBytes:
+		return vehicle.State{}, ErrDamaged
+	case p.newer:
+		return vehicle.State{}, ErrNewer
+	case p.short || len(p.b) != 0 || int(s.Way.Count) > vehicle.WaySteps:
 		return vehicle.State{}, ErrDamaged
 	}
-	var s padded
-	memory := s.memory()
-	r := reader{b: body}
-	s.Time = signal.UnixMilli(r.varint())
-	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
-	for _, numbers := range sections {
-		var inner [innerBytes]byte
-		for i, set := range r.bytes(int(r.byte())) {
-			for ; set != 0 && i < innerBytes/8; set &= set - 1 {
-				inner[8*i+bits.TrailingZeros8(set)] = r.byte()
-			}
-			r.short = r.short || set != 0
-		}
-		for i, set := range inner {
-			for ; set != 0; set &= set - 1 {
-				place := 8*i + bits.TrailingZeros8(set)
-				if place >= len(numbers) {
-					return vehicle.State{}, ErrNewer
-				}
-				n, v := &numbers[place], uint64(1)
-				switch {
-				case n.delta != 0:
-					v = before[n.delta] + uint64(r.varint())
-					before[n.delta] = v
-				case n.bytes > 0 && len(r.b) >= 8:
-					v = binary.LittleEndian.Uint64(r.b) & n.mask
-					r.b = r.b[n.bytes:]
-				case n.bytes > 0:
-					v = 0
-					for i, c := range r.bytes(n.bytes) {
-						v |= uint64(c) << (8 * i)
-					}
-				}
-				is := binary.LittleEndian.Uint64(memory[n.at:])
-				binary.LittleEndian.PutUint64(memory[n.at:], is&^n.mask|v)
-			}
-		}
-	}
-	if r.short || len(r.b) != 0 || int(s.Way.Count) > vehicle.WaySteps {
-		return vehicle.State{}, ErrDamaged
-	}
-	return s.State, nil
+	return s, nil
 }
