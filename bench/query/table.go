@@ -17,6 +17,7 @@ import (
 	"example.org/carstate/internal/fleet"
 	carstate "example.org/carstate/internal/query"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -55,7 +56,7 @@ func tableMain(args []string, stdout io.Writer) {
 	for i := range *vehicles {
 		c.Fleet.Put(vidOf(i), fleet.Answer{
 			Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: signal.At(now)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: signal.At(now)},
+			Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: signal.At(now)},
 		})
 	}
 	secrets := make([]string, *tokens)

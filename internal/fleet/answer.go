@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -30,7 +31,7 @@ func pack(a Answer) value {
 	if a.Driving.NotDriving {
 		v[0] |= notDrivingBit
 	}
-	if a.Throttle.System == vehicle.ThrottleNormal {
+	if a.Throttle.System == throttle.Normal {
 		v[0] |= throttleBit
 	}
 	return v
@@ -41,7 +42,7 @@ func (v value) unpack() (a Answer) {
 	a.Driving.State = vehicle.DrivingState(v[0] & drivingMask)
 	a.Driving.NotDriving = v[0]&notDrivingBit != 0
 	if v[0]&throttleBit != 0 {
-		a.Throttle.System = vehicle.ThrottleNormal
+		a.Throttle.System = throttle.Normal
 	}
 	a.Throttle.Time = signal.UnixMilli(v[1])
 	return a

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -21,7 +22,7 @@ func drivingState(o vehicle.Outcome, s vehicle.DrivingState) string {
 	return DrivingStates[max(s, vehicle.NormalDriving)-1]
 }
 
-func throttleState(o vehicle.Outcome, s vehicle.ThrottleSystem) string {
+func throttleState(o vehicle.Outcome, s throttle.System) string {
 	if o != vehicle.Answered {
 		return o.String()
 	}
@@ -41,7 +42,7 @@ type Counts struct {
 // Count has in Ages the vehicles up to the first of the ascending ages, up to the second, and so
 // on, and last the others. Only the writers of one shard at a time wait for it.
 func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
-	var driving, throttle [4][4]int // by outcome and state
+	var drives, throttles [4][4]int // by outcome and state
 	c := Counts{make(map[string]int), make(map[string]int), make([]int, len(ages)+1)}
 	since := make([]signal.UnixMilli, len(ages))
 	for i, age := range ages {
@@ -49,8 +50,8 @@ func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Du
 	}
 	t.eachSlot(func(e *slot) {
 		a := value{e[2], e[3]}.unpack()
-		driving[a.Driving.At(now, maxAge)][a.Driving.State]++
-		throttle[a.Throttle.At(now, maxAge)][a.Throttle.System]++
+		drives[a.Driving.At(now, maxAge)][a.Driving.State]++
+		throttles[a.Throttle.At(now, maxAge)][a.Throttle.System]++
 		newest, class := max(a.Driving.Time, a.Throttle.Time), 0
 		for _, s := range since {
 			if newest < s {
@@ -59,11 +60,11 @@ func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Du
 		}
 		c.Ages[class]++
 	})
-	for o := range driving {
-		for state := range driving[o] {
+	for o := range drives {
+		for state := range drives[o] {
 			outcome := vehicle.Outcome(o)
-			c.Driving[drivingState(outcome, vehicle.DrivingState(state))] += driving[o][state]
-			c.Throttle[throttleState(outcome, vehicle.ThrottleSystem(state))] += throttle[o][state]
+			c.Driving[drivingState(outcome, vehicle.DrivingState(state))] += drives[o][state]
+			c.Throttle[throttleState(outcome, throttle.System(state))] += throttles[o][state]
 		}
 	}
 	return c

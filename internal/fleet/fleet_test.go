@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -19,7 +20,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func answer(t time.Time) fleet.Answer {
 	return fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: signal.At(t)},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: signal.At(t)},
+		Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: signal.At(t)},
 	}
 }
 
@@ -40,7 +41,7 @@ func TestTableIsAMap(t *testing.T) {
 						Time:       verdictTime.Draw(t, "driving time"),
 					},
 					Throttle: vehicle.ThrottleVerdict{
-						System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "throttle")),
+						System: throttle.System(rapid.IntRange(0, 1).Draw(t, "throttle")),
 						Time:   verdictTime.Draw(t, "throttle time"),
 					},
 				}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -18,7 +19,7 @@ type Order struct {
 
 type Question struct {
 	// A vehicle of negative rank is not listed. The verdicts may be stale.
-	Rank        func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
+	Rank        func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system throttle.System) int8
 	OldestFirst bool
 	// Each calls Now for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict
 	// is stale.

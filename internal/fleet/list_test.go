@@ -13,17 +13,18 @@ import (
 
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 var everyone = fleet.Question{
-	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, vehicle.ThrottleSystem) int8 { return 0 },
+	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, throttle.System) int8 { return 0 },
 	Now:  func() signal.UnixMilli { return 0 },
 }
 
 func jams() fleet.Question {
 	q := everyone
-	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ vehicle.ThrottleSystem) int8 {
+	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ throttle.System) int8 {
 		if state != vehicle.TrafficJam {
 			return -1
 		}

@@ -15,6 +15,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -165,26 +166,26 @@ func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 
 // rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
 func (q VehicleQuery) rank(
-	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
+	drives, throttles vehicle.Outcome, state vehicle.DrivingState, system throttle.System,
 ) int8 {
 	answer := "" // about driving
-	if driving == vehicle.Answered && state != 0 {
+	if drives == vehicle.Answered && state != 0 {
 		answer = DrivingFilters[state-1]
 	}
 	switch {
 	case q.Driving != "" && q.Driving != answer,
-		q.Reason != "" && q.Reason != driving.String(),
-		q.Throttle != "" && (throttle != vehicle.Answered || q.Throttle != system.String()):
+		q.Reason != "" && q.Reason != drives.String(),
+		q.Throttle != "" && (throttles != vehicle.Answered || q.Throttle != system.String()):
 		return -1
 	case q.Sort == "newest", q.Sort == "oldest":
 		return 0
-	case throttle == vehicle.Answered && system == vehicle.ThrottleAnomaly:
+	case throttles == vehicle.Answered && system == throttle.Anomaly:
 		return 0
-	case driving == vehicle.Stale:
+	case drives == vehicle.Stale:
 		return 3
-	case driving == vehicle.Unknown:
+	case drives == vehicle.Unknown:
 		return 4
-	case driving == vehicle.NotDriving:
+	case drives == vehicle.NotDriving:
 		return 5
 	case state == vehicle.TrafficJam:
 		return 1

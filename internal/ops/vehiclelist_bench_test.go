@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -68,13 +69,13 @@ func mixed(now time.Time, i int) fleet.Answer {
 	ago := time.Duration(i*7919%300_000) * time.Millisecond
 	a := fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal},
+		Throttle: vehicle.ThrottleVerdict{System: throttle.Normal},
 	}
 	switch i % 50 {
 	case 0:
 		return fleet.Answer{}
 	case 1:
-		a.Throttle.System = vehicle.ThrottleAnomaly
+		a.Throttle.System = throttle.Anomaly
 	case 2, 3, 4, 5, 6:
 		ago += time.Hour
 	case 7, 8, 9, 10, 11:

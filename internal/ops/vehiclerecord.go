@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,7 +54,7 @@ func (r FactRecord) LimitInWords() string {
 // Telling leaves out the scores of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
-		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
+		if (f.Value != 0 || f.Limit != throttle.AnomalyFrom) && !strings.HasPrefix(f.Name, throttle.Evidence) {
 			telling = append(telling, f)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -110,7 +111,7 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 		} else {
 			known.Driving = vehicle.DrivingVerdict{NotDriving: true, Time: made}
 		}
-		system := vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "system"))
+		system := throttle.System(rapid.IntRange(0, 1).Draw(t, "system"))
 		known.Throttle = vehicle.ThrottleVerdict{System: system, Time: made}
 		path := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path")
 		f.Fleet.Put("Probe", known)

@@ -20,6 +20,7 @@ import (
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,7 +54,7 @@ func newFixture(t testing.TB) *fixture {
 	driving := func(id vehicle.ID, d vehicle.DrivingState, ago time.Duration) {
 		f.Fleet.Put(id, fleet.Answer{
 			Driving:  vehicle.DrivingVerdict{State: d, Time: at(ago)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: at(ago)},
+			Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: at(ago)},
 		})
 	}
 	driving("CarNormal", vehicle.NormalDriving, fresh)
@@ -67,7 +68,7 @@ func newFixture(t testing.TB) *fixture {
 	})
 	f.Fleet.Put("CarFaulty", fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at(fresh)},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at(90 * time.Second)},
+		Throttle: vehicle.ThrottleVerdict{System: throttle.Anomaly, Time: at(90 * time.Second)},
 	})
 
 	// A sandbox token must not see a real car of a reserved name.

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -225,7 +226,7 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 		a.Driving = vehicle.DrivingVerdict{
 			State: vehicle.DrivingState(flags >> 3), NotDriving: flags&1 != 0, Time: times[0],
 		}
-		a.Throttle = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(flags >> 1 & 3), Time: times[0] + times[1]}
+		a.Throttle = vehicle.ThrottleVerdict{System: throttle.System(flags >> 1 & 3), Time: times[0] + times[1]}
 		a.JamSince, a.AnomalySince = times[2], times[3]
 		put(id, &a)
 	}

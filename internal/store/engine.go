@@ -236,7 +236,7 @@ type Answer struct {
 
 func AnswerOf(s *vehicle.State) Answer {
 	a := Answer{Driving: s.Driving(), Throttle: s.Throttle(), JamSince: s.Traffic.Changed}
-	if s.FaultCode == (signal.TroubleCode{}) {
+	if s.ThrottleMemory.FaultCode == (signal.TroubleCode{}) {
 		a.AnomalySince = s.ThrottleMemory.Alarm.Since
 	}
 	return a

@@ -32,8 +32,8 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a sample", n)
 	}
-	if s.FaultCode.String() != "P2135" || s.Driving().State != vehicle.NormalDriving {
-		t.Errorf("code %s, %s", s.FaultCode, s.Driving().State)
+	if s.ThrottleMemory.FaultCode.String() != "P2135" || s.Driving().State != vehicle.NormalDriving {
+		t.Errorf("code %s, %s", s.ThrottleMemory.FaultCode, s.Driving().State)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -66,12 +67,12 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 		plate = max(plate, s.Latest[g].Time)
 	}
 	h := s.Throttle()
-	if want := (vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: s.Time}); h != want &&
-		h != (vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: plate}) {
+	if want := (vehicle.ThrottleVerdict{System: throttle.Anomaly, Time: s.Time}); h != want &&
+		h != (vehicle.ThrottleVerdict{System: throttle.Normal, Time: plate}) {
 		t.Fatalf("throttle verdict %+v at %d, the plate was read at %d", h, s.Time, plate)
 	}
 	e = s.ExplainThrottle()
-	if (h.System == vehicle.ThrottleAnomaly) != (e.Rule != vehicle.NoThrottleRule.String()) || e.Version < 1 || e.Text == "" {
+	if (h.System == throttle.Anomaly) != (e.Rule != throttle.NoRule.String()) || e.Version < 1 || e.Text == "" {
 		t.Fatalf("verdict %+v is explained as %+v", h, e)
 	}
 	told := map[string]bool{}

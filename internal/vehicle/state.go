@@ -2,9 +2,9 @@ package vehicle
 
 import (
 	"slices"
-	"time"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 )
 
 // State is all that the service remembers of one vehicle, of a fixed size. The zero State has never
@@ -14,8 +14,6 @@ type State struct {
 	// An "ignition off" that a later motion disproves keeps its time, and becomes
 	// [signal.IgnitionUndefined].
 	Latest signal.Latest
-	// FaultCode is a throttle code until the lists have been without one for long enough.
-	FaultCode signal.TroubleCode
 	// MeanSpeed has a time constant of one minute (see stopCounts).
 	MeanSpeed float32
 	// Pace is zero until a speed was read.
@@ -25,7 +23,7 @@ type State struct {
 	Road         RoadAround
 	RestingSince signal.UnixMilli
 	// The throttle rules run when a sample with a later time arrives.
-	ThrottleMemory ThrottleMemory
+	ThrottleMemory throttle.Memory
 }
 
 // Fold folds one sample, without an allocation. A reading changes nothing if it is
@@ -33,7 +31,8 @@ type State struct {
 // several lists of trouble codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // only those that are used
-	throttleNext := s.Latest.Select(&r, t, s.Latest[signal.DTCList].Time == t && s.addsCode(x))
+	newCodes := s.Latest[signal.DTCList].Time == t && s.ThrottleMemory.AddsCode(x.Codes, t)
+	throttleNext := s.Latest.Select(&r, t, newCodes)
 	if r.Empty() || t == 0 {
 		return false
 	}
@@ -42,20 +41,21 @@ func (s *State) Fold(x *Sample) (changed bool) {
 		s.relearn(t)
 		return true
 	}
+	throttled := s.throttle(&s.ThrottleMemory)
 	if throttleNext {
-		s.ThrottleMemory.runRules(s)
+		throttled.RunRules()
 	}
 	if t > s.Time {
 		s.holdSpeed()
 	}
-	s.observeThrottle(&r, t)
+	throttled.Observe(&r, t)
 	before := signal.Reading{Value: s.Traffic.Kmh, Time: s.Traffic.At}
 	parked := s.Driving().NotDriving
 	// The speed rule needs the previous speed.
 	s.observeMotion(&r, t)
 	s.Time = max(s.Time, t)
 	s.Latest.Update(&r, t)
-	s.observeCodes(&r)
+	throttled.ObserveCodes(&r, s.Time)
 	s.observeIgnition(before)
 	s.observeRest(before)
 	if v := s.Driving(); parked && v.State != 0 {
@@ -65,35 +65,17 @@ func (s *State) Fold(x *Sample) (changed bool) {
 	return true
 }
 
+func (s *State) throttle(m *throttle.Memory) throttle.Car {
+	return throttle.Car{Memory: m, Latest: &s.Latest, IgnitionOff: s.ignitionOff()}
+}
+
+func (s *State) relearn(t signal.UnixMilli) {
+	clear(s.Latest[signal.EngineLoad : signal.MILOn+1])
+	s.Latest[signal.DTCList].Time = t // so that the same sample again changes nothing
+	s.ThrottleMemory, s.Time = throttle.Memory{}, max(s.Time, t)
+}
+
 func Observe(s State, x Sample) State {
 	s.Fold(&x)
 	return s
-}
-
-type Outcome uint8
-
-const (
-	Answered Outcome = iota
-	Unknown          // no reading that could answer was ever received
-	Stale
-	NotDriving
-)
-
-func (o Outcome) String() string {
-	return [...]string{"", "unknown", "stale", "not_driving"}[o]
-}
-
-// MaxAhead is how far a verdict may be ahead of the clock: ingest accepts 30 s, and the clocks of
-// two nodes may differ by another 30 s. If it is further ahead, a clock was wrong, so its age is
-// unknown.
-const MaxAhead = time.Minute
-
-func fresh(t, now signal.UnixMilli, maxAge time.Duration) Outcome {
-	switch {
-	case t == 0:
-		return Unknown
-	case maxAge > 0 && (now.Sub(t) > maxAge || t.Sub(now) > MaxAhead):
-		return Stale
-	}
-	return Answered
 }

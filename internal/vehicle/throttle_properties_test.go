@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -55,7 +56,7 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
-		if s.Throttle().System == vehicle.ThrottleAnomaly {
+		if s.Throttle().System == throttle.Anomaly {
 			return // it is explained by its own measure alone
 		}
 		before := facts(s)
@@ -80,14 +81,14 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 func TestAnomalyOutlastsSilence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
-		if s.Throttle().System != vehicle.ThrottleAnomaly {
+		if s.Throttle().System != throttle.Anomaly {
 			return
 		}
 		facts := s.ExplainThrottle().Facts
 		calm := facts[len(facts)-1]
 		silence := signal.UnixMilli(rapid.Int64Range(1, 1e9).Draw(t, "silence"))
 		s = vehicle.Observe(s, vehicle.Sample{Vehicle: "car", Time: s.Time + silence, Readings: genReadings(t)})
-		if v := s.Throttle(); calm.Value < calm.Threshold-4 && v.System != vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); calm.Value < calm.Threshold-4 && v.System != throttle.Anomaly {
 			t.Fatalf("an anomaly with %+v ended with one sample", calm)
 		}
 	})

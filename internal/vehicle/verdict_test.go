@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -50,7 +51,7 @@ func TestWireValues(t *testing.T) {
 	if vehicle.NormalDriving != 1 || vehicle.SlowDriving != 2 || vehicle.TrafficJam != 3 {
 		t.Error("driving states are not those of the wire")
 	}
-	if vehicle.ThrottleAnomaly != 0 || vehicle.ThrottleNormal != 1 {
+	if throttle.Anomaly != 0 || throttle.Normal != 1 {
 		t.Error("throttle states are not those of the wire")
 	}
 	for o, want := range map[vehicle.Outcome]string{

@@ -14,6 +14,7 @@ import (
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -26,7 +27,7 @@ func TestCountFleet(t *testing.T) {
 		}
 	}
 	good := func(age time.Duration) vehicle.ThrottleVerdict {
-		return vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now.Add(-age)}
+		return vehicle.ThrottleVerdict{System: throttle.Normal, Time: now.Add(-age)}
 	}
 	put(2, vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, good(0))
 	put(3, vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: now.Add(-30 * time.Second)}, good(30*time.Second))

@@ -7,13 +7,14 @@ import (
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 // throttleCurve holds readings of the two sensors of a throttle anomaly, at most maxPoints, about
 // 480 KB; without an anomaly none.
 type throttleCurve struct {
-	alarm   vehicle.ThrottleAlarm
+	alarm   throttle.Alarm
 	alarmed bool
 	points  []throttlePoint
 }

@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -46,7 +47,7 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	f.want(shown, http.StatusOK, "The sensors that disagree", "the command", "plate sensor A",
 		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it is at 60 % in place of",
 		"normal again from", "1 more measure is only in the JSON of the API.")
-	f.lacks("the page shows a score of the rules", shown, vehicle.Evidence)
+	f.lacks("the page shows a score of the rules", shown, throttle.Evidence)
 	texts := regexp.MustCompile(`data-texts="([^"]*the command[^"]*)"`).FindStringSubmatch(shown.body)
 	if texts == nil || strings.Count(texts[1], "|") != 239 ||
 		!strings.Contains(texts[1][strings.LastIndex(texts[1], "|"):], "the command 4 %, plate sensor A 60 %, expected 1") {

@@ -10,6 +10,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -129,7 +130,7 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 	switch {
 	case v.Time == 0:
 		return "none"
-	case v.System == vehicle.ThrottleAnomaly:
+	case v.System == throttle.Anomaly:
 		return "anomaly"
 	}
 	return "healthy"

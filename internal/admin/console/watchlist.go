@@ -8,6 +8,7 @@ import (
 
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -36,7 +37,7 @@ func newWatchlist() *watchlist {
 func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
 	t := a.Throttle.Time
 	jam := a.Driving.State == vehicle.TrafficJam
-	anomaly := t != 0 && a.Throttle.System == vehicle.ThrottleAnomaly
+	anomaly := t != 0 && a.Throttle.System == throttle.Anomaly
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since := a.AnomalySince

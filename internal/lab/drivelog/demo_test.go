@@ -7,6 +7,7 @@ import (
 
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,15 +54,15 @@ func TestDemoDrive(t *testing.T) {
 			}
 		}
 	}
-	driving, throttle := state.Driving(), state.Throttle()
-	if driving.State != vehicle.TrafficJam || driving.NotDriving || end-jamSince < time.Minute {
-		t.Errorf("ends as %v, not driving %v, in the jam for %v", driving.State, driving.NotDriving, end-jamSince)
+	pace, h := state.Driving(), state.Throttle()
+	if pace.State != vehicle.TrafficJam || pace.NotDriving || end-jamSince < time.Minute {
+		t.Errorf("ends as %v, not driving %v, in the jam for %v", pace.State, pace.NotDriving, end-jamSince)
 	}
-	if throttle.System != vehicle.ThrottleNormal || throttle.Time == 0 {
-		t.Errorf("throttle %v of %v", throttle.System, throttle.Time.Time())
+	if h.System != throttle.Normal || h.Time == 0 {
+		t.Errorf("throttle %v of %v", h.System, h.Time.Time())
 	}
 	last := start.Add(end)
-	if last.Sub(driving.Time) > time.Second || last.Sub(throttle.Time) > time.Second {
-		t.Errorf("ends with a speed %v and a throttle %v old", last.Sub(driving.Time), last.Sub(throttle.Time))
+	if last.Sub(pace.Time) > time.Second || last.Sub(h.Time) > time.Second {
+		t.Errorf("ends with a speed %v and a throttle %v old", last.Sub(pace.Time), last.Sub(h.Time))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -74,7 +75,7 @@ func (e *evaluator) row(start signal.UnixMilli, r *drivelog.Row) {
 
 func (e *evaluator) throttle(at time.Duration) {
 	v := e.state.Throttle()
-	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly
+	found := v.Time != 0 && v.System == throttle.Anomaly
 	if e.anomaly != nil {
 		e.anomaly.For = (at - e.anomaly.since).Seconds()
 	}

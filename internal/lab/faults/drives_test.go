@@ -14,6 +14,7 @@ import (
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -206,7 +207,7 @@ func copyReadings(to, from *signal.Readings, which func(signal.Signal) bool) {
 func (d aDrive) anomaly(s *vehicle.State) (at signal.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)
-		if v := s.Throttle(); at == 0 && v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); at == 0 && v.Time != 0 && v.System == throttle.Anomaly {
 			at, why = x.Time, explained(s.ExplainThrottle())
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/lab/faults"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -112,7 +113,7 @@ func try(s vehicle.State, healthy faults.Injector, f faults.Fault, rest []vehicl
 			last = x.Time
 		}
 		s = vehicle.Observe(s, x)
-		if v := s.Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
 			if o.found = true; o.observable {
 				o.after = x.Time.Sub(since)
 			}

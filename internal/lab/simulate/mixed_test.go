@@ -10,6 +10,7 @@ import (
 	"example.org/carstate/internal/lab/simulate"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -68,7 +69,7 @@ func (d *folding) look() {
 		if state := s.Driving().State; state != 0 {
 			n[state-1]++
 		}
-		if v := s.Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
 			n[3]++
 		}
 	}

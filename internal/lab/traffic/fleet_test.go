@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -176,7 +177,7 @@ func TestHealthyCars(t *testing.T) {
 				last[i] = at
 				reports++
 				states[i] = vehicle.Observe(states[i], vehicle.Sample{Vehicle: "car", Time: start.Add(at), Readings: r})
-				if v := states[i].Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+				if v := states[i].Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
 					t.Fatalf("car %d, %g readings a second, after %s: %s", i, perSecond, at,
 						states[i].ExplainThrottle().Text)
 				}

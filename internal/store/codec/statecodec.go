@@ -35,8 +35,8 @@ func (p *packer) stateV7(s *vehicle.State) {
 		}
 	})
 	p.section(func() {
-		for i := range s.FaultCode {
-			smalls(p, &s.FaultCode[i])
+		for i := range s.ThrottleMemory.FaultCode {
+			smalls(p, &s.ThrottleMemory.FaultCode[i])
 		}
 	})
 	p.section(func() {

@@ -1,19 +1,20 @@
-package vehicle
+package throttle
 
 import "example.org/carstate/internal/signal"
 
 // ThrottleMemory is in percent and seconds.
-type ThrottleMemory struct {
-	Last    signal.UnixMilli // the newest time for which the rules have run
-	Sensors [NumThrottleSensors]SensorMemory
-	Pairs   [NumThrottlePairs]PairMemory
-	Follow  FollowMemory
-	Alarm   AlarmMemory
+type Memory struct {
+	// FaultCode is a throttle code until the lists have been without one for long enough.
+	FaultCode signal.TroubleCode
+	Last      signal.UnixMilli // the newest time for which the rules have run
+	Sensors   [NumSensors]SensorMemory
+	Pairs     [NumPairs]PairMemory
+	Follow    FollowMemory
+	Alarm     AlarmMemory
 	// Lags are of x and y of each pair. Ages are the hundredths of a second since the reading that
-	// a sensor's newest value repeats. (New fields go to the end, so that stored memories keep
-	// their meaning.)
-	Lags [NumThrottlePairs][2]LagMemory
-	Ages [NumThrottleSensors]uint16
+	// a sensor's newest value repeats.
+	Lags [NumPairs][2]LagMemory
+	Ages [NumSensors]uint16
 	// CodeSeen is when a list had a throttle code, or later if CodeGone could not hold the time
 	// since. CodeGap is the longest time in seconds between two such lists of one drive, and
 	// CodeGone that to the first list without a code when one was due.
@@ -24,20 +25,20 @@ type ThrottleMemory struct {
 	Driven uint16
 }
 
-type ThrottleSensor uint8
+type Sensor uint8
 
 // Load is compared with the plate if only one sensor reports that.
 const (
-	PlateA ThrottleSensor = iota
+	PlateA Sensor = iota
 	PlateB
 	Command
 	PedalD
 	PedalE
 	Load
-	NumThrottleSensors = iota
+	NumSensors = iota
 )
 
-var throttleSensors = [NumThrottleSensors]signal.Signal{
+var signals = [NumSensors]signal.Signal{
 	PlateA:  signal.ThrottlePosition,
 	PlateB:  signal.ThrottlePositionB,
 	Command: signal.ThrottleActuator,
@@ -106,7 +107,7 @@ type FollowMemory struct {
 	Followed, Ignored uint16
 	Missed            uint8
 	// PlateA before one was read
-	Demand ThrottleSensor
+	Demand Sensor
 }
 
 // AlarmMemory has Returns alone if there is no anomaly.
@@ -116,8 +117,8 @@ type AlarmMemory struct {
 	Seen, Looked                      signal.UnixMilli
 	Calm                              float32 // seconds of readings after Seen
 	ValueX, ValueY, Expected, Measure float32 // when the alarm was raised; Expected is 0 if unknown
-	Rule                              ThrottleRule
-	X, Y                              ThrottleSensor // the same if there is only one
+	Rule                              Rule
+	X, Y                              Sensor // the same if there is only one
 	// how many anomalies have ended before, up to mostReturns
 	Returns uint8
 }

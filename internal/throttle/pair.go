@@ -1,20 +1,20 @@
-package vehicle
+package throttle
 
 import "example.org/carstate/internal/signal"
 
 // compare returns how many seconds a comparison at t covers. Disagreement is a one-sided CUSUM
 // (Page, 1954).
-func (m *ThrottleMemory) compare(s *State, i int, t signal.UnixMilli) (after float32, compared bool) {
-	d, p := &throttlePairs[i], &m.Pairs[i]
-	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
-	x, y := s.reading(d.x), s.reading(d.y)
+func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
+	d, p := &pairs[i], &c.Pairs[i]
+	sx, sy := &c.Sensors[d.x], &c.Sensors[d.y]
+	x, y := c.reading(d.x), c.reading(d.y)
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
 	// Between two close readings, x was in the range of its recent readings; so a reading of y in
 	// between can be compared with that range, and the other way round.
 	together := x.Time == y.Time
-	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
+	if c.waits(i, 0, d.x, together) || c.waits(i, 1, d.y, together) {
 		return 0, false
 	}
 	bracketed := sx.Gap > 0 && sy.Gap > 0 &&
@@ -58,7 +58,7 @@ func (m *ThrottleMemory) compare(s *State, i int, t signal.UnixMilli) (after flo
 		p.Noise[0].fade(after)
 		p.Noise[1].fade(after)
 		// A repeated value may be old, and does not show where the partner of a stuck sensor is.
-		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
+		waited := c.Lags[i][0].repeats() || c.Lags[i][1].repeats()
 		if x.Time == t {
 			p.Noise[0].moved(sx.Step)
 			if !waited || sx.Step != 0 {
@@ -83,7 +83,7 @@ func (m *ThrottleMemory) compare(s *State, i int, t signal.UnixMilli) (after flo
 	if p.Weight < trustedAfter {
 		within *= 2
 	}
-	healthy := m.Alarm.Since == 0 && s.FaultCode == (signal.TroubleCode{}) && off <= within
+	healthy := c.Alarm.Since == 0 && c.FaultCode == (signal.TroubleCode{}) && off <= within
 	if healthy && settled && !hx.saturated() && !hy.saturated() {
 		p.learn(x.Value, y.Value, min(t.Seconds(last), coversMost))
 	}

@@ -1,20 +1,20 @@
-package vehicle
+package throttle
 
 import "example.org/carstate/internal/signal"
 
-func (m *ThrottleMemory) follow(s *State, t signal.UnixMilli) (after float32, looked bool) {
-	f := &m.Follow
+func (c Car) follow(t signal.UnixMilli) (after float32, looked bool) {
+	f := &c.Follow
 	demand := Load
-	for _, pedal := range [...]ThrottleSensor{PedalE, PedalD} {
-		if s.reading(pedal).Time != 0 {
+	for _, pedal := range [...]Sensor{PedalE, PedalD} {
+		if c.reading(pedal).Time != 0 {
 			demand = pedal
 		}
 	}
-	asked, plate := s.reading(demand), s.reading(PlateA)
+	asked, plate := c.reading(demand), c.reading(PlateA)
 	if asked.Time == 0 || plate.Time == 0 || asked.Time != t && plate.Time != t {
 		return 0, false
 	}
-	up := m.Sensors[demand].span()
+	up := c.Sensors[demand].span()
 	gap := t.Seconds(f.Last)
 	if f.Demand != demand {
 		*f = FollowMemory{Demand: demand, Floor: up.hi}
@@ -33,7 +33,7 @@ func (m *ThrottleMemory) follow(s *State, t signal.UnixMilli) (after float32, lo
 		margin, rise, lasts = loadRests, loadRise, loadLasts
 	}
 	if up.hi-f.Floor <= margin {
-		lo := m.Sensors[PlateA].span().lo
+		lo := c.Sensors[PlateA].span().lo
 		if !f.trusted() {
 			f.Rest = max(f.Rest, lo)
 		}

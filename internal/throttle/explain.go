@@ -1,4 +1,4 @@
-package vehicle
+package throttle
 
 import (
 	"fmt"
@@ -7,43 +7,44 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// ExplainThrottle has the readings and measures of the rule with the anomaly, or of all rules.
-func (s *State) ExplainThrottle() signal.Explanation {
-	m := s.ThrottleMemory
-	m.runRules(s)
+// Explain has the readings and measures of the rule with the anomaly, or of all rules; now is the
+// time of the newest reading.
+func (c Car) Explain(now signal.UnixMilli) signal.Explanation {
 	switch {
-	case s.FaultCode != (signal.TroubleCode{}):
+	case c.FaultCode != (signal.TroubleCode{}):
 		e := explain(RuleTroubleCode)
-		e.Text += ": " + s.FaultCode.String()
-		e.Facts = []signal.Fact{signal.NewFact("trouble codes in the list", float64(s.Latest[signal.DTCList].Value), "", math.NaN(), "",
-			s.Latest[signal.DTCList].Time)}
-		if gone := m.CodeGone; gone != 0 {
+		e.Text += ": " + c.FaultCode.String()
+		list := c.Latest[signal.DTCList]
+		e.Facts = []signal.Fact{
+			signal.NewFact("trouble codes in the list", float64(list.Value), "", math.NaN(), "", list.Time),
+		}
+		if gone := c.CodeGone; gone != 0 {
 			e.Facts = append(e.Facts, signal.NewFact("time since the lists are without",
-				max(0, signal.Rounded(s.Time.Seconds(m.CodeSeen)-float32(gone))), "s", codeGoneFor, "normal again from", s.Time))
+				max(0, signal.Rounded(now.Seconds(c.CodeSeen)-float32(gone))), "s", codeGoneFor, "normal again from", now))
 		}
 		return e
-	case m.Alarm.Since != 0:
-		e := explain(m.Alarm.Rule)
-		e.Text += ": " + m.Alarm.text()
-		e.Facts = m.alarmFacts(s)
+	case c.Alarm.Since != 0:
+		e := explain(c.Alarm.Rule)
+		e.Text += ": " + c.Alarm.text()
+		e.Facts = c.alarmFacts()
 		return e
 	}
-	e := explain(NoThrottleRule)
-	if s.plateTime() == 0 {
+	e := explain(NoRule)
+	if c.PlateTime() == 0 {
 		e.Text = "no reading of a throttle plate"
 	}
-	for _, f := range m.findings(s) {
-		e.Facts = append(e.Facts, f.fact(max(s.reading(f.x).Time, s.reading(f.y).Time)))
+	for _, f := range c.findings() {
+		e.Facts = append(e.Facts, f.fact(max(c.reading(f.x).Time, c.reading(f.y).Time)))
 	}
 	return e
 }
 
-func explain(r ThrottleRule) signal.Explanation {
-	return signal.Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
+func explain(r Rule) signal.Explanation {
+	return signal.Explanation{Rule: rules[r].name, Version: rules[r].version, Text: rules[r].text}
 }
 
 func (a *AlarmMemory) pair() int {
-	for i, d := range throttlePairs {
+	for i, d := range pairs {
 		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
 			return i
 		}
@@ -63,7 +64,7 @@ func (a *AlarmMemory) text() string {
 			text += fmt.Sprintf(" in place of %.0f %%", max(0, min(a.Expected, 100)))
 		}
 		if i := a.pair(); i >= 0 {
-			text += fmt.Sprintf("; up to %.0f %% apart is normal", throttlePairs[i].free)
+			text += fmt.Sprintf("; up to %.0f %% apart is normal", pairs[i].free)
 		}
 		return text
 	case RuleStuckSensor:
@@ -81,27 +82,27 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-func (m *ThrottleMemory) alarmFacts(s *State) (facts []signal.Fact) {
-	a := &m.Alarm
+func (c Car) alarmFacts() (facts []signal.Fact) {
+	a := &c.Alarm
 	read := func(name string, value float32, t signal.UnixMilli) {
 		facts = append(facts, signal.NewFact(name, float64(value), "percent", math.NaN(), "", t))
 	}
-	sensors := []ThrottleSensor{a.X, a.Y}
+	sensors := []Sensor{a.X, a.Y}
 	values := []float32{a.ValueX, a.ValueY}
 	if a.X == a.Y {
 		sensors, values = sensors[:1], values[:1]
 	}
 	for i, x := range sensors {
-		read(throttleSensors[x].String()+" when raised", values[i], a.Since)
+		read(signals[x].String()+" when raised", values[i], a.Since)
 	}
 	if a.Expected != 0 {
-		read(throttleSensors[a.Y].String()+" expected then", a.Expected, a.Since)
+		read(signals[a.Y].String()+" expected then", a.Expected, a.Since)
 	}
 	for _, x := range sensors {
-		g := throttleSensors[x]
-		read(g.String(), s.Latest[g].Value, s.Latest[g].Time)
+		g := signals[x]
+		read(g.String(), c.Latest[g].Value, c.Latest[g].Time)
 	}
-	for _, f := range m.findings(s) {
+	for _, f := range c.findings() {
 		if f.rule == a.Rule && f.x == a.X && f.y == a.Y {
 			facts = append(facts, f.fact(a.Looked))
 			break
@@ -111,25 +112,25 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []signal.Fact) {
 		"normal again from", a.Looked))
 }
 
-func (m *ThrottleMemory) findings(s *State) (all []finding) {
-	for i := range m.Pairs {
-		if m.Pairs[i].Last != 0 {
-			pair := m.pairFindings(i)
+func (c Car) findings() (all []finding) {
+	for i := range c.Pairs {
+		if c.Pairs[i].Last != 0 {
+			pair := c.pairFindings(i)
 			all = append(all, pair[:]...)
 		}
 	}
 	for i := range Load {
-		if s.reading(i).Time != 0 {
-			all = append(all, m.limitFinding(s, i))
-			travel := m.travelFindings(s, i)
+		if c.reading(i).Time != 0 {
+			all = append(all, c.limitFinding(i))
+			travel := c.travelFindings(i)
 			all = append(all, travel[0])
 			if travel[1].y != i { // otherwise it repeats the first
 				all = append(all, travel[1])
 			}
 		}
 	}
-	if m.Follow.Demand != PlateA { // a demand was read at least once
-		all = append(all, m.followFinding())
+	if c.Follow.Demand != PlateA { // a demand was read at least once
+		all = append(all, c.followFinding())
 	}
 	return all
 }
@@ -154,22 +155,22 @@ func (f finding) fact(t signal.UnixMilli) signal.Fact {
 	return signal.NewFact(name, signal.Rounded(100*f.measure/f.alarm), "percent", 100, AnomalyFrom, t)
 }
 
-// AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly.
+// AnomalyFrom is the [signal.Fact.Limit] of a fact that raises an anomaly.
 const AnomalyFrom = "anomaly from"
 
-// Evidence begins the Name of a [Fact] in percent of what raises an alarm.
+// Evidence begins the Name of a [signal.Fact] in percent of what raises an alarm.
 const Evidence = "evidence that "
 
 func (f finding) measured(name string, t signal.UnixMilli) signal.Fact {
 	return signal.NewFact(name, signal.Rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t)
 }
 
-var sensorWords = [NumThrottleSensors]string{
+var sensorWords = [NumSensors]string{
 	PlateA: "plate sensor A", PlateB: "plate sensor B", Command: "the command",
 	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
 }
 
-type ThrottleAlarm struct {
+type Alarm struct {
 	Since        signal.UnixMilli
 	X, Y         signal.Signal // the same if there is only one
 	NameX, NameY string
@@ -181,23 +182,21 @@ type ThrottleAlarm struct {
 }
 
 // Expected returns what Y should read when X reads x percent, for a Banded alarm.
-func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
+func (a *Alarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
-func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, found bool) {
-	m := s.ThrottleMemory
-	m.runRules(s)
-	a := &m.Alarm
+func (c Car) Alarmed() (alarm Alarm, found bool) {
+	a := &c.Alarm
 	if a.Since == 0 {
-		return ThrottleAlarm{}, false
+		return Alarm{}, false
 	}
 	alarm.Since = a.Since
 	x, y := a.X, a.Y
 	if i := a.pair(); i >= 0 {
-		d, p := &throttlePairs[i], &m.Pairs[i]
+		d, p := &pairs[i], &c.Pairs[i]
 		x, y = d.x, d.y
 		alarm.Banded, alarm.Free = p.mature(), float64(d.free)
 		alarm.meanX, alarm.base, alarm.slope = float64(p.MeanX), float64(p.MeanY), float64(p.slope())
 	}
-	alarm.X, alarm.Y, alarm.NameX, alarm.NameY = throttleSensors[x], throttleSensors[y], sensorWords[x], sensorWords[y]
+	alarm.X, alarm.Y, alarm.NameX, alarm.NameY = signals[x], signals[y], sensorWords[x], sensorWords[y]
 	return alarm, true
 }

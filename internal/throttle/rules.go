@@ -1,12 +1,12 @@
-package vehicle
+package throttle
 
 import "time"
 
-type ThrottleRule uint8
+type Rule uint8
 
 // The numbers are stored in states, so new rules go to the end.
 const (
-	NoThrottleRule ThrottleRule = iota
+	NoRule Rule = iota
 	RuleTroubleCode
 	RuleRedundantSensors
 	RulePlateCommand
@@ -14,18 +14,18 @@ const (
 	RuleStuckSensor
 	RuleElectricalLimit
 	RuleNoise
-	numThrottleRules = iota
+	numRules = iota
 )
 
 // A version increases with every change of what the rule finds. The trouble codes (SAE J2012) are
 // those of the engine computer for the same fault. It checks raw voltages every few milliseconds;
 // readings here are seconds apart, so these rules wait longer.
-var throttleRules = [numThrottleRules]struct {
+var rules = [numRules]struct {
 	name    string
 	version int
 	text    string
 }{
-	NoThrottleRule:  {"throttle/none", 1, "normal: every measure is within its limit"},
+	NoRule:          {"throttle/none", 1, "normal: every measure is within its limit"},
 	RuleTroubleCode: {"throttle/trouble-code", 4, "the car reports a trouble code of its throttle or pedal"},
 	// P2135, P2138
 	RuleRedundantSensors: {"throttle/redundant-sensors", 3,
@@ -43,7 +43,7 @@ var throttleRules = [numThrottleRules]struct {
 	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
 }
 
-func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleRules-1)].name }
+func (r Rule) String() string { return rules[min(r, numRules-1)].name }
 
 // Positions are in percent of the sensor's range (SAE J1979, steps of 0.4), durations in seconds.
 //
@@ -173,12 +173,12 @@ const (
 	codeRoundFor = 10
 )
 
-const NumThrottlePairs = 3
+const NumPairs = 3
 
 // In each pair, y should follow x within free percent.
-var throttlePairs = [NumThrottlePairs]struct {
-	x, y            ThrottleSensor
-	disagree, stuck ThrottleRule
+var pairs = [NumPairs]struct {
+	x, y            Sensor
+	disagree, stuck Rule
 	free            float32
 }{
 	{PlateA, PlateB, RuleRedundantSensors, RuleStuckSensor, sensorsFree},
