@@ -55,10 +55,10 @@ func TestReplayFleet(t *testing.T) {
 		if s.Time < from || s.Time > to {
 			t.Errorf("%sCAR05 was last read at %s", prefix, s.Time.Time())
 		}
-		for signal, want := range map[signal.Signal]float32{signal.Speed: 54, signal.CurrentLatitude: 44.505,
+		for g, want := range map[signal.Signal]float32{signal.Speed: 54, signal.CurrentLatitude: 44.505,
 			signal.CurrentLongitude: 11.3299} {
-			if got := s.Latest[signal]; got.Value != want || got.Time != s.Time {
-				t.Errorf("%sCAR05: %s is %+v", prefix, signal, got)
+			if got := s.Latest[g]; got.Value != want || got.Time != s.Time {
+				t.Errorf("%sCAR05: %s is %+v", prefix, g, got)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/opstest"
@@ -40,7 +41,7 @@ func follow(t *testing.T) *following {
 }
 
 // With the state 0, it is not driving.
-func (f *following) report(id vehicle.ID, s vehicle.DrivingState, system throttle.System) {
+func (f *following) report(id vehicle.ID, s driving.State, system throttle.System) {
 	now := signal.At(f.clock.Now())
 	f.fleet.Put(id, vehicle.DrivingVerdict{State: s, NotDriving: s == 0, Time: now},
 		vehicle.ThrottleVerdict{System: system, Time: now})
@@ -107,16 +108,16 @@ func (e *events) want(want ...string) {
 
 func TestChanges(t *testing.T) {
 	f := follow(t)
-	f.report("Before", vehicle.TrafficJam, throttle.Normal) // nobody follows yet
+	f.report("Before", driving.Jam, throttle.Normal) // nobody follows yet
 	all := f.open("", "", f.Client)
 	first := all.id
 	jams := f.open("?driving=jam,stale", "", f.Client)
 	faults := f.open("?throttle=anomaly", "", f.Client)
-	f.report("A", vehicle.NormalDriving, throttle.Normal)
-	f.report("A", vehicle.NormalDriving, throttle.Normal) // no change
-	f.report("A", vehicle.TrafficJam, throttle.Normal)
+	f.report("A", driving.Normal, throttle.Normal)
+	f.report("A", driving.Normal, throttle.Normal) // no change
+	f.report("A", driving.Jam, throttle.Normal)
 	f.report("B", 0, throttle.Anomaly)
-	f.report("A", vehicle.SlowDriving, throttle.Normal)
+	f.report("A", driving.Slow, throttle.Normal)
 	four := []string{"A unknown>normal/unknown>normal", "A normal>jam/normal>normal",
 		"B unknown>not_driving/unknown>anomaly", "A jam>slow/normal>normal"}
 	all.want(four...)
@@ -133,7 +134,7 @@ func TestChanges(t *testing.T) {
 	if want := []string{"A slow>stale/normal>stale", "Before jam>stale/normal>stale"}; !slices.Equal(stale, want) {
 		t.Errorf("got the events %q, want %q", stale, want)
 	}
-	f.report("A", vehicle.SlowDriving, throttle.Normal)
+	f.report("A", driving.Slow, throttle.Normal)
 	all.want("A stale>slow/stale>normal")
 	all.close()
 
@@ -152,7 +153,7 @@ func TestChanges_Gap(t *testing.T) {
 	began.close()
 	run, _, _ := strings.Cut(began.id, "-")
 	for i := range 1<<16 + 1 {
-		f.report("A", vehicle.DrivingState(1+i%2), throttle.Normal)
+		f.report("A", driving.State(1+i%2), throttle.Normal)
 	}
 	for after, says := range map[string]string{
 		began.id: "more than 65536 changes followed", "ANOTHER1-5": "the id is of another node", "x": "another node",

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/opstest"
@@ -33,17 +34,17 @@ func listing(t *testing.T) (*service, opstest.Fleet) {
 		}
 		table.Put(id, d, throttle)
 	}
-	normal := vehicle.DrivingVerdict{State: vehicle.NormalDriving}
+	normal := vehicle.DrivingVerdict{State: driving.Normal}
 	put("Normal", 1*time.Second, normal, throttle.Normal)
 	put("NoThrottle", 2*time.Second, normal, throttle.Normal)
-	put("Slow", 3*time.Second, vehicle.DrivingVerdict{State: vehicle.SlowDriving}, throttle.Normal)
+	put("Slow", 3*time.Second, vehicle.DrivingVerdict{State: driving.Slow}, throttle.Normal)
 	put("Anomaly", 4*time.Second, normal, throttle.Anomaly)
 	put("Parked", 5*time.Second, vehicle.DrivingVerdict{NotDriving: true}, throttle.Normal)
-	put("Stale", time.Hour, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, throttle.Anomaly)
+	put("Stale", time.Hour, vehicle.DrivingVerdict{State: driving.Jam}, throttle.Anomaly)
 	table.Put("Unknown", vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{})
 	for i := range 20 {
 		put(vehicle.ID(fmt.Sprintf("Jam%02d", i)), time.Duration(10+i)*time.Second,
-			vehicle.DrivingVerdict{State: vehicle.TrafficJam}, throttle.Normal)
+			vehicle.DrivingVerdict{State: driving.Jam}, throttle.Normal)
 	}
 	return s, table
 }

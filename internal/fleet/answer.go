@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -39,7 +40,7 @@ func pack(a Answer) value {
 
 func (v value) unpack() (a Answer) {
 	a.Driving.Time = signal.UnixMilli(int64(v[0]) >> stateBits)
-	a.Driving.State = vehicle.DrivingState(v[0] & drivingMask)
+	a.Driving.State = driving.State(v[0] & drivingMask)
 	a.Driving.NotDriving = v[0]&notDrivingBit != 0
 	if v[0]&throttleBit != 0 {
 		a.Throttle.System = throttle.Normal

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -15,11 +16,11 @@ var (
 	ThrottleStates = []string{"normal", "anomaly", "stale", "unknown"}
 )
 
-func drivingState(o vehicle.Outcome, s vehicle.DrivingState) string {
+func drivingState(o vehicle.Outcome, s driving.State) string {
 	if o != vehicle.Answered {
 		return o.String()
 	}
-	return DrivingStates[max(s, vehicle.NormalDriving)-1]
+	return DrivingStates[max(s, driving.Normal)-1]
 }
 
 func throttleState(o vehicle.Outcome, s throttle.System) string {
@@ -63,7 +64,7 @@ func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Du
 	for o := range drives {
 		for state := range drives[o] {
 			outcome := vehicle.Outcome(o)
-			c.Driving[drivingState(outcome, vehicle.DrivingState(state))] += drives[o][state]
+			c.Driving[drivingState(outcome, driving.State(state))] += drives[o][state]
 			c.Throttle[throttleState(outcome, throttle.System(state))] += throttles[o][state]
 		}
 	}

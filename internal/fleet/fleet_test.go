@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
@@ -19,7 +20,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func answer(t time.Time) fleet.Answer {
 	return fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: signal.At(t)},
+		Driving:  vehicle.DrivingVerdict{State: driving.Jam, Time: signal.At(t)},
 		Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: signal.At(t)},
 	}
 }
@@ -36,7 +37,7 @@ func TestTableIsAMap(t *testing.T) {
 				id := ids.Draw(t, "id")
 				a := fleet.Answer{
 					Driving: vehicle.DrivingVerdict{
-						State:      vehicle.DrivingState(rapid.IntRange(0, 3).Draw(t, "state")),
+						State:      driving.State(rapid.IntRange(0, 3).Draw(t, "state")),
 						NotDriving: rapid.Bool().Draw(t, "not driving"),
 						Time:       verdictTime.Draw(t, "driving time"),
 					},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -19,7 +20,7 @@ type Order struct {
 
 type Question struct {
 	// A vehicle of negative rank is not listed. The verdicts may be stale.
-	Rank        func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system throttle.System) int8
+	Rank        func(driving, throttle vehicle.Outcome, state driving.State, system throttle.System) int8
 	OldestFirst bool
 	// Each calls Now for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict
 	// is stale.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
@@ -18,14 +19,14 @@ import (
 )
 
 var everyone = fleet.Question{
-	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, throttle.System) int8 { return 0 },
+	Rank: func(vehicle.Outcome, vehicle.Outcome, driving.State, throttle.System) int8 { return 0 },
 	Now:  func() signal.UnixMilli { return 0 },
 }
 
 func jams() fleet.Question {
 	q := everyone
-	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ throttle.System) int8 {
-		if state != vehicle.TrafficJam {
+	q.Rank = func(_, _ vehicle.Outcome, state driving.State, _ throttle.System) int8 {
+		if state != driving.Jam {
 			return -1
 		}
 		return 0
@@ -43,9 +44,9 @@ func named(vehicles int) *fleet.Table {
 	t := fleet.New()
 	t.KeepNames(1 << 40)
 	for i := range vehicles {
-		state := vehicle.NormalDriving
+		state := driving.Normal
 		if i%10 == 0 {
-			state = vehicle.TrafficJam
+			state = driving.Jam
 		}
 		t.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)),
 			fleet.Answer{Driving: vehicle.DrivingVerdict{State: state, Time: signal.UnixMilli(1 + i/4)}})

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -105,7 +106,7 @@ func slotsOf(t *Table) (n int) {
 }
 
 func answerAt(t time.Time) Answer {
-	return Answer{Driving: vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: signal.At(t)},
+	return Answer{Driving: vehicle.DrivingVerdict{State: driving.Slow, Time: signal.At(t)},
 		Throttle: vehicle.ThrottleVerdict{Time: signal.At(t)}}
 }
 

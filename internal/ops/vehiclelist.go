@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
@@ -166,7 +167,7 @@ func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 
 // rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
 func (q VehicleQuery) rank(
-	drives, throttles vehicle.Outcome, state vehicle.DrivingState, system throttle.System,
+	drives, throttles vehicle.Outcome, state driving.State, system throttle.System,
 ) int8 {
 	answer := "" // about driving
 	if drives == vehicle.Answered && state != 0 {
@@ -187,9 +188,9 @@ func (q VehicleQuery) rank(
 		return 4
 	case drives == vehicle.NotDriving:
 		return 5
-	case state == vehicle.TrafficJam:
+	case state == driving.Jam:
 		return 1
-	case state == vehicle.SlowDriving:
+	case state == driving.Slow:
 		return 2
 	}
 	return 6

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
@@ -68,7 +69,7 @@ func heap() uint64 {
 func mixed(now time.Time, i int) fleet.Answer {
 	ago := time.Duration(i*7919%300_000) * time.Millisecond
 	a := fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving},
+		Driving:  vehicle.DrivingVerdict{State: driving.Normal},
 		Throttle: vehicle.ThrottleVerdict{System: throttle.Normal},
 	}
 	switch i % 50 {
@@ -81,9 +82,9 @@ func mixed(now time.Time, i int) fleet.Answer {
 	case 7, 8, 9, 10, 11:
 		a.Driving = vehicle.DrivingVerdict{NotDriving: true}
 	case 12, 13, 14, 15, 16:
-		a.Driving.State = vehicle.TrafficJam
+		a.Driving.State = driving.Jam
 	case 17, 18, 19:
-		a.Driving.State = vehicle.SlowDriving
+		a.Driving.State = driving.Slow
 	}
 	a.Driving.Time = signal.At(now.Add(-ago))
 	a.Throttle.Time = a.Driving.Time

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/signal"
@@ -51,29 +52,29 @@ func newFixture(t testing.TB) *fixture {
 	}
 	at := func(ago time.Duration) signal.UnixMilli { return signal.At(noon.Add(-ago)) }
 	fresh := 2 * time.Second
-	driving := func(id vehicle.ID, d vehicle.DrivingState, ago time.Duration) {
+	put := func(id vehicle.ID, d driving.State, ago time.Duration) {
 		f.Fleet.Put(id, fleet.Answer{
 			Driving:  vehicle.DrivingVerdict{State: d, Time: at(ago)},
 			Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: at(ago)},
 		})
 	}
-	driving("CarNormal", vehicle.NormalDriving, fresh)
-	driving("CarSlow", vehicle.SlowDriving, fresh)
-	driving("CarJam", vehicle.TrafficJam, fresh)
-	driving("CarOld", vehicle.TrafficJam, maxAge+time.Millisecond)
-	driving("CarLast", vehicle.TrafficJam, maxAge)
-	driving("CarAhead", vehicle.TrafficJam, -20*time.Second)
+	put("CarNormal", driving.Normal, fresh)
+	put("CarSlow", driving.Slow, fresh)
+	put("CarJam", driving.Jam, fresh)
+	put("CarOld", driving.Jam, maxAge+time.Millisecond)
+	put("CarLast", driving.Jam, maxAge)
+	put("CarAhead", driving.Jam, -20*time.Second)
 	f.Fleet.Put("CarParked", fleet.Answer{
 		Driving: vehicle.DrivingVerdict{NotDriving: true, Time: at(fresh)},
 	})
 	f.Fleet.Put("CarFaulty", fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at(fresh)},
+		Driving:  vehicle.DrivingVerdict{State: driving.Normal, Time: at(fresh)},
 		Throttle: vehicle.ThrottleVerdict{System: throttle.Anomaly, Time: at(90 * time.Second)},
 	})
 
 	// A sandbox token must not see a real car of a reserved name.
-	driving(access.SandboxJam, vehicle.NormalDriving, fresh)
-	driving(access.SandboxUnknown, vehicle.SlowDriving, fresh)
+	put(access.SandboxJam, driving.Normal, fresh)
+	put(access.SandboxUnknown, driving.Slow, fresh)
 
 	all := access.AllVehicles()
 	f.issue(t, "TOKEN", access.Request{Vehicles: all})

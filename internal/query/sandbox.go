@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
@@ -14,13 +15,13 @@ import (
 // docs/query-api.md has the table of its vehicles.
 
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
-	pace, system := vehicle.NormalDriving, throttle.Normal
+	pace, system := driving.Normal, throttle.Normal
 	switch string(vid) {
 	case access.SandboxNormal, access.SandboxHealthy:
 	case access.SandboxSlow:
-		pace = vehicle.SlowDriving
+		pace = driving.Slow
 	case access.SandboxJam:
-		pace = vehicle.TrafficJam
+		pace = driving.Jam
 	case access.SandboxAnomaly:
 		system = throttle.Anomaly
 	case access.SandboxStale:
@@ -29,7 +30,7 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 		drives = vehicle.NotDriving
 	case access.SandboxCycle:
 		minute := now.Unix() / 60
-		pace = [...]vehicle.DrivingState{vehicle.NormalDriving, vehicle.SlowDriving, vehicle.TrafficJam}[minute%3]
+		pace = [...]driving.State{driving.Normal, driving.Slow, driving.Jam}[minute%3]
 		system = [...]throttle.System{throttle.Normal, throttle.Anomaly}[minute%2]
 	default:
 		return fleet.Answer{}, vehicle.Unknown, vehicle.Unknown

@@ -7,8 +7,8 @@ import (
 	"github.com/golang/geo/s1"
 	"github.com/golang/geo/s2"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 // Box crosses the date line if West is greater than East.
@@ -23,7 +23,7 @@ func (b Box) rect() s2.Rect {
 }
 
 // Around returns a box with sides metres away from s; near a pole it goes all around the earth.
-func Around(s vehicle.Stretch, metres float64) Box {
+func Around(s driving.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
 	north := metres / metresPerDegree
@@ -58,7 +58,7 @@ func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) boo
 			continue
 		}
 		for octant := range uint64(Octants) {
-			if c, ok := m.Condition(vehicle.Stretch(uint64(cell)|octant), at); ok && !yield(c) {
+			if c, ok := m.Condition(driving.Stretch(uint64(cell)|octant), at); ok && !yield(c) {
 				return
 			}
 		}

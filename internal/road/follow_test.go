@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
@@ -21,14 +22,14 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 		}
 		return true
 	}
-	if w.Count > vehicle.WaySteps || w.Octant >= road.Octants || w.Time > s.Time || w.Time < 0 ||
+	if w.Count > driving.WaySteps || w.Octant >= road.Octants || w.Time > s.Time || w.Time < 0 ||
 		!finite(w.Latitude, w.Longitude, w.AnchorLatitude, w.AnchorLongitude, w.SpeedKmh) ||
 		w.Count > 0 && !w.Heading {
 		t.Fatalf("a way out of bounds: %+v", w)
 	}
 	for i, x := range w.Steps {
 		if used := i < int(w.Count); used != road.Valid(x.Stretch) || !finite(x.Metres, x.Seconds) || x.Metres < 0 ||
-			x.Seconds < 0 || !used && x != (vehicle.WayStep{}) {
+			x.Seconds < 0 || !used && x != (driving.WayStep{}) {
 			t.Fatalf("step %d of %d is %+v", i, w.Count, x)
 		}
 	}
@@ -140,7 +141,7 @@ func (c *car) wait(t testing.TB, random *rand.Rand) {
 
 func checkMap(t interface{ Fatalf(string, ...any) }, m *road.Map, at signal.UnixMilli) {
 	m.Conditions(at, func(c road.Condition) bool {
-		if !road.Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||
+		if !road.Valid(c.Stretch) || c.State > driving.Jam || c.Cars < 0 ||
 			!(c.SpeedKmh >= 0 && c.SpeedKmh < 301) || !(c.FreeKmh >= 0 && c.FreeKmh < 301) ||
 			c.FreeKmh != 0 && c.FreeKmh < 10-0.01 || (c.Cars == 0) != (c.SpeedKmh == 0) {
 			t.Fatalf("a condition out of bounds: %+v", c)

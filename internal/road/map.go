@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -22,13 +23,13 @@ const knownShare = 0.5
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
-	judged  [vehicle.NumFreeFlowSources]atomic.Uint64
+	judged  [driving.NumFreeFlowSources]atomic.Uint64
 	refused atomic.Uint64
 	doubts  doubts
 	out     outbox
 }
 
-func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
+func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
 // Bound limits the stretches to most, a multiple of 64. A full map replaces those that one source
 // alone has driven, or counts unknown ones in [Map.Refused].
@@ -218,7 +219,7 @@ type wayTally struct {
 	seconds, apart    float32 // the car's own time; metres on which it was clearly faster
 }
 
-func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
+func (t *wayTally) own(s *stretch, step *driving.WayStep, unix uint32) {
 	t.add(s, step.Metres, unix)
 	t.seconds += step.Seconds
 	pace, _, ok := s.present(unix, t.asker)
@@ -250,9 +251,9 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 }
 
 // around has only a Time if too little is known.
-func (m *Map) around(w *vehicle.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
-	asker uint32) vehicle.RoadAround {
-	road := vehicle.RoadAround{Time: at}
+func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
+	asker uint32) driving.RoadAround {
+	road := driving.RoadAround{Time: at}
 	if w.Count == 0 {
 		return road
 	}
@@ -329,7 +330,7 @@ func carsOf(voices uint32) uint8 {
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-func (m *Map) find(name vehicle.Stretch) stretch {
+func (m *Map) find(name driving.Stretch) stretch {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -359,12 +360,12 @@ func (m *Map) Len() (n int) {
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
 // Judged counts the driving states with a free flow of this source, those of one car and time once.
-func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
+func (m *Map) Judged(by driving.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 type Condition struct {
-	Stretch           vehicle.Stretch
-	State             vehicle.DrivingState // 0 if too few cars show it, or if the free flow is unknown
-	SpeedKmh, FreeKmh float64              // 0 if unknown
+	Stretch           driving.Stretch
+	State             driving.State // 0 if too few cars show it, or if the free flow is unknown
+	SpeedKmh, FreeKmh float64       // 0 if unknown
 	// About how many in the last 3 to 6 minutes; 0 if fewer than three.
 	Cars int
 	// FreeKmh is a guess: three cars drove here in fewer than four quarter hours.
@@ -408,7 +409,7 @@ func (m *Map) CountByState(at signal.UnixMilli) (n [4]int) {
 	return n
 }
 
-func (m *Map) Condition(name vehicle.Stretch, at signal.UnixMilli) (c Condition, ok bool) {
+func (m *Map) Condition(name driving.Stretch, at signal.UnixMilli) (c Condition, ok bool) {
 	s := m.find(name)
 	if s.name == 0 {
 		return c, false

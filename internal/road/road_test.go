@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
@@ -32,7 +33,7 @@ type car struct {
 	// claims is the speed that the car reports, NaN for none; if nil, the true one. worst is its
 	// worst verdict so far.
 	claims *float64
-	worst  vehicle.DrivingState
+	worst  driving.State
 	// if any, the heading that the receiver sends
 	compass *float64
 	// every is step if it is zero.
@@ -119,9 +120,9 @@ func set(t interface {
 }
 
 // is checks the state, and that it was concluded from other cars.
-func (c *car) is(t *testing.T, want vehicle.DrivingState) {
+func (c *car) is(t *testing.T, want driving.State) {
 	t.Helper()
-	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad ||
+	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != driving.FreeFlowOfRoad ||
 		c.state.Road.Cars == 0 {
 		t.Errorf("%s is in %s, want %s: %s", c.id, got, want, c.state.ExplainDriving().Text)
 	}
@@ -237,12 +238,12 @@ func TestDirections(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
 		east, north, degrees, kmh float64
-		want                      vehicle.DrivingState
+		want                      driving.State
 	}{
-		{"jammed", -700, 0, 90, 12, vehicle.TrafficJam},
-		{"opposite", 900, 15, 270, 105, vehicle.NormalDriving},
-		{"beside", -900, -70, 90, 44, vehicle.NormalDriving},
-		{"across", 0, -500, 0, 48, vehicle.NormalDriving},
+		{"jammed", -700, 0, 90, 12, driving.Jam},
+		{"opposite", 900, 15, 270, 105, driving.Normal},
+		{"beside", -900, -70, 90, 44, driving.Normal},
+		{"across", 0, -500, 0, 48, driving.Normal},
 	} {
 		x := newCar(m, c.name, c.east, c.north, now)
 		x.drive(t, c.kmh, c.degrees, time.Minute)
@@ -256,7 +257,7 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x := newCar(m, "comes", -2600, 0, start.Add(90*time.Second))
 	x.drive(t, 110, 90, 40*time.Second) // to the end of the jam, at about -1370 m
 	x.drive(t, 12, 90, 90*time.Second)
-	x.is(t, vehicle.TrafficJam)
+	x.is(t, driving.Jam)
 }
 
 // TestTunnel_OwnSpeeds: in a tunnel, the free flow is that of the car's own speeds.
@@ -264,15 +265,15 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
 	x.drive(t, 100, 270, 20*time.Second)
-	x.is(t, vehicle.NormalDriving)
+	x.is(t, driving.Normal)
 	x.silent = true
 	x.drive(t, 100, 270, 80*time.Second)
-	if s := x.state.Traffic.Source; s != vehicle.FreeFlowShown {
+	if s := x.state.Traffic.Source; s != driving.FreeFlowShown {
 		t.Errorf("in the tunnel the free flow is %s", s)
 	}
 	x.silent = false
 	x.drive(t, 100, 270, 20*time.Second)
-	if s := x.state.Traffic.Source; s != vehicle.FreeFlowOfRoad {
+	if s := x.state.Traffic.Source; s != driving.FreeFlowOfRoad {
 		t.Errorf("behind the tunnel the free flow is %s", s)
 	}
 }
@@ -290,7 +291,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 		for i := range 10 { // between two of the other cars
 			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)
 			for _, c := range run(t, &m, f) {
-				if got := c.state.Driving().State; got != vehicle.NormalDriving {
+				if got := c.state.Driving().State; got != driving.Normal {
 					t.Errorf("%s is in %s: %s", c.id, got, c.state.ExplainDriving().Text)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -124,7 +125,7 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	p.latitude, has[0] = x.Value(signal.CurrentLatitude)
 	p.longitude, has[1] = x.Value(signal.CurrentLongitude)
 	accuracy, _ := x.Value(signal.CurrentAccuracy)
-	return p, has[0] && has[1] && p != position{} && accuracy <= vehicle.StayMetres
+	return p, has[0] && has[1] && p != position{} && accuracy <= driving.StayMetres
 }
 
 // Late and repeated samples are ignored. Many receivers repeat a position, so a leg begins and ends

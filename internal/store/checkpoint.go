@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/throttle"
@@ -224,7 +225,7 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 		}
 		var a Answer
 		a.Driving = vehicle.DrivingVerdict{
-			State: vehicle.DrivingState(flags >> 3), NotDriving: flags&1 != 0, Time: times[0],
+			State: driving.State(flags >> 3), NotDriving: flags&1 != 0, Time: times[0],
 		}
 		a.Throttle = vehicle.ThrottleVerdict{System: throttle.System(flags >> 1 & 3), Time: times[0] + times[1]}
 		a.JamSince, a.AnomalySince = times[2], times[3]

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -32,7 +33,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a sample", n)
 	}
-	if s.ThrottleMemory.FaultCode.String() != "P2135" || s.Driving().State != vehicle.NormalDriving {
+	if s.ThrottleMemory.FaultCode.String() != "P2135" || s.Driving().State != driving.Normal {
 		t.Errorf("code %s, %s", s.ThrottleMemory.FaultCode, s.Driving().State)
 	}
 }

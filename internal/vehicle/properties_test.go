@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -41,7 +42,7 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 		t.Fatalf("mean speed is %g", s.MeanSpeed)
 	}
 	newest, speedRead := s.Latest.Speed()
-	if s.Pace > vehicle.TrafficJam || (s.Pace != 0) != speedRead {
+	if s.Pace > driving.Jam || (s.Pace != 0) != speedRead {
 		t.Fatalf("pace is %d, speed read: %v", s.Pace, speedRead)
 	}
 
@@ -56,7 +57,7 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 	}
 	e := s.ExplainDriving()
 	if (d.Time != 0) != (e.Rule != "") || e.Text == "" ||
-		d.State != 0 && (e.Rule != vehicle.RuleTraffic || !strings.HasPrefix(e.Text, d.State.String())) {
+		d.State != 0 && (e.Rule != driving.RuleTraffic || !strings.HasPrefix(e.Text, d.State.String())) {
 		t.Fatalf("verdict %+v is explained as %+v", d, e)
 	}
 	checkFacts(t, s, e)

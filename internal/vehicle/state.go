@@ -3,6 +3,7 @@ package vehicle
 import (
 	"slices"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 )
@@ -14,21 +15,14 @@ type State struct {
 	// An "ignition off" that a later motion disproves keeps its time, and becomes
 	// [signal.IgnitionUndefined].
 	Latest signal.Latest
-	// MeanSpeed has a time constant of one minute (see stopCounts).
-	MeanSpeed float32
-	// Pace is zero until a speed was read.
-	Pace         DrivingState
-	Traffic      TrafficMemory
-	Way          Way // zero for a car that sends no position
-	Road         RoadAround
-	RestingSince signal.UnixMilli
+	driving.Memory
 	// The throttle rules run when a sample with a later time arrives.
 	ThrottleMemory throttle.Memory
 }
 
-// Fold folds one sample, without an allocation. A reading changes nothing if it is
-// older than the newest of its group, or if its signal was already read at that time; but of
-// several lists of trouble codes, the first with a throttle code is kept.
+// Fold folds one sample, without an allocation. A reading changes nothing if it is older than
+// the newest of its group, or if its signal was already read at that time; but of several lists of
+// trouble codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // only those that are used
 	newCodes := s.Latest[signal.DTCList].Time == t && s.ThrottleMemory.AddsCode(x.Codes, t)
@@ -45,28 +39,29 @@ func (s *State) Fold(x *Sample) (changed bool) {
 	if throttleNext {
 		throttled.RunRules()
 	}
+	drives := s.driving()
 	if t > s.Time {
-		s.holdSpeed()
+		drives.HoldSpeed(s.Time)
 	}
 	throttled.Observe(&r, t)
 	before := signal.Reading{Value: s.Traffic.Kmh, Time: s.Traffic.At}
-	parked := s.Driving().NotDriving
-	// The speed rule needs the previous speed.
-	s.observeMotion(&r, t)
+	parked := drives.Verdict().NotDriving
+	drives.Observe(&r, t)
 	s.Time = max(s.Time, t)
 	s.Latest.Update(&r, t)
 	throttled.ObserveCodes(&r, s.Time)
-	s.observeIgnition(before)
-	s.observeRest(before)
-	if v := s.Driving(); parked && v.State != 0 {
+	drives.ObserveStop(before)
+	if v := drives.Verdict(); parked && v.State != 0 {
 		// The car may have been silent since it parked, and may be on another road.
 		s.Traffic.Start, s.Traffic.Cruise = t, 0
 	}
 	return true
 }
 
+func (s *State) driving() driving.Car { return driving.Car{Memory: &s.Memory, Latest: &s.Latest} }
+
 func (s *State) throttle(m *throttle.Memory) throttle.Car {
-	return throttle.Car{Memory: m, Latest: &s.Latest, IgnitionOff: s.ignitionOff()}
+	return throttle.Car{Memory: m, Latest: &s.Latest, IgnitionOff: s.driving().IgnitionOff()}
 }
 
 func (s *State) relearn(t signal.UnixMilli) {

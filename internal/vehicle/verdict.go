@@ -3,6 +3,7 @@ package vehicle
 import (
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 )
@@ -34,6 +35,24 @@ func fresh(t, now signal.UnixMilli, maxAge time.Duration) Outcome {
 	}
 	return Answered
 }
+
+type DrivingVerdict driving.Verdict
+
+// At is like [ThrottleVerdict.At], but the outcome of a car that is not being driven is NotDriving
+// in place of Answered.
+func (v DrivingVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
+	if o := fresh(v.Time, now, maxAge); o != Answered {
+		return o
+	}
+	if v.NotDriving {
+		return NotDriving
+	}
+	return Answered
+}
+
+func (s *State) Driving() DrivingVerdict { return DrivingVerdict(s.driving().Verdict()) }
+
+func (s *State) ExplainDriving() signal.Explanation { return s.driving().Explain() }
 
 type ThrottleVerdict struct {
 	System throttle.System

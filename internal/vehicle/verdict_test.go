@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -48,7 +49,7 @@ func TestAt_LimitsOfAge(t *testing.T) {
 
 // TestWireValues checks what is sent to clients.
 func TestWireValues(t *testing.T) {
-	if vehicle.NormalDriving != 1 || vehicle.SlowDriving != 2 || vehicle.TrafficJam != 3 {
+	if driving.Normal != 1 || driving.Slow != 2 || driving.Jam != 3 {
 		t.Error("driving states are not those of the wire")
 	}
 	if throttle.Anomaly != 0 || throttle.Normal != 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
@@ -21,7 +22,7 @@ import (
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func jammed(since time.Duration) (s vehicle.State) {
-	s.Time, s.Pace = signal.At(noon), vehicle.TrafficJam
+	s.Time, s.Pace = signal.At(noon), driving.Jam
 	s.Latest[signal.Speed] = signal.Reading{Value: 3, Time: s.Time}
 	s.Traffic.At, s.Traffic.Changed, s.Traffic.Share = s.Time, s.Time.Add(-since), 0.2
 	return s
@@ -77,7 +78,7 @@ func TestAnomalySince(t *testing.T) {
 
 func TestMonitor_KeepsADay(t *testing.T) {
 	table := fleet.New()
-	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: signal.At(noon)}})
+	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: signal.At(noon)}})
 	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

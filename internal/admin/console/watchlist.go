@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/throttle"
@@ -36,7 +37,7 @@ func newWatchlist() *watchlist {
 // Put updates the lists.
 func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
 	t := a.Throttle.Time
-	jam := a.Driving.State == vehicle.TrafficJam
+	jam := a.Driving.State == driving.Jam
 	anomaly := t != 0 && a.Throttle.System == throttle.Anomaly
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
@@ -41,7 +42,7 @@ func TestDemoDrive(t *testing.T) {
 	for i := range d.Rows {
 		r := &d.Rows[i]
 		state = vehicle.Observe(state, vehicle.Sample{Time: start.Add(r.At), Readings: r.Readings})
-		if state.Driving().State != vehicle.TrafficJam {
+		if state.Driving().State != driving.Jam {
 			jamSince = r.At
 		}
 		// The end must be a jam by any definition, not only by the present rules.
@@ -55,7 +56,7 @@ func TestDemoDrive(t *testing.T) {
 		}
 	}
 	pace, h := state.Driving(), state.Throttle()
-	if pace.State != vehicle.TrafficJam || pace.NotDriving || end-jamSince < time.Minute {
+	if pace.State != driving.Jam || pace.NotDriving || end-jamSince < time.Minute {
 		t.Errorf("ends as %v, not driving %v, in the jam for %v", pace.State, pace.NotDriving, end-jamSince)
 	}
 	if h.System != throttle.Normal || h.Time == 0 {

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 type Drive struct {
@@ -31,7 +31,7 @@ type Row struct {
 	At time.Duration // since the file's first row
 	// Readings may be empty in a row with a label.
 	Readings signal.Readings
-	Label    vehicle.DrivingState // of an observer; 0 if there is none
+	Label    driving.State // of an observer; 0 if there is none
 }
 
 // Duration is that from the file's first row to the last of Rows.

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 // maxColumns is what a readSet holds.
@@ -27,7 +27,7 @@ var errUnknown = errors.New("the first line is not the header of a known log" + 
 type logger struct {
 	*format.Format
 	name   string
-	labels map[string]vehicle.DrivingState
+	labels map[string]driving.State
 	clock  func(*table, *account) []time.Duration
 	read   func(*table, []time.Duration) []readSet
 }
@@ -40,12 +40,12 @@ var readers = map[string]func(*table, []time.Duration) []readSet{
 	"": everyCell, "every cell": everyCell, "round robin": roundRobin, "snapshots": snapshots,
 }
 
-var states = map[string]vehicle.DrivingState{
-	"normal": vehicle.NormalDriving, "slow": vehicle.SlowDriving, "jam": vehicle.TrafficJam,
+var states = map[string]driving.State{
+	"normal": driving.Normal, "slow": driving.Slow, "jam": driving.Jam,
 }
 
 func newLogger(f *format.Format) (*logger, error) {
-	l := &logger{f, cmp.Or(f.Log.Name, f.Name()), make(map[string]vehicle.DrivingState), clocks[f.Log.Clock],
+	l := &logger{f, cmp.Or(f.Log.Name, f.Name()), make(map[string]driving.State), clocks[f.Log.Clock],
 		readers[f.Log.Rows]}
 	for text, name := range f.Log.Labels {
 		if l.labels[text] = states[name]; l.labels[text] == 0 {

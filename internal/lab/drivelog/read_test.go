@@ -13,9 +13,9 @@ import (
 	"testing/iotest"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 const clockSet = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"
@@ -65,7 +65,7 @@ func TestNamelessAndRepeatedColumns(t *testing.T) {
 	d := mustRead(t, ";VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic;;VehicleSpeedInstantaneous\n"+
 		"7;3,5;1;HighCongestionCondition;8;99\n")
 	r := &d.Rows[0]
-	if v, _ := r.Readings.Value(signal.OBDSpeed); v != 3.5 || r.Label != vehicle.TrafficJam {
+	if v, _ := r.Readings.Value(signal.OBDSpeed); v != 3.5 || r.Label != driving.Jam {
 		t.Errorf("speed %v, label %v", v, r.Label)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestRecordedDrives reads all published drives, if they are present.
@@ -150,7 +150,7 @@ func checkPyOBD(t *testing.T, d *drivelog.Drive) {
 }
 
 func checkTDS(t *testing.T, d *drivelog.Drive) {
-	labelled := map[vehicle.DrivingState]int{}
+	labelled := map[driving.State]int{}
 	for i := range d.Rows {
 		labelled[d.Rows[i].Label]++
 	}

@@ -3,8 +3,8 @@ package drivelog
 import (
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 type column struct {
@@ -42,7 +42,7 @@ type record struct {
 	line   int   // among the file's data rows, those left out included
 	stamp  int64 // milliseconds on the logger's clock
 	joined bool  // another recording begins here
-	label  vehicle.DrivingState
+	label  driving.State
 	cells  []float32 // NaN: blank or unreadable
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
@@ -46,7 +47,7 @@ type evaluator struct {
 	seen    bool
 	driven  time.Duration // without pauses
 	last    time.Duration // with pauses
-	verdict vehicle.DrivingState
+	verdict driving.State
 	anomaly *anomaly
 }
 

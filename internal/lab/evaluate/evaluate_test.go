@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 func TestEvaluator(t *testing.T) {
@@ -18,7 +18,7 @@ func TestEvaluator(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &drivelog.Drive{}
-	row := func(at time.Duration, label vehicle.DrivingState, set func(*signal.Readings) error) {
+	row := func(at time.Duration, label driving.State, set func(*signal.Readings) error) {
 		r := drivelog.Row{At: at, Label: label}
 		if set != nil {
 			if err := set(&r.Readings); err != nil {
@@ -43,7 +43,7 @@ func TestEvaluator(t *testing.T) {
 	var all evaluate.Drives
 	page := evaluate.Plot([]evaluate.Track{all.Add("x", d)})
 	r := all.Files[0]
-	if want := [4]float64{0: 20, vehicle.NormalDriving: 110}; r.Seconds != 130 || [4]float64(r.States) != want {
+	if want := [4]float64{0: 20, driving.Normal: 110}; r.Seconds != 130 || [4]float64(r.States) != want {
 		t.Errorf("got %v s driven, %v, want 130, %v", r.Seconds, r.States, want)
 	}
 	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/lab/score"
 	"example.org/carstate/internal/signal"
@@ -24,7 +25,7 @@ type FleetConfig struct {
 	Progress func(readings int) // since the last call; may be nil
 	// Judged receives the samples that are used, with the state in the answer, or 0. If nil, it is
 	// not called.
-	Judged func(x vehicle.Sample, said vehicle.DrivingState)
+	Judged func(x vehicle.Sample, said driving.State)
 }
 
 type FleetResult struct {
@@ -145,7 +146,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-func (r *fleetRun) answer(k *car, now signal.UnixMilli) vehicle.DrivingState {
+func (r *fleetRun) answer(k *car, now signal.UnixMilli) driving.State {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
 		return 0
@@ -185,8 +186,8 @@ func (r *FleetResult) Report() FleetReport {
 	return FleetReport{
 		Vehicles: r.Vehicles, Readings: r.Readings, Stretches: r.Stretches,
 		Confusion: r.All.Confusion, Sure: r.Sure.Confusion, MacroF1: r.All.MacroF1,
-		F1: stateF1{r.All.Of(vehicle.NormalDriving).F1(), r.All.Of(vehicle.SlowDriving).F1(),
-			r.All.Of(vehicle.TrafficJam).F1()},
+		F1: stateF1{r.All.Of(driving.Normal).F1(), r.All.Of(driving.Slow).F1(),
+			r.All.Of(driving.Jam).F1()},
 	}
 }
 

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 type spot struct {
 	latitude, longitude float64
-	state               vehicle.DrivingState
+	state               driving.State
 }
 
 // spotDegrees is about 11 m.
@@ -30,7 +31,7 @@ const (
 type place struct{ latitude, longitude int32 }
 
 type judgement struct {
-	state vehicle.DrivingState
+	state driving.State
 	at    signal.UnixMilli
 }
 
@@ -41,11 +42,11 @@ type Picture struct {
 	now         signal.UnixMilli
 	most        int // jammed places then
 	at          signal.UnixMilli
-	then        map[place]vehicle.DrivingState
+	then        map[place]driving.State
 }
 
 // Add takes samples in order of time.
-func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
+func (p *Picture) Add(x vehicle.Sample, said driving.State) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
 		p.first, p.next = x.Time, x.Time.Add(pictureEvery)
@@ -64,13 +65,13 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 }
 
 func (p *Picture) look() {
-	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
+	jams, now := 0, make(map[place]driving.State, len(p.then))
 	for at, j := range p.places {
 		if p.now.Sub(j.at) > pictureLasts {
 			continue
 		}
 		now[at] = j.state
-		if j.state == vehicle.TrafficJam {
+		if j.state == driving.Jam {
 			jams++
 		}
 	}
@@ -113,7 +114,7 @@ func plotMap(title string, spots []spot) string {
 	height := pageHeader + int(high*scale) + 3*margin
 
 	p := newPage(title, height)
-	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
+	p.legend(margin, func(x int, state driving.State) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
 	// Worse states are above.
 	slices.SortFunc(spots, func(a, b spot) int {
@@ -122,7 +123,7 @@ func plotMap(title string, spots []spot) string {
 	})
 	type point struct {
 		x, y  int
-		state vehicle.DrivingState
+		state driving.State
 	}
 	drawn := make(map[point]bool)
 	for _, s := range spots {
@@ -137,7 +138,7 @@ func plotMap(title string, spots []spot) string {
 	return p.end()
 }
 
-func (p *page) mark(x, y float64, state vehicle.DrivingState) {
+func (p *page) mark(x, y float64, state driving.State) {
 	m := mapMarks[state]
 	p.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, x-m.size/2, y-m.size/2, m.size, m.size,
 		m.colour)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
@@ -180,10 +181,10 @@ func TestReadLabels(t *testing.T) {
 	got, err := fcd.ReadLabels(t.Context(), file(t,
 		header+"B,20,jam,1,0.2\nB,30.5,slow,0,0.5\nA,20,normal,1,0.9\nA,10,slow,1,0.5\n"))
 	want := []fcd.Label{
-		{"A", 10 * time.Second, vehicle.SlowDriving, true},
-		{"B", 20 * time.Second, vehicle.TrafficJam, true},
-		{"A", 20 * time.Second, vehicle.NormalDriving, true},
-		{"B", 30500 * time.Millisecond, vehicle.SlowDriving, false},
+		{"A", 10 * time.Second, driving.Slow, true},
+		{"B", 20 * time.Second, driving.Jam, true},
+		{"A", 20 * time.Second, driving.Normal, true},
+		{"B", 30500 * time.Millisecond, driving.Slow, false},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
@@ -285,8 +286,8 @@ func FuzzLabels(f *testing.F) {
 		}
 		last := time.Duration(0)
 		for _, l := range all {
-			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < vehicle.NormalDriving ||
-				l.Truth > vehicle.TrafficJam {
+			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < driving.Normal ||
+				l.Truth > driving.Jam {
 				t.Fatalf("%+v after %s", l, last)
 			}
 			last = l.At

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 // A fleet is mixed if each state has at least 1/mixedShare of the cars from mixedBefore, because a
@@ -39,7 +39,7 @@ func Mixed(c Config) time.Duration {
 		for i := range c.Vehicles {
 			of[fleet.Truth(i).Driving]++
 		}
-		rarest = append(rarest, min(of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam]))
+		rarest = append(rarest, min(of[driving.Normal], of[driving.Slow], of[driving.Jam]))
 		const window = int((mixedBefore + mixedAfter) / mixedStep)
 		at := fleet.Now() - mixedAfter
 		if at < mixedFirst {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/client"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/lab/traffic"
 	"example.org/carstate/internal/periodic"
@@ -234,7 +235,7 @@ func (s *Simulation) status() string {
 		}
 	}
 	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
-		s.fleet.Now().Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam],
+		s.fleet.Now().Truncate(time.Second), of[driving.Normal], of[driving.Slow], of[driving.Jam],
 		parked, of[0]-parked, s.faults.standing())
 	if late := s.late(); late > lateMost {
 		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 type Config struct {
@@ -35,8 +35,8 @@ type Fleet struct {
 }
 
 type Truth struct {
-	Driving    vehicle.DrivingState // 0 if the car is parked or in a side street
-	Since      time.Duration        // of Driving, on the clock of [Fleet.Now]
+	Driving    driving.State // 0 if the car is parked or in a side street
+	Since      time.Duration // of Driving, on the clock of [Fleet.Now]
 	Parked     bool
 	LimitKmh   float64 // 0 on no road
 	OfFreeFlow float64 // of the cars around, by the speed in light traffic
@@ -266,7 +266,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 }
 
 func (c *car) learnTruth(now time.Duration) {
-	var truth vehicle.DrivingState
+	var truth driving.State
 	if c.place == onRoad {
 		truth, c.share = c.road.state(c.meter)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -129,7 +130,7 @@ func TestAllStates(t *testing.T) {
 			if truth.Parked {
 				parked++
 			}
-			if truth.Driving == vehicle.TrafficJam {
+			if truth.Driving == driving.Jam {
 				jam[c.road]++
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 func get(r *signal.Readings, s signal.Signal) float64 {
@@ -125,10 +125,10 @@ func TestFleet_LightDay(t *testing.T) {
 	for f.Now() < tide {
 		f.Step(func(i int, _ time.Duration, _ signal.Readings) {
 			switch f.Truth(i).Driving {
-			case vehicle.NormalDriving:
+			case driving.Normal:
 				normal++
 				fallthrough
-			case vehicle.SlowDriving, vehicle.TrafficJam:
+			case driving.Slow, driving.Jam:
 				all++
 			}
 		})

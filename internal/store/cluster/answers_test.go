@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -92,7 +93,7 @@ type one struct {
 }
 
 func answer(id vehicle.ID, at signal.UnixMilli) one {
-	return one{id, store.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at}}}
+	return one{id, store.Answer{Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: at}}}
 }
 
 func live(t *testing.T, e *Engine, p int, answers ...one) (*Partition, *testOwner) {

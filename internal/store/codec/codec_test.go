@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
@@ -128,21 +129,21 @@ func TestStatesRoundTrip(t *testing.T) {
 	})
 }
 
-func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
+func anyWay(t *rapid.T) (w driving.Way, r driving.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
-	w = vehicle.Way{
+	w = driving.Way{
 		Latitude: number(), Longitude: number(), Time: signal.UnixMilli(times.Draw(t, "fix")),
 		AnchorLatitude: number(), AnchorLongitude: number(),
 		SpeedKmh: number(),
 		Octant:   rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"),
-		Count: rapid.ByteMax(vehicle.WaySteps).Draw(t, "count"),
+		Count: rapid.ByteMax(driving.WaySteps).Draw(t, "count"),
 	}
 	for i := range w.Steps {
-		w.Steps[i] = vehicle.WayStep{
-			Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number(),
+		w.Steps[i] = driving.WayStep{
+			Stretch: driving.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number(),
 		}
 	}
-	return w, vehicle.RoadAround{
+	return w, driving.RoadAround{
 		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(),
 		DelayBehind: number(), DelayAhead: number(), ShownBehind: number(), FreeKmh: number(),
 		Cars: rapid.Byte().Draw(t, "cars"), Young: rapid.Bool().Draw(t, "young"),
@@ -196,7 +197,7 @@ func TestUnseal_NewerVersion(t *testing.T) {
 			return DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<33), func(vehicle.Sample) {})
 		}},
 		{"a way of too many stretches", ErrDamaged, func() error {
-			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: vehicle.Way{Count: vehicle.WaySteps + 1}}))
+			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: driving.Way{Count: driving.WaySteps + 1}}))
 			return err
 		}},
 		{"a state with a signal that is not known", ErrNewer, func() error {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -142,7 +143,7 @@ type packer struct {
 	set     [mostNumbers / 64]uint64 // inner bitmap
 	place   int                      // of the next number of the section
 	time    signal.UnixMilli         // before
-	stretch vehicle.Stretch          // before
+	stretch driving.Stretch          // before
 }
 
 func (p *packer) section(numbers func()) {
@@ -275,7 +276,7 @@ func DecodeState(body []byte) (s vehicle.State, err error) {
 		return vehicle.State{}, ErrDamaged
 	case p.newer:
 		return vehicle.State{}, ErrNewer
-	case p.short || len(p.b) != 0 || int(s.Way.Count) > vehicle.WaySteps:
+	case p.short || len(p.b) != 0 || int(s.Way.Count) > driving.WaySteps:
 		return vehicle.State{}, ErrDamaged
 	}
 	return s, nil

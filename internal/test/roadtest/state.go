@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
@@ -50,7 +51,7 @@ func State(t testing.TB) vehicle.State {
 		}
 		s = observe(s, x)
 	}
-	if s.Way.Count == 0 || s.Road == (vehicle.RoadAround{}) {
+	if s.Way.Count == 0 || s.Road == (driving.RoadAround{}) {
 		t.Fatalf("the car has no way: %+v", s)
 	}
 	return s

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
@@ -57,8 +58,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 // Learned returns the free flow that a map has learned for each stretch, rounded to whole km/h.
 // Stretches without a known free flow are left out. It asks the map for the conditions one day
 // after roadBegan, when all drives of the tests are over.
-func Learned(m *road.Map) map[vehicle.Stretch]float64 {
-	known := make(map[vehicle.Stretch]float64)
+func Learned(m *road.Map) map[driving.Stretch]float64 {
+	known := make(map[driving.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
 		if c.FreeKmh != 0 {
 			known[c.Stretch] = math.Round(c.FreeKmh)
@@ -94,7 +95,7 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end
 
 // StoredRoads returns what a node that starts now learns from the stored profiles: the free flow of
 // each stretch, in whole km/h (see [Learned]).
-func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
+func StoredRoads(t *testing.T, e store.Engine) map[driving.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
 	KeepRoads(t, idle(e), m, false)()
@@ -103,7 +104,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 
 // SameRoads checks that two results of [Learned] are equal, and that want has at least one stretch
 // for every 200 m of the road of these tests.
-func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
+func SameRoads(t *testing.T, got, want map[driving.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
 		t.Fatalf("the test has learned only %d stretches", len(want))
@@ -159,7 +160,7 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 	KeepRoads(t, k, m, true)()
 	south := road.Box{West: 11, South: 44, East: 12, North: roadLatitude + roadMetres/2/111_195.}
 	testkit.NoError(t, k.ForgetRoads(t.Context(), south))
-	maps.DeleteFunc(want, func(s vehicle.Stretch, _ float64) bool {
+	maps.DeleteFunc(want, func(s driving.Stretch, _ float64) bool {
 		latitude, _ := road.Centre(s)
 		return latitude <= south.North
 	})

@@ -1,4 +1,4 @@
-package vehicle
+package driving
 
 import (
 	"math"

@@ -1,9 +1,9 @@
-package vehicle
+package driving
 
 import "time"
 
-// DrivingRules increases whenever the same readings may lead to another verdict.
-const DrivingRules = 7
+// Version increases whenever the same readings may lead to another verdict.
+const Version = 7
 
 // The share is the speed of traffic divided by its speed in light traffic, or the inverse of travel
 // times, ordinary red lights included. docs/verdicts.md compares the borders with the Highway
@@ -13,14 +13,14 @@ const (
 	SlowShare = 2.0 / 3
 )
 
-func StateOfShare(share float32) DrivingState {
+func StateOfShare(share float32) State {
 	switch {
 	case share <= JamShare:
-		return TrafficJam
+		return Jam
 	case share <= SlowShare:
-		return SlowDriving
+		return Slow
 	}
-	return NormalDriving
+	return Normal
 }
 
 // Chosen by the results on two simulated roads (Bologna and a motorway, with Eclipse SUMO);
