@@ -24,108 +24,73 @@ import (
 // stateV7 lists the numbers of a state in the order of schema version 7, whatever the order of the
 // fields. A number that is added at the end of a section is zero in states that were packed before.
 func (p *packer) stateV7(s *vehicle.State) {
-	p.section(func() {
-		p.floats(&s.MeanSpeed)
-		smalls(p, &s.Pace)
-		p.times(&s.RestingSince)
-	})
+	p.section(func() { p.floats(&s.MeanSpeed).smalls((*uint8)(&s.Pace)).times(&s.RestingSince) })
 	p.section(func() {
 		for i := range s.Latest {
-			p.floats(&s.Latest[i].Value)
-			p.times(&s.Latest[i].Time)
+			p.floats(&s.Latest[i].Value).times(&s.Latest[i].Time)
 		}
 	})
 	p.section(func() {
-		for i := range s.ThrottleMemory.FaultCode {
-			smalls(p, &s.ThrottleMemory.FaultCode[i])
-		}
+		c := &s.ThrottleMemory.FaultCode
+		p.smalls(&c[0], &c[1], &c[2], &c[3], &c[4])
 	})
 	p.section(func() {
 		m := &s.Traffic
-		p.floats(&m.Kmh)
-		p.times(&m.At, &m.Start, &m.Changed)
-		p.floats(&m.Share, &m.FreeKmh, &m.MeanSeconds, &m.Stop, &m.Rolled, &m.TopKmh)
-		p.times(&m.TopAt)
-		p.floats(&m.Cruise)
-		smalls(p, &m.Source)
-		p.bools(&m.Moved, &m.EngineMute)
-		p.times(&m.Stood)
-		smalls(p, &m.Repeats)
+		p.floats(&m.Kmh).times(&m.At, &m.Start, &m.Changed).
+			floats(&m.Share, &m.FreeKmh, &m.MeanSeconds, &m.Stop, &m.Rolled, &m.TopKmh).times(&m.TopAt).
+			floats(&m.Cruise).smalls((*uint8)(&m.Source)).bools(&m.Moved, &m.EngineMute).times(&m.Stood).
+			smalls(&m.Repeats)
 	})
 	p.section(func() {
 		w := &s.Way
-		p.floats(&w.Latitude, &w.Longitude)
-		p.times(&w.Time)
-		p.floats(&w.AnchorLatitude, &w.AnchorLongitude, &w.SpeedKmh, &w.StayLatitude, &w.StayLongitude)
-		p.times(&w.StaySince)
-		p.floats(&w.LegKmh)
-		p.bools(&w.Outside)
-		p.floats(&w.LineMetres, &w.SpeedMetres)
-		smalls(p, &w.Doubts)
-		p.bools(&w.Distrusted)
-		p.floats(&w.FromLatitude, &w.FromLongitude)
-		p.bools(&w.OnRoad, &w.CompassWrong)
-		smalls(p, &w.Octant)
-		p.bools(&w.Heading)
-		smalls(p, &w.Count)
+		p.floats(&w.Latitude, &w.Longitude).times(&w.Time).
+			floats(&w.AnchorLatitude, &w.AnchorLongitude, &w.SpeedKmh, &w.StayLatitude, &w.StayLongitude).
+			times(&w.StaySince).floats(&w.LegKmh).bools(&w.Outside).floats(&w.LineMetres, &w.SpeedMetres).
+			smalls(&w.Doubts).bools(&w.Distrusted).floats(&w.FromLatitude, &w.FromLongitude).
+			bools(&w.OnRoad, &w.CompassWrong).smalls(&w.Octant).bools(&w.Heading).smalls(&w.Count)
 		for i := range w.Steps {
-			distance(p, &w.Steps[i].Stretch, &p.stretch)
-			p.floats(&w.Steps[i].Metres, &w.Steps[i].Seconds)
+			p.stretch(&w.Steps[i].Stretch).floats(&w.Steps[i].Metres, &w.Steps[i].Seconds)
 		}
 	})
 	p.section(func() {
 		r := &s.Road
-		p.times(&r.Time)
-		p.floats(&r.FreeSecondsBehind, &r.FreeSecondsAhead, &r.DelayBehind, &r.DelayAhead, &r.ShownBehind, &r.FreeKmh, &r.Apart)
-		p.times(&r.PassedFreely)
-		smalls(p, &r.Cars)
-		p.bools(&r.Young)
+		p.times(&r.Time).
+			floats(&r.FreeSecondsBehind, &r.FreeSecondsAhead, &r.DelayBehind, &r.DelayAhead).
+			floats(&r.ShownBehind, &r.FreeKmh, &r.Apart).times(&r.PassedFreely).smalls(&r.Cars).bools(&r.Young)
 	})
 	p.section(func() {
-		m := &s.ThrottleMemory
+		m, f, a := &s.ThrottleMemory, &s.ThrottleMemory.Follow, &s.ThrottleMemory.Alarm
 		p.times(&m.Last)
 		for i := range m.Sensors {
 			x := &m.Sensors[i]
-			p.times(&x.Start, &x.PrevStart)
-			p.floats(&x.Lo, &x.Hi, &x.PrevLo, &x.PrevHi, &x.Gap, &x.Step, &x.Travel, &x.AtLimit)
-			p.shorts(&x.RestFor)
-			smalls(p, &x.Rest, &x.Top, &x.Marks)
+			p.times(&x.Start, &x.PrevStart).
+				floats(&x.Lo, &x.Hi, &x.PrevLo, &x.PrevHi, &x.Gap, &x.Step, &x.Travel, &x.AtLimit).
+				shorts(&x.RestFor).smalls(&x.Rest, &x.Top, &x.Marks)
 		}
 		for i := range m.Pairs {
 			x := &m.Pairs[i]
-			p.times(&x.Last)
-			p.floats(&x.Weight, &x.MeanX, &x.MeanY, &x.Sxx, &x.Sxy, &x.Disagreement)
+			p.times(&x.Last).floats(&x.Weight, &x.MeanX, &x.MeanY, &x.Sxx, &x.Sxy, &x.Disagreement)
 			for k := range x.Stuck {
 				y := &x.Stuck[k]
-				p.times(&y.Since)
-				p.floats(&y.At, &y.Low, &y.High, &y.PrevLow, &y.PrevHigh, &y.For)
+				p.times(&y.Since).floats(&y.At, &y.Low, &y.High, &y.PrevLow, &y.PrevHigh, &y.For)
 			}
 			for k := range x.Noise {
 				p.floats(&x.Noise[k].Level, &x.Noise[k].Moved, &x.Noise[k].Wide)
 			}
 		}
-		f, a := &m.Follow, &m.Alarm
-		p.times(&f.Last)
-		p.floats(&f.Low, &f.PlateLo, &f.PlateHi, &f.For, &f.Floor, &f.Rest, &f.RestFor)
-		p.shorts(&f.Followed, &f.Ignored)
-		smalls(p, &f.Missed)
-		smalls(p, &f.Demand)
-		p.times(&a.Since, &a.Seen, &a.Looked)
-		p.floats(&a.Calm, &a.ValueX, &a.ValueY, &a.Expected, &a.Measure)
-		smalls(p, &a.Rule)
-		smalls(p, &a.X, &a.Y)
-		smalls(p, &a.Returns)
+		p.times(&f.Last).floats(&f.Low, &f.PlateLo, &f.PlateHi, &f.For, &f.Floor, &f.Rest, &f.RestFor).
+			shorts(&f.Followed, &f.Ignored).smalls(&f.Missed, (*uint8)(&f.Demand))
+		p.times(&a.Since, &a.Seen, &a.Looked).
+			floats(&a.Calm, &a.ValueX, &a.ValueY, &a.Expected, &a.Measure).
+			smalls((*uint8)(&a.Rule), (*uint8)(&a.X), (*uint8)(&a.Y), &a.Returns)
 		for i := range m.Lags {
-			for k := range m.Lags[i] {
-				p.shorts(&m.Lags[i][k].Behind, &m.Lags[i][k].Lag)
-				p.bools(&m.Lags[i][k].Led)
-			}
+			x, y := &m.Lags[i][0], &m.Lags[i][1]
+			p.shorts(&x.Behind, &x.Lag).bools(&x.Led).shorts(&y.Behind, &y.Lag).bools(&y.Led)
 		}
 		for i := range m.Ages {
 			p.shorts(&m.Ages[i])
 		}
-		p.times(&m.CodeSeen)
-		p.shorts(&m.CodeGap, &m.CodeGone, &m.Driven)
+		p.times(&m.CodeSeen).shorts(&m.CodeGap, &m.CodeGone, &m.Driven)
 	})
 }
 
@@ -140,10 +105,10 @@ type packer struct {
 	unpacks, newer bool
 	packed         []byte
 	reader
-	set     [mostNumbers / 64]uint64 // inner bitmap
-	place   int                      // of the next number of the section
-	time    signal.UnixMilli         // before
-	stretch driving.Stretch          // before
+	set           [mostNumbers / 64]uint64 // inner bitmap
+	place         int                      // of the next number of the section
+	timeBefore    signal.UnixMilli
+	stretchBefore driving.Stretch
 }
 
 func (p *packer) section(numbers func()) {
@@ -197,7 +162,7 @@ func (p *packer) next(set bool) bool {
 	return *word&bit != 0
 }
 
-func (p *packer) floats(all ...*float32) {
+func (p *packer) floats(all ...*float32) *packer {
 	for _, v := range all {
 		n := math.Float32bits(*v)
 		switch {
@@ -208,12 +173,19 @@ func (p *packer) floats(all ...*float32) {
 			p.packed = binary.LittleEndian.AppendUint32(p.packed, n)
 		}
 	}
+	return p
 }
 
-func (p *packer) times(all ...*signal.UnixMilli) {
+func (p *packer) times(all ...*signal.UnixMilli) *packer {
 	for _, v := range all {
-		distance(p, v, &p.time)
+		distance(p, v, &p.timeBefore)
 	}
+	return p
+}
+
+func (p *packer) stretch(v *driving.Stretch) *packer {
+	distance(p, v, &p.stretchBefore)
+	return p
 }
 
 func distance[T ~int64 | ~uint64](p *packer, v, before *T) {
@@ -228,7 +200,7 @@ func distance[T ~int64 | ~uint64](p *packer, v, before *T) {
 	*before = *v
 }
 
-func (p *packer) shorts(all ...*uint16) {
+func (p *packer) shorts(all ...*uint16) *packer {
 	for _, v := range all {
 		switch {
 		case !p.next(*v != 0):
@@ -238,28 +210,33 @@ func (p *packer) shorts(all ...*uint16) {
 			p.packed = binary.LittleEndian.AppendUint16(p.packed, *v)
 		}
 	}
+	return p
 }
 
-func smalls[T ~uint8](p *packer, all ...*T) {
+func (p *packer) smalls(all ...*uint8) *packer {
 	for _, v := range all {
 		switch {
 		case !p.next(*v != 0):
 		case p.unpacks:
-			*v = T(p.byte())
+			*v = p.byte()
 		default:
-			p.packed = append(p.packed, byte(*v))
+			p.packed = append(p.packed, *v)
 		}
 	}
+	return p
 }
 
-func (p *packer) bools(all ...*bool) {
+func (p *packer) bools(all ...*bool) *packer {
 	for _, v := range all {
-		*v = p.next(*v)
+		if set := p.next(*v); p.unpacks {
+			*v = set
+		}
 	}
+	return p
 }
 
 func AppendState(b []byte, s *vehicle.State) []byte {
-	p := packer{packed: binary.AppendVarint(b, int64(s.Time)), time: s.Time}
+	p := packer{packed: binary.AppendVarint(b, int64(s.Time)), timeBefore: s.Time}
 	p.stateV7(s)
 	return p.packed
 }
@@ -269,7 +246,7 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 func DecodeState(body []byte) (s vehicle.State, err error) {
 	p := packer{unpacks: true, reader: reader{b: body}}
 	s.Time = signal.UnixMilli(p.varint())
-	p.time = s.Time
+	p.timeBefore = s.Time
 	p.stateV7(&s)
 	switch {
 	case len(body) > mostStateBytes:
