@@ -79,8 +79,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 			return err
 		},
 		"source": func() error {
-			_, err := s.AddSource(t.Context(),
-				access.Request{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
+			_, err := s.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 	}

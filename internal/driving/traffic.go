@@ -273,8 +273,7 @@ func (c Car) isTooYoung(want State, t signal.UnixMilli) bool {
 	if m.Cruise == 0 {
 		counted = paceAfterPark
 	}
-	return want > Normal && float64(m.MeanSeconds) < weight(counted) ||
-		want == Jam && t.Sub(m.Start) < firstMinute
+	return want > Normal && float64(m.MeanSeconds) < weight(counted) || want == Jam && t.Sub(m.Start) < firstMinute
 }
 
 // weight returns the MeanSeconds of a new mean: τ·(1-e^(-counted/τ)), with τ = meanDecay.

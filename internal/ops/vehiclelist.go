@@ -166,9 +166,7 @@ func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 }
 
 // rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
-func (q VehicleQuery) rank(
-	drives, throttles vehicle.Outcome, state driving.State, system throttle.System,
-) int8 {
+func (q VehicleQuery) rank(drives, throttles vehicle.Outcome, state driving.State, system throttle.System) int8 {
 	answer := "" // about driving
 	if drives == vehicle.Answered && state != 0 {
 		answer = DrivingFilters[state-1]

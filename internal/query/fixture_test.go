@@ -84,8 +84,7 @@ func newFixture(t testing.TB) *fixture {
 		Rate: access.Rate{Calls: 5, Window: time.Second}})
 	f.issue(t, "TWO_A_MINUTE", access.Request{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	f.issue(t, "TEN_AN_HOUR", access.Request{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
-	f.issue(t, "HUNDRED_A_SECOND", access.Request{Vehicles: all,
-		Rate: access.Rate{Calls: 100, Window: time.Second}})
+	f.issue(t, "HUNDRED_A_SECOND", access.Request{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
 	f.issue(t, "EXPIRED", access.Request{Vehicles: all, Expires: noon})
 	revoked := f.issue(t, "REVOKED", access.Request{Vehicles: all})
 	revoked.Ended = noon.Add(-time.Hour)

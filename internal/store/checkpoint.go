@@ -68,9 +68,7 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 // ReadStates calls put with the entries of the last checkpoint of all, oldest first, and their
 // position. A later entry of a vehicle replaces an earlier one. put must not keep the State. For a
 // damaged or missing piece, the error is [codec.ErrDamaged].
-func ReadStates(
-	ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error,
-) error {
+func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error) error {
 	type result struct {
 		piece Piece
 		err   error

@@ -45,8 +45,7 @@ func TestWatchlistIsBounded(t *testing.T) {
 		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
 	}
 	all, total := w.longest(w.jams, maxWatched, noon, 5*time.Minute)
-	if total != maxWatched || len(all) != maxWatched ||
-		all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+	if total != maxWatched || len(all) != maxWatched || all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
 		t.Errorf("%d are listed, and the first one is %+v", len(all), all[0])
 	}
 	if few, total := w.longest(w.jams, 3, noon, 5*time.Minute); total != maxWatched || !slices.Equal(few, all[:3]) {
@@ -70,8 +69,7 @@ func TestAnomalySince(t *testing.T) {
 		putState(w, "carA", s)
 	}
 	page, _ := w.longest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
-	if len(page) != 1 || page[0].since != signal.At(noon) ||
-		page[0].read != signal.At(noon.Add(2*time.Minute)) {
+	if len(page) != 1 || page[0].since != signal.At(noon) || page[0].read != signal.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)
 	}
 }

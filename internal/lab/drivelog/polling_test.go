@@ -184,8 +184,7 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 			found := ms < 4*490 // before the first poll, the logger writes values that were not read
 			for c, col := range snapshotColumns {
 				for at, v := range reads[c] {
-					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms &&
-						at > ms-4*490
+					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms && at > ms-4*490
 				}
 			}
 			if !found {

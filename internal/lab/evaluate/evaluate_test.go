@@ -51,8 +51,7 @@ func TestEvaluator(t *testing.T) {
 	}
 	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 165.001 ||
 		!strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") ||
-		!strings.Contains(r.Anomalies[0].Reason, "P2135") ||
-		r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
+		!strings.Contains(r.Anomalies[0].Reason, "P2135") || r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
 		t.Errorf("anomalies %+v", r.Anomalies)
 	}
 	if got := strings.Count(page, "stroke-dasharray"); got != 2 {

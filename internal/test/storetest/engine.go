@@ -81,8 +81,7 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 			got[x.Vehicle] = int64(x.Time)
 			i := int64(x.Time) - 1000
 			if v, _ := x.Value(signal.Speed); v != float32(i%200) || x.Source != uint32(i%3) || x.Crowd != (i%2 == 0) {
-				t.Fatalf("%s at %d: got the wrong speed %v or source %d %t", x.Vehicle, x.Time, v, x.Source,
-					x.Crowd)
+				t.Fatalf("%s at %d: got the wrong speed %v or source %d %t", x.Vehicle, x.Time, v, x.Source, x.Crowd)
 			}
 		}
 	}
