@@ -71,9 +71,6 @@ type RoadAround struct {
 	Young bool
 }
 
-// Later, the car may be on another road.
-const roadHolds = maxStep
-
 // shownKmh returns the speed of the last leg, limited by the time in the circle since. Without a
 // leg, ok is false until this limit is below walking pace.
 func (w *Way) shownKmh() (kmh float32, ok bool) {

@@ -121,13 +121,6 @@ func (s Signal) holds(v float64) bool {
 	return v >= table[s].min && v <= table[s].max
 }
 
-func (s Signal) check(v float64) error {
-	if s.holds(v) {
-		return nil
-	}
-	return outOfRange[s]
-}
-
 var outOfRange = func() (all [Num]error) {
 	for i := range all {
 		s := Signal(i)

@@ -44,44 +44,43 @@ var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{
 
 var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
 
-// As ranges of text, in which A to F follow 9. A maker's own codes (P1xxx, P30xx to P33xx) are not
-// among them: one code means different faults with different makers.
-var throttleCodes = [...]struct{ first, last string }{
-	{"P0120", "P0124"}, // position sensor A
-	{"P0220", "P0229"}, // position sensors B and C
-	{"P0510", "P0510"}, // closed position switch
-	{"P060D", "P060E"}, // engine computer: positions
-	{"P061F", "P061F"}, // engine computer: actuator controller
-	{"P0638", "P0639"}, // actuator range/performance
-	{"P2100", "P210D"}, // actuator motor A and B
-	{"P2110", "P2119"}, // actuator system and plate
-	{"P2120", "P2129"}, // position sensors D and E
-	{"P212A", "P212F"}, // position sensor G, correlation
-	{"P2130", "P2139"}, // position sensor F, correlation
-	{"P2140", "P2140"}, // correlation E/F
-	{"P2163", "P2168"}, // position sensor maximum stop
-	{"P2172", "P2176"}, // actuator: airflow and idle position
-	{"U0107", "U0107"}, // no communication with the actuator
+// A maker's own codes (P1xxx, P30xx to P33xx) are not among them: one code means different faults
+// with different makers.
+var throttleCodes = [...]codes{
+	between("P0120", "P0124"), // position sensor A
+	between("P0220", "P0229"), // position sensors B and C
+	between("P0510", "P0510"), // closed position switch
+	between("P060D", "P060E"), // engine computer: positions
+	between("P061F", "P061F"), // engine computer: actuator controller
+	between("P0638", "P0639"), // actuator range/performance
+	between("P2100", "P210D"), // actuator motor A and B
+	between("P2110", "P2119"), // actuator system and plate
+	between("P2120", "P2129"), // position sensors D and E
+	between("P212A", "P212F"), // position sensor G, correlation
+	between("P2130", "P2139"), // position sensor F, correlation
+	between("P2140", "P2140"), // correlation E/F
+	between("P2163", "P2168"), // position sensor maximum stop
+	between("P2172", "P2176"), // actuator: airflow and idle position
+	between("U0107", "U0107"), // no communication with the actuator
+}
+
+type codes struct{ first, last uint64 }
+
+func between(first, last string) codes {
+	return codes{TroubleCode([]byte(first)).number(), TroubleCode([]byte(last)).number()}
 }
 
 func (c TroubleCode) IsThrottle() bool {
 	n := c.number()
-	for i := range throttleNumbers {
-		if r := &throttleNumbers[i]; r.first <= n && n <= r.last {
+	for i := range throttleCodes {
+		if r := &throttleCodes[i]; r.first <= n && n <= r.last {
 			return true
 		}
 	}
 	return false
 }
 
-// Each code of each list is compared with all ranges.
+// number orders codes as text, in which A to F follow 9.
 func (c TroubleCode) number() uint64 {
 	return uint64(c[0])<<32 | uint64(c[1])<<24 | uint64(c[2])<<16 | uint64(c[3])<<8 | uint64(c[4])
 }
-
-var throttleNumbers = func() (all [len(throttleCodes)]struct{ first, last uint64 }) {
-	for i, r := range throttleCodes {
-		all[i].first, all[i].last = TroubleCode([]byte(r.first)).number(), TroubleCode([]byte(r.last)).number()
-	}
-	return all
-}()

@@ -1,6 +1,52 @@
 package vehicle
 
-import "example.org/carstate/internal/signal"
+import (
+	"errors"
+	"fmt"
+
+	"example.org/carstate/internal/signal"
+)
+
+// ID is a non-empty string of ASCII letters and digits.
+type ID string
+
+// MaxReportingID is the greatest length of the ID of a vehicle that sends telemetry. A query may
+// name a longer one, which is unknown.
+const MaxReportingID = 256
+
+var (
+	ErrIDEmpty     = errors.New("a vid must not be empty")
+	ErrIDCharacter = errors.New("a vid consists of ASCII letters and digits only")
+)
+
+func ParseID(s string) (ID, error) {
+	if err := CheckID(s); err != nil {
+		return "", err
+	}
+	return ID(s), nil
+}
+
+// ParseReportingID rejects an ID longer than [MaxReportingID].
+func ParseReportingID(s string) (ID, error) {
+	id, err := ParseID(s)
+	if err == nil && len(id) > MaxReportingID {
+		return "", fmt.Errorf("a vid has at most %d characters", MaxReportingID)
+	}
+	return id, err
+}
+
+// CheckID is ParseID for bytes, without an allocation.
+func CheckID[T string | []byte](s T) error {
+	if len(s) == 0 {
+		return ErrIDEmpty
+	}
+	for i := range len(s) {
+		if c := s[i]; !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') {
+			return ErrIDCharacter
+		}
+	}
+	return nil
+}
 
 type Sample struct {
 	Vehicle ID

@@ -121,45 +121,35 @@ func (p *packer) section(numbers func()) {
 			p.short = p.short || outer != 0
 		}
 		numbers()
-		unknown := p.set[p.place/64] >> (p.place % 64)
-		for _, set := range p.set[p.place/64+1:] {
-			unknown |= set
-		}
-		p.newer = p.newer || unknown != 0
+		p.newer = p.newer || p.set != [len(p.set)]uint64{}
 		return
 	}
 	start := len(p.packed)
 	p.packed = append(p.packed, make([]byte, mostHeadBytes)...)
 	numbers()
-	behind := p.packed[start+mostHeadBytes:]
-	head := append(p.packed[:start], 0)
+	behind, outer, length := p.packed[start+mostHeadBytes:], [len(p.set)]byte{}, 0
+	inner := make([]byte, 0, mostNumbers/8)
 	for i, set := range p.set {
-		for ; set != 0; set &^= 0xff << (bits.TrailingZeros64(set) &^ 7) {
-			for len(head) < start+2+i {
-				head = append(head, 0)
-			}
-			head[start+1+i] |= 1 << (bits.TrailingZeros64(set) / 8)
-		}
-	}
-	head[start] = byte(len(head) - start - 1)
-	for _, set := range p.set {
-		for ; set != 0; set >>= 8 {
+		for k := 0; set != 0; k++ {
 			if byte(set) != 0 {
-				head = append(head, byte(set))
+				outer[i], length, inner = outer[i]|1<<k, i+1, append(inner, byte(set))
 			}
+			set >>= 8
 		}
 	}
+	head := append(append(append(p.packed[:start], byte(length)), outer[:length]...), inner...)
 	p.packed = append(head, behind...)
 }
 
-// next reports whether the next number is packed, which is so if it is set.
+// next reports whether the next number is packed, which is so if it is set. The bit of one that is
+// unpacked is cleared, so that those of unknown numbers are left.
 func (p *packer) next(set bool) bool {
 	word, bit := &p.set[p.place/64%len(p.set)], uint64(1)<<(p.place%64)
 	p.place++
-	if set {
-		*word |= bit
+	if set = set || *word&bit != 0; set {
+		*word ^= bit
 	}
-	return *word&bit != 0
+	return set
 }
 
 func (p *packer) floats(all ...*float32) *packer {
