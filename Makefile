@@ -88,8 +88,8 @@ check: ## run the tests that need only Go and take less than a second each
 
 # Packages that start no goroutine and share no data. Their tests run the rules on hundreds of
 # drives, which takes twenty times as long under the race detector and can find no race.
-UNRACED := internal/archtest internal/vehicle internal/lab/evaluate internal/lab/faults internal/lab/fcd \
-	internal/lab/score internal/lab/traffic
+UNRACED := internal/archtest internal/signal internal/vehicle internal/lab/evaluate internal/lab/faults \
+	internal/lab/fcd internal/lab/score internal/lab/traffic
 
 # Tests of other packages that run without the race detector, and where they are. Those that call
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.

@@ -14,8 +14,11 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	carstate "example.org/carstate/internal/query"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,8 +56,8 @@ func tableMain(args []string, stdout io.Writer) {
 	now := time.Now()
 	for i := range *vehicles {
 		c.Fleet.Put(vidOf(i), fleet.Answer{
-			Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(now)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: vehicle.At(now)},
+			Driving:  vehicle.DrivingVerdict{State: driving.Normal, Time: signal.At(now)},
+			Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: signal.At(now)},
 		})
 	}
 	secrets := make([]string, *tokens)

@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
@@ -89,22 +90,22 @@ func appendSample(b []byte, i int, at time.Time) []byte {
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
 // signals are those that an ordinary car provides by OBD.
-var signals = []vehicle.Signal{
-	vehicle.Speed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
-	vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.MILOn,
+var signals = []signal.Signal{
+	signal.Speed, signal.EngineSpeed, signal.EngineLoad, signal.ThrottlePosition, signal.ThrottlePositionB,
+	signal.ThrottleActuator, signal.AcceleratorPositionD, signal.AcceleratorPositionE, signal.MILOn,
 }
 
-func sampleAt(i int, t vehicle.UnixMilli) vehicle.Sample {
+func sampleAt(i int, t signal.UnixMilli) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: VID(i), Time: t}
 	pedal := 50 + 40*math.Sin(float64(t)/7000+float64(i))
 	for _, g := range signals {
 		v := pedal
 		switch g {
-		case vehicle.Speed:
+		case signal.Speed:
 			v = 30 + pedal/2
-		case vehicle.EngineSpeed:
+		case signal.EngineSpeed:
 			v = 800 + 30*pedal
-		case vehicle.MILOn:
+		case signal.MILOn:
 			v = 0
 		}
 		must.Do(x.Set(g, v))
@@ -117,7 +118,7 @@ func templates(now time.Time) []vehicle.State {
 	states := make([]vehicle.State, 64)
 	for i := range states {
 		for s := range 600 {
-			states[i] = vehicle.Observe(states[i], sampleAt(i, vehicle.At(now.Add(time.Duration(s-600)*time.Second))))
+			states[i] = vehicle.Observe(states[i], sampleAt(i, signal.At(now.Add(time.Duration(s-600)*time.Second))))
 		}
 	}
 	return states

@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -176,7 +177,7 @@ type lags struct {
 	left float64 // number of states not in the table when the last sample was acknowledged
 }
 
-func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
+func (l *lags) add(now time.Time, t signal.UnixMilli) {
 	if int64(t) < l.from.UnixMilli() {
 		return // sent before the measurement
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"example.org/carstate/client"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
@@ -118,9 +119,9 @@ func atZero(s vehicle.State) vehicle.State {
 	return s
 }
 
-func moveTimes(v reflect.Value, by vehicle.UnixMilli) {
+func moveTimes(v reflect.Value, by signal.UnixMilli) {
 	switch {
-	case v.Type() == reflect.TypeFor[vehicle.UnixMilli]():
+	case v.Type() == reflect.TypeFor[signal.UnixMilli]():
 		if v.Int() != 0 {
 			v.SetInt(v.Int() - int64(by))
 		}

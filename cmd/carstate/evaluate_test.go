@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"testing"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/lab/score"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // labelledDrive has city traffic, a queue, and city traffic, with the labels of an observer.
@@ -339,7 +339,7 @@ func TestEvaluateFleet(t *testing.T) {
 	}
 	var sum score.Agreement
 	sum.Join(&score.Agreement{Confusion: thin.Confusion})
-	if sum.MacroF1 != thin.MacroF1 || sum.Of(vehicle.TrafficJam).F1() != thin.F1.Jam {
+	if sum.MacroF1 != thin.MacroF1 || sum.Of(driving.Jam).F1() != thin.F1.Jam {
 		t.Errorf("the figures are not of the confusion: %+v", thin)
 	}
 }

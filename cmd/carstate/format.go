@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -115,7 +116,7 @@ func (c *formatTry) Run(ctx context.Context, w streams) error {
 	if len(body) > ingest.MaxMapped {
 		return usageError("a message has at most %d bytes", ingest.MaxMapped)
 	}
-	m := format.Message{Body: body, Topic: c.Topic, Vehicle: vehicle.ID(c.VID), Now: vehicle.At(time.Now())}
+	m := format.Message{Body: body, Topic: c.Topic, Vehicle: vehicle.ID(c.VID), Now: signal.At(time.Now())}
 	samples, wrong := 0, 0
 	format.NewDecoder().Decode(f, m, func(s *format.Sample) bool {
 		samples++

@@ -13,7 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
+	ossignal "os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +23,7 @@ import (
 
 	"example.org/carstate/internal/derive"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/codec"
@@ -50,8 +51,8 @@ func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	t.Helper()
 	slowest := time.Duration(0)
 	for i := range 10 {
-		x := vehicle.Sample{Vehicle: "probe", Time: vehicle.UnixMilli(1_000_000 + 1000*i)}
-		testkit.NoError(t, x.Set(vehicle.Speed, float64(i)))
+		x := vehicle.Sample{Vehicle: "probe", Time: signal.UnixMilli(1_000_000 + 1000*i)}
+		testkit.NoError(t, x.Set(signal.Speed, float64(i)))
 		r.sent(x)
 		began := time.Now()
 		testkit.NoError(t, until(time.Minute, func() error { return e.Append(t.Context(), []vehicle.Sample{x}) }))
@@ -67,7 +68,7 @@ func ownUntilAsked(said string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := ossignal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	c := ownedConfig(urls, lease)
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -395,8 +396,8 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 		var batch []vehicle.Sample
 		for _, id := range ids {
 			now += 1 + rnd.Int64N(500)
-			x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(now)}
-			if err := x.Set(vehicle.Speed, rnd.Float64()*120); err != nil {
+			x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(now)}
+			if err := x.Set(signal.Speed, rnd.Float64()*120); err != nil {
 				t.Error(err)
 				return
 			}

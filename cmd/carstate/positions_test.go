@@ -16,6 +16,7 @@ import (
 
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -50,13 +51,13 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	key, token := p.addSource(t, "gateway"), p.issue(t)
 
 	// Long enough for verdicts.
-	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
+	began := signal.At(time.Now()).Add(-5 * time.Minute)
 	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
 		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
-		testkit.NoError(t, errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20),
-			x.Set(vehicle.CurrentHeading, 90), x.Set(vehicle.CurrentAccuracy, 4),
-			x.Set(vehicle.CurrentLatitude, placeLatitude),
-			x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)))
+		testkit.NoError(t, errors.Join(x.Set(signal.Speed, 30), x.Set(signal.ThrottlePosition, 20),
+			x.Set(signal.CurrentHeading, 90), x.Set(signal.CurrentAccuracy, 4),
+			x.Set(signal.CurrentLatitude, placeLatitude),
+			x.Set(signal.CurrentLongitude, placeLongitude+float64(i)*1e-6)))
 		return x
 	}
 	mqtt, err := sender.MQTT(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sender.Login{Name: "gateway", Key: key},
@@ -119,7 +120,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	// Evidence is for a quarter of an hour. If one ends in between, more cars must drive.
 	cars := 0
 	testkit.NoError(t, until(time.Minute, func() error {
-		began = vehicle.At(time.Now()).Add(-30 * time.Second)
+		began = signal.At(time.Now()).Add(-30 * time.Second)
 		for range 4 {
 			var others []vehicle.Sample
 			for i := range 6 {

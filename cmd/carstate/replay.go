@@ -9,6 +9,7 @@ import (
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/term"
 	"example.org/carstate/internal/vehicle"
 )
@@ -67,7 +68,7 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		if c.Live {
 			return sender.Live(ctx, s, samples, done)
 		}
-		sender.Shift(samples, vehicle.At(time.Now()))
+		sender.Shift(samples, signal.At(time.Now()))
 		return sender.All(ctx, s, samples, done)
 	})
 }
@@ -115,7 +116,7 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 	of := fmt.Sprintf("%d vehicles", len(fleet.Vehicles))
 	return c.send(ctx, w, access.NamedOrAll(fleet.Vehicles...), of, fleet.Readings,
 		func(s sender.Sender, done func(int)) error {
-			base := vehicle.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
+			base := signal.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
 			return sender.Stream(ctx, s, fleet.Samples(ctx, base), done)
 		})
 }

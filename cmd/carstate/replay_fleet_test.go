@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -17,7 +18,7 @@ func TestReplayFleet(t *testing.T) {
 	fleet, _ := fleetFiles(t)
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug")
-	began := vehicle.At(time.Now())
+	began := signal.At(time.Now())
 	const said = "6000 samples of 20 vehicles acknowledged by "
 	for _, args := range [][]string{
 		{"--prefix", "TODAY"},
@@ -28,7 +29,7 @@ func TestReplayFleet(t *testing.T) {
 			t.Errorf("%v: %s", args, out)
 		}
 	}
-	ended := vehicle.At(time.Now())
+	ended := signal.At(time.Now())
 	testkit.Await(t, "every sample is folded", func() bool {
 		return strings.Contains(p.metrics(t), "\ncarstate_samples_folded_total 18000\n")
 	})
@@ -54,10 +55,10 @@ func TestReplayFleet(t *testing.T) {
 		if s.Time < from || s.Time > to {
 			t.Errorf("%sCAR05 was last read at %s", prefix, s.Time.Time())
 		}
-		for signal, want := range map[vehicle.Signal]float32{vehicle.Speed: 54, vehicle.CurrentLatitude: 44.505,
-			vehicle.CurrentLongitude: 11.3299} {
-			if got := s.Latest[signal]; got.Value != want || got.Time != s.Time {
-				t.Errorf("%sCAR05: %s is %+v", prefix, signal, got)
+		for g, want := range map[signal.Signal]float32{signal.Speed: 54, signal.CurrentLatitude: 44.505,
+			signal.CurrentLongitude: 11.3299} {
+			if got := s.Latest[g]; got.Value != want || got.Time != s.Time {
+				t.Errorf("%sCAR05: %s is %+v", prefix, g, got)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/clustertest"
@@ -103,7 +104,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		}
 		var s vehicle.State
 		err := until(10*time.Second, func() (err error) {
-			if s, _, err = store.State(t.Context(), e, vehicle.ID(own)); err == nil && s.Time < vehicle.At(now) {
+			if s, _, err = store.State(t.Context(), e, vehicle.ID(own)); err == nil && s.Time < signal.At(now) {
 				err = errors.New("it is not folded")
 			}
 			return err

@@ -13,9 +13,12 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -38,8 +41,8 @@ func follow(t *testing.T) *following {
 }
 
 // With the state 0, it is not driving.
-func (f *following) report(id vehicle.ID, s vehicle.DrivingState, system vehicle.ThrottleSystem) {
-	now := vehicle.At(f.clock.Now())
+func (f *following) report(id vehicle.ID, s driving.State, system throttle.System) {
+	now := signal.At(f.clock.Now())
 	f.fleet.Put(id, vehicle.DrivingVerdict{State: s, NotDriving: s == 0, Time: now},
 		vehicle.ThrottleVerdict{System: system, Time: now})
 }
@@ -105,16 +108,16 @@ func (e *events) want(want ...string) {
 
 func TestChanges(t *testing.T) {
 	f := follow(t)
-	f.report("Before", vehicle.TrafficJam, vehicle.ThrottleNormal) // nobody follows yet
+	f.report("Before", driving.Jam, throttle.Normal) // nobody follows yet
 	all := f.open("", "", f.Client)
 	first := all.id
 	jams := f.open("?driving=jam,stale", "", f.Client)
 	faults := f.open("?throttle=anomaly", "", f.Client)
-	f.report("A", vehicle.NormalDriving, vehicle.ThrottleNormal)
-	f.report("A", vehicle.NormalDriving, vehicle.ThrottleNormal) // no change
-	f.report("A", vehicle.TrafficJam, vehicle.ThrottleNormal)
-	f.report("B", 0, vehicle.ThrottleAnomaly)
-	f.report("A", vehicle.SlowDriving, vehicle.ThrottleNormal)
+	f.report("A", driving.Normal, throttle.Normal)
+	f.report("A", driving.Normal, throttle.Normal) // no change
+	f.report("A", driving.Jam, throttle.Normal)
+	f.report("B", 0, throttle.Anomaly)
+	f.report("A", driving.Slow, throttle.Normal)
 	four := []string{"A unknown>normal/unknown>normal", "A normal>jam/normal>normal",
 		"B unknown>not_driving/unknown>anomaly", "A jam>slow/normal>normal"}
 	all.want(four...)
@@ -123,7 +126,7 @@ func TestChanges(t *testing.T) {
 
 	// Six minutes later, B has reported, and A has not.
 	f.clock.Advance(6 * time.Minute)
-	f.report("B", 0, vehicle.ThrottleNormal)
+	f.report("B", 0, throttle.Normal)
 	go f.fleet.Changes.Run(t.Context())
 	all.want("B not_driving>not_driving/anomaly>normal")
 	stale := all.next(2)
@@ -131,7 +134,7 @@ func TestChanges(t *testing.T) {
 	if want := []string{"A slow>stale/normal>stale", "Before jam>stale/normal>stale"}; !slices.Equal(stale, want) {
 		t.Errorf("got the events %q, want %q", stale, want)
 	}
-	f.report("A", vehicle.SlowDriving, vehicle.ThrottleNormal)
+	f.report("A", driving.Slow, throttle.Normal)
 	all.want("A stale>slow/stale>normal")
 	all.close()
 
@@ -150,7 +153,7 @@ func TestChanges_Gap(t *testing.T) {
 	began.close()
 	run, _, _ := strings.Cut(began.id, "-")
 	for i := range 1<<16 + 1 {
-		f.report("A", vehicle.DrivingState(1+i%2), vehicle.ThrottleNormal)
+		f.report("A", driving.State(1+i%2), throttle.Normal)
 	}
 	for after, says := range map[string]string{
 		began.id: "more than 65536 changes followed", "ANOTHER1-5": "the id is of another node", "x": "another node",

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -78,8 +79,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 			return err
 		},
 		"source": func() error {
-			_, err := s.AddSource(t.Context(),
-				access.Request{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
+			_, err := s.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 	}
@@ -96,7 +96,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 
 // The vehicle's clock is ahead.
 func TestRelearn(t *testing.T) {
-	state := vehicle.State{Time: vehicle.At(noon.Add(20 * time.Second))}
+	state := vehicle.State{Time: signal.At(noon.Add(20 * time.Second))}
 	var stored []vehicle.Sample
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) { return state, id == "V1", nil }

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -25,9 +27,9 @@ var (
 		{vehicle.NotDriving.String(), "The car is parked."},
 	}}
 	verdicts = values{"Verdict", "A driving state or a state of the throttle system.", [][2]string{
-		{"", "There is no verdict."}, {vehicle.NormalDriving.String(), ""}, {vehicle.SlowDriving.String(), ""},
-		{vehicle.TrafficJam.String(), ""}, {vehicle.ThrottleNormal.String(), "The throttle system is normal."},
-		{vehicle.ThrottleAnomaly.String(), "The throttle system has an anomaly."},
+		{"", "There is no verdict."}, {driving.Normal.String(), ""}, {driving.Slow.String(), ""},
+		{driving.Jam.String(), ""}, {throttle.Normal.String(), "The throttle system is normal."},
+		{throttle.Anomaly.String(), "The throttle system has an anomaly."},
 	}}
 	verdictValues = values{"VerdictValue", "The verdict as in the answer to a query.", [][2]string{
 		{"", "There is no verdict."}, {"0", "An anomaly of the throttle system."},

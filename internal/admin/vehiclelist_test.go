@@ -12,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -22,8 +25,8 @@ func listing(t *testing.T) (*service, opstest.Fleet) {
 	t.Helper()
 	table := opstest.NewFleet()
 	s := startOps(t, func(c *ops.Config) { c.Fleet, c.MaxAge = table.Table, 5*time.Minute })
-	put := func(id vehicle.ID, ago time.Duration, d vehicle.DrivingVerdict, system vehicle.ThrottleSystem) {
-		at := vehicle.At(noon.Add(-ago))
+	put := func(id vehicle.ID, ago time.Duration, d vehicle.DrivingVerdict, system throttle.System) {
+		at := signal.At(noon.Add(-ago))
 		d.Time = at
 		throttle := vehicle.ThrottleVerdict{System: system, Time: at}
 		if id == "NoThrottle" {
@@ -31,17 +34,17 @@ func listing(t *testing.T) (*service, opstest.Fleet) {
 		}
 		table.Put(id, d, throttle)
 	}
-	normal := vehicle.DrivingVerdict{State: vehicle.NormalDriving}
-	put("Normal", 1*time.Second, normal, vehicle.ThrottleNormal)
-	put("NoThrottle", 2*time.Second, normal, vehicle.ThrottleNormal)
-	put("Slow", 3*time.Second, vehicle.DrivingVerdict{State: vehicle.SlowDriving}, vehicle.ThrottleNormal)
-	put("Anomaly", 4*time.Second, normal, vehicle.ThrottleAnomaly)
-	put("Parked", 5*time.Second, vehicle.DrivingVerdict{NotDriving: true}, vehicle.ThrottleNormal)
-	put("Stale", time.Hour, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleAnomaly)
+	normal := vehicle.DrivingVerdict{State: driving.Normal}
+	put("Normal", 1*time.Second, normal, throttle.Normal)
+	put("NoThrottle", 2*time.Second, normal, throttle.Normal)
+	put("Slow", 3*time.Second, vehicle.DrivingVerdict{State: driving.Slow}, throttle.Normal)
+	put("Anomaly", 4*time.Second, normal, throttle.Anomaly)
+	put("Parked", 5*time.Second, vehicle.DrivingVerdict{NotDriving: true}, throttle.Normal)
+	put("Stale", time.Hour, vehicle.DrivingVerdict{State: driving.Jam}, throttle.Anomaly)
 	table.Put("Unknown", vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{})
 	for i := range 20 {
 		put(vehicle.ID(fmt.Sprintf("Jam%02d", i)), time.Duration(10+i)*time.Second,
-			vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleNormal)
+			vehicle.DrivingVerdict{State: driving.Jam}, throttle.Normal)
 	}
 	return s, table
 }

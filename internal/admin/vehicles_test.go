@@ -8,14 +8,15 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
-	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
-	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20),
-		x.Set(vehicle.CurrentLatitude, 44.5)} {
+	x := vehicle.Sample{Vehicle: "carA", Time: signal.At(noon.Add(-time.Minute))}
+	for _, err := range []error{x.Set(signal.Speed, 50), x.Set(signal.ThrottlePosition, 20),
+		x.Set(signal.CurrentLatitude, 44.5)} {
 		testkit.NoError(t, err)
 	}
 	state := vehicle.Observe(vehicle.State{}, x)

@@ -18,6 +18,7 @@ import (
 
 	"example.org/carstate/internal/derive"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
@@ -159,7 +160,7 @@ func followBy(t testing.TB, e *local.Engine, put func(vehicle.ID, *store.Answer)
 }
 
 // wait waits until exactly n vehicles in the table have an answer of the time at.
-func (tab *table) wait(t testing.TB, n int, at vehicle.UnixMilli) {
+func (tab *table) wait(t testing.TB, n int, at signal.UnixMilli) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("%d vehicles have an answer of %d", n, at), func() bool {
 		there := 0
@@ -252,7 +253,7 @@ func traffic(t *testing.T, e *local.Engine, writers, vehicles, samples int) int 
 				x := storetest.Speed(id(rnd.IntN(vehicles)), 1000*i+1_000_000, rnd.Float64()*120)
 				switch rnd.IntN(5) {
 				case 0:
-					x.Time -= vehicle.UnixMilli(rnd.Int64N(100_000)) // a late sample
+					x.Time -= signal.UnixMilli(rnd.Int64N(100_000)) // a late sample
 				case 1:
 					x = append(all, x)[max(0, len(all)-rnd.IntN(60))] // a repeated sample
 				}
@@ -453,7 +454,7 @@ func TestRun_Replays(t *testing.T) {
 		return func(s *vehicle.State, x *vehicle.Sample) bool { n.Add(1); return s.Fold(x) }
 	}
 	c.Replay, c.Fold, c.Checkpoint = counting(&replayed), counting(&folded), time.Hour
-	for at := range vehicle.UnixMilli(3) {
+	for at := range signal.UnixMilli(3) {
 		put(t, e, storetest.Speed("car", int64(last+at), 50))
 	}
 	now.Advance(2 * time.Hour) // no node folds for so long
@@ -502,8 +503,8 @@ func TestCorrectedClock(t *testing.T) {
 			}
 			put(t, e, storetest.Speed("car", then.UnixMilli(), 50))
 			defer start(t, config(t, e, nil))()
-			if s, err := codec.DecodeState(ask(t, e, "car", store.AskState).State); err != nil || s.Time != vehicle.At(then) {
-				t.Errorf("got %+v, %v; want a state of %d", s, err, vehicle.At(then))
+			if s, err := codec.DecodeState(ask(t, e, "car", store.AskState).State); err != nil || s.Time != signal.At(then) {
+				t.Errorf("got %+v, %v; want a state of %d", s, err, signal.At(then))
 			}
 		})
 	}
@@ -534,7 +535,7 @@ func TestSilentVehicles(t *testing.T) {
 	report := func(id vehicle.ID, after time.Duration) {
 		now.Advance(after)
 		put(t, e, storetest.Speed(id, now.Now().UnixMilli(), 50))
-		tab.wait(t, 1, vehicle.At(now.Now()))
+		tab.wait(t, 1, signal.At(now.Now()))
 	}
 	const day = 24 * time.Hour
 	report(ids[0], 0)
@@ -718,7 +719,7 @@ func TestRestore(t *testing.T) {
 	defer start(t, config(t, e, nil))()
 	for i, id := range ids {
 		want := map[bool]float32{true: 50, false: 80}[i == 1]
-		if s, err := codec.DecodeState(ask(t, e, id, store.AskState).State); err != nil || s.Latest[vehicle.Speed].Value != want {
+		if s, err := codec.DecodeState(ask(t, e, id, store.AskState).State); err != nil || s.Latest[signal.Speed].Value != want {
 			t.Errorf("%s: got %+v, %v; want a speed of %v", id, s, err, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
@@ -158,13 +159,13 @@ func (f *folding) apply(g store.Group) (err error) {
 	if !f.live && f.again(g) {
 		fold = f.config.Replay
 	}
-	earliest, latest := vehicle.At(g.Stored.Add(-vehicle.MaxAhead)), vehicle.At(g.Stored.Add(vehicle.MaxAhead))
+	earliest, latest := signal.At(g.Stored.Add(-vehicle.MaxAhead)), signal.At(g.Stored.Add(vehicle.MaxAhead))
 	var s vehicle.State // of the vehicle of the present sample
 	changed, forgotten := false, false
 	for i := range g.Samples {
 		f.sample = g.Samples[i]
 		x := &f.sample
-		x.Stored = vehicle.At(g.Stored)
+		x.Stored = signal.At(g.Stored)
 		if i == 0 || x.Vehicle != g.Samples[i-1].Vehicle {
 			if forgotten, err = f.part.Forgotten(x.Vehicle, g.Seq); err != nil {
 				return err

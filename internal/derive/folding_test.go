@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
@@ -48,7 +49,7 @@ func Plain(groups []store.Group, seq uint64, forgotten func(vehicle.ID, uint64) 
 			if forgotten(x.Vehicle, g.Seq) {
 				continue
 			}
-			s, stored := states[x.Vehicle], vehicle.At(g.Stored)
+			s, stored := states[x.Vehicle], signal.At(g.Stored)
 			if x.Time.Sub(stored).Abs() <= vehicle.MaxAhead && s.Time.Sub(stored) > vehicle.MaxAhead {
 				s = vehicle.State{}
 			}
@@ -151,10 +152,10 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		}
 		sample := rapid.Custom(func(t *rapid.T) (x vehicle.Sample) {
 			x.Vehicle = rapid.SampledFrom(ids).Draw(t, "vehicle")
-			x.Time = vehicle.At(clock.Now().Add(rapid.SampledFrom(errs).Draw(t, "error")))
-			_ = x.Set(vehicle.Speed, rapid.Float64Range(0, 200).Draw(t, "speed"))
+			x.Time = signal.At(clock.Now().Add(rapid.SampledFrom(errs).Draw(t, "error")))
+			_ = x.Set(signal.Speed, rapid.Float64Range(0, 200).Draw(t, "speed"))
 			if rapid.IntRange(0, 5).Draw(t, "load") == 0 { // a state remembers it until the next one
-				_ = x.Set(vehicle.EngineLoad, 50) // is possible
+				_ = x.Set(signal.EngineLoad, 50) // is possible
 			}
 			return x
 		})

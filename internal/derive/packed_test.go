@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
@@ -29,9 +30,9 @@ func TestPackedStates(t *testing.T) {
 		for range rapid.IntRange(1, 300).Draw(t, "uses") {
 			n := rapid.IntRange(0, 40).Draw(t, "id")
 			id := vehicle.ID(fmt.Sprintf("%02d", n) + strings.Repeat("x", n/40*(vehicle.MaxReportingID-2)))
-			s := vehicle.State{Time: vehicle.UnixMilli(rapid.Int64Range(1, 1<<50).Draw(t, "time"))}
-			for i := range rapid.IntRange(0, vehicle.NumSignals).Draw(t, "signals") {
-				s.Latest[i] = vehicle.Reading{Value: 1, Time: s.Time}
+			s := vehicle.State{Time: signal.UnixMilli(rapid.Int64Range(1, 1<<50).Draw(t, "time"))}
+			for i := range rapid.IntRange(0, signal.Num).Draw(t, "signals") {
+				s.Latest[i] = signal.Reading{Value: 1, Time: s.Time}
 			}
 			p.put(id, &s, uint16(n))
 			want[id] = s

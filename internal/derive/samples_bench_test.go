@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/test/testkit"
@@ -52,10 +53,10 @@ func BenchmarkSamples(b *testing.B) {
 						for i := range request {
 							x := vehicle.Sample{
 								Vehicle: vehicle.ID(fmt.Sprintf("CAR%06d", (n+i)/each%cars)),
-								Time:    vehicle.UnixMilli(at + int64((n+i)%each) + int64(n)*int64(each)),
+								Time:    signal.UnixMilli(at + int64((n+i)%each) + int64(n)*int64(each)),
 							}
-							_ = x.Set(vehicle.Speed, float64(i%120))
-							_ = x.Set(vehicle.ThrottlePosition, float64(i%100))
+							_ = x.Set(signal.Speed, float64(i%120))
+							_ = x.Set(signal.ThrottlePosition, float64(i%100))
 							batch = append(batch, x)
 						}
 						for e.Append(ctx, batch) != nil { // the engine is overloaded

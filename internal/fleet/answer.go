@@ -1,6 +1,11 @@
 package fleet
 
-import "example.org/carstate/internal/vehicle"
+import (
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
+	"example.org/carstate/internal/vehicle"
+)
 
 type Answer struct {
 	Driving  vehicle.DrivingVerdict
@@ -27,19 +32,19 @@ func pack(a Answer) value {
 	if a.Driving.NotDriving {
 		v[0] |= notDrivingBit
 	}
-	if a.Throttle.System == vehicle.ThrottleNormal {
+	if a.Throttle.System == throttle.Normal {
 		v[0] |= throttleBit
 	}
 	return v
 }
 
 func (v value) unpack() (a Answer) {
-	a.Driving.Time = vehicle.UnixMilli(int64(v[0]) >> stateBits)
-	a.Driving.State = vehicle.DrivingState(v[0] & drivingMask)
+	a.Driving.Time = signal.UnixMilli(int64(v[0]) >> stateBits)
+	a.Driving.State = driving.State(v[0] & drivingMask)
 	a.Driving.NotDriving = v[0]&notDrivingBit != 0
 	if v[0]&throttleBit != 0 {
-		a.Throttle.System = vehicle.ThrottleNormal
+		a.Throttle.System = throttle.Normal
 	}
-	a.Throttle.Time = vehicle.UnixMilli(v[1])
+	a.Throttle.Time = signal.UnixMilli(v[1])
 	return a
 }

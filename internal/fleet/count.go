@@ -4,6 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -13,21 +16,21 @@ var (
 	ThrottleStates = []string{"normal", "anomaly", "stale", "unknown"}
 )
 
-func drivingState(o vehicle.Outcome, s vehicle.DrivingState) string {
+func drivingState(o vehicle.Outcome, s driving.State) string {
 	if o != vehicle.Answered {
 		return o.String()
 	}
-	return DrivingStates[max(s, vehicle.NormalDriving)-1]
+	return DrivingStates[max(s, driving.Normal)-1]
 }
 
-func throttleState(o vehicle.Outcome, s vehicle.ThrottleSystem) string {
+func throttleState(o vehicle.Outcome, s throttle.System) string {
 	if o != vehicle.Answered {
 		return o.String()
 	}
 	return s.String()
 }
 
-func (a Answer) States(now vehicle.UnixMilli, maxAge time.Duration) (driving, throttle string) {
+func (a Answer) States(now signal.UnixMilli, maxAge time.Duration) (driving, throttle string) {
 	return drivingState(a.Driving.At(now, maxAge), a.Driving.State),
 		throttleState(a.Throttle.At(now, maxAge), a.Throttle.System)
 }
@@ -39,17 +42,17 @@ type Counts struct {
 
 // Count has in Ages the vehicles up to the first of the ascending ages, up to the second, and so
 // on, and last the others. Only the writers of one shard at a time wait for it.
-func (t *Table) Count(now vehicle.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
-	var driving, throttle [4][4]int // by outcome and state
+func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
+	var drives, throttles [4][4]int // by outcome and state
 	c := Counts{make(map[string]int), make(map[string]int), make([]int, len(ages)+1)}
-	since := make([]vehicle.UnixMilli, len(ages))
+	since := make([]signal.UnixMilli, len(ages))
 	for i, age := range ages {
 		since[i] = now.Add(-age)
 	}
 	t.eachSlot(func(e *slot) {
 		a := value{e[2], e[3]}.unpack()
-		driving[a.Driving.At(now, maxAge)][a.Driving.State]++
-		throttle[a.Throttle.At(now, maxAge)][a.Throttle.System]++
+		drives[a.Driving.At(now, maxAge)][a.Driving.State]++
+		throttles[a.Throttle.At(now, maxAge)][a.Throttle.System]++
 		newest, class := max(a.Driving.Time, a.Throttle.Time), 0
 		for _, s := range since {
 			if newest < s {
@@ -58,11 +61,11 @@ func (t *Table) Count(now vehicle.UnixMilli, maxAge time.Duration, ages []time.D
 		}
 		c.Ages[class]++
 	})
-	for o := range driving {
-		for state := range driving[o] {
+	for o := range drives {
+		for state := range drives[o] {
 			outcome := vehicle.Outcome(o)
-			c.Driving[drivingState(outcome, vehicle.DrivingState(state))] += driving[o][state]
-			c.Throttle[throttleState(outcome, vehicle.ThrottleSystem(state))] += throttle[o][state]
+			c.Driving[drivingState(outcome, driving.State(state))] += drives[o][state]
+			c.Throttle[throttleState(outcome, throttle.System(state))] += throttles[o][state]
 		}
 	}
 	return c
@@ -75,7 +78,7 @@ func (t *Table) eachSlot(do func(*slot)) {
 }
 
 // ReadBetween returns the vehicles read after from and not after to whose vid is stored.
-func (t *Table) ReadBetween(from, to vehicle.UnixMilli) []Listed {
+func (t *Table) ReadBetween(from, to signal.UnixMilli) []Listed {
 	var found []Listed
 	within := func(at int64) bool { return int64(from) < at && at <= int64(to) }
 	t.eachSlot(func(e *slot) {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -128,7 +129,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 
 // Expire returns how many vehicles with two verdicts older than before it removes.
 func (t *Table) Expire(before time.Time) int {
-	limit, n := vehicle.At(before), 0
+	limit, n := signal.At(before), 0
 	t.names.willRemove()
 	for i := range t.shards {
 		n += t.shards[i].removeIf(func(v value) bool {

@@ -9,7 +9,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -17,8 +20,8 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func answer(t time.Time) fleet.Answer {
 	return fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: vehicle.At(t)},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: vehicle.At(t)},
+		Driving:  vehicle.DrivingVerdict{State: driving.Jam, Time: signal.At(t)},
+		Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: signal.At(t)},
 	}
 }
 
@@ -26,7 +29,7 @@ func TestTableIsAMap(t *testing.T) {
 	ids := rapid.SampledFrom([]vehicle.ID{"A", "a", "B", "AB", "BA", "0", vehicle.ID(strings.Repeat("Z", 256))})
 	// A driving time beyond 2⁵⁹ is stored as 2⁵⁹.
 	verdictTime := rapid.Map(rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64Range(-1<<59+1, 1<<59-1)),
-		func(n int64) vehicle.UnixMilli { return vehicle.UnixMilli(n) })
+		func(n int64) signal.UnixMilli { return signal.UnixMilli(n) })
 	rapid.Check(t, func(t *rapid.T) {
 		table, model := fleet.New(), map[vehicle.ID]fleet.Answer{}
 		t.Repeat(map[string]func(*rapid.T){
@@ -34,12 +37,12 @@ func TestTableIsAMap(t *testing.T) {
 				id := ids.Draw(t, "id")
 				a := fleet.Answer{
 					Driving: vehicle.DrivingVerdict{
-						State:      vehicle.DrivingState(rapid.IntRange(0, 3).Draw(t, "state")),
+						State:      driving.State(rapid.IntRange(0, 3).Draw(t, "state")),
 						NotDriving: rapid.Bool().Draw(t, "not driving"),
 						Time:       verdictTime.Draw(t, "driving time"),
 					},
 					Throttle: vehicle.ThrottleVerdict{
-						System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "throttle")),
+						System: throttle.System(rapid.IntRange(0, 1).Draw(t, "throttle")),
 						Time:   verdictTime.Draw(t, "throttle time"),
 					},
 				}
@@ -121,7 +124,7 @@ func TestConcurrent(t *testing.T) {
 	for range 2 {
 		until(func() {
 			a := table.Get([]byte(steady))
-			if a.Driving.Time != a.Throttle.Time || a.Driving.Time < vehicle.At(noon) {
+			if a.Driving.Time != a.Throttle.Time || a.Driving.Time < signal.At(noon) {
 				t.Errorf("got %+v, want one of the answers that were put", a)
 			}
 		})

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -17,17 +20,17 @@ type Order struct {
 
 type Question struct {
 	// A vehicle of negative rank is not listed. The verdicts may be stale.
-	Rank        func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
+	Rank        func(driving, throttle vehicle.Outcome, state driving.State, system throttle.System) int8
 	OldestFirst bool
 	// Each calls Now for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict
 	// is stale.
-	Now    func() vehicle.UnixMilli
+	Now    func() signal.UnixMilli
 	MaxAge time.Duration
 	// Match reports whether a vehicle may be in the list. If nil, every vid matches.
 	Match func(vid []byte) bool
 }
 
-func (q *Question) listed(now vehicle.UnixMilli, k key, a Answer) (l Listed, ok bool) {
+func (q *Question) listed(now signal.UnixMilli, k key, a Answer) (l Listed, ok bool) {
 	rank := q.Rank(a.Driving.At(now, q.MaxAge), a.Throttle.At(now, q.MaxAge), a.Driving.State, a.Throttle.System)
 	newest := int64(max(a.Driving.Time, a.Throttle.Time))
 	if !q.OldestFirst {

@@ -11,19 +11,22 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 var everyone = fleet.Question{
-	Rank: func(vehicle.Outcome, vehicle.Outcome, vehicle.DrivingState, vehicle.ThrottleSystem) int8 { return 0 },
-	Now:  func() vehicle.UnixMilli { return 0 },
+	Rank: func(vehicle.Outcome, vehicle.Outcome, driving.State, throttle.System) int8 { return 0 },
+	Now:  func() signal.UnixMilli { return 0 },
 }
 
 func jams() fleet.Question {
 	q := everyone
-	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ vehicle.ThrottleSystem) int8 {
-		if state != vehicle.TrafficJam {
+	q.Rank = func(_, _ vehicle.Outcome, state driving.State, _ throttle.System) int8 {
+		if state != driving.Jam {
 			return -1
 		}
 		return 0
@@ -41,12 +44,12 @@ func named(vehicles int) *fleet.Table {
 	t := fleet.New()
 	t.KeepNames(1 << 40)
 	for i := range vehicles {
-		state := vehicle.NormalDriving
+		state := driving.Normal
 		if i%10 == 0 {
-			state = vehicle.TrafficJam
+			state = driving.Jam
 		}
 		t.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)),
-			fleet.Answer{Driving: vehicle.DrivingVerdict{State: state, Time: vehicle.UnixMilli(1 + i/4)}})
+			fleet.Answer{Driving: vehicle.DrivingVerdict{State: state, Time: signal.UnixMilli(1 + i/4)}})
 	}
 	return t
 }
@@ -67,7 +70,7 @@ func TestFirstPagesThroughAList(t *testing.T) {
 		{"a prefix longer than any vid", beginning(strings.Repeat("N", 300), everyone), 0},
 	} {
 		var place *fleet.Place
-		seen, last := map[vehicle.ID]bool{}, vehicle.UnixMilli(vehicles)
+		seen, last := map[vehicle.ID]bool{}, signal.UnixMilli(vehicles)
 		for pages := 0; ; pages++ {
 			list, matched, next, err := table.First(t.Context(), c.q, place, 37)
 			if err != nil || matched != c.want || len(list) > 37 || pages > c.want {

@@ -10,6 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -104,8 +106,8 @@ func slotsOf(t *Table) (n int) {
 }
 
 func answerAt(t time.Time) Answer {
-	return Answer{Driving: vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: vehicle.At(t)},
-		Throttle: vehicle.ThrottleVerdict{Time: vehicle.At(t)}}
+	return Answer{Driving: vehicle.DrivingVerdict{State: driving.Slow, Time: signal.At(t)},
+		Throttle: vehicle.ThrottleVerdict{Time: signal.At(t)}}
 }
 
 // TestMemoryComesBack: at most 9/5 of the vehicles that are left, plus a constant, and none without

@@ -10,14 +10,15 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 type Message struct {
 	Body    []byte
 	Topic   string
-	Vehicle vehicle.ID        // of a message that names none
-	Now     vehicle.UnixMilli // of its arrival; 0: not known
+	Vehicle vehicle.ID       // of a message that names none
+	Now     signal.UnixMilli // of its arrival; 0: not known
 }
 
 type Sample struct {
@@ -29,7 +30,7 @@ type Sample struct {
 }
 
 type Unused struct {
-	Signal vehicle.Signal
+	Signal signal.Signal
 	Err    error
 }
 
@@ -302,7 +303,7 @@ func (d *Decoder) add(f *Format) bool {
 	return true
 }
 
-func (f *Format) overlaps(r *vehicle.Readings, signals []int) bool {
+func (f *Format) overlaps(r *signal.Readings, signals []int) bool {
 	return f.each && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
 }
 
@@ -316,19 +317,19 @@ func (d *Decoder) read(f *Format, signals []int) {
 			continue
 		}
 		v := d.first(s.slots)
-		if s.Signal == vehicle.DTCList && !d.spend(len(v.raw)) {
+		if s.Signal == signal.DTCList && !d.spend(len(v.raw)) {
 			return
 		}
 		if err := s.set(&x.Readings, v); err != nil {
 			if u := (Unused{s.Signal, err}); !slices.Contains(x.Unused, u) {
 				x.Unused = append(x.Unused, u)
 			}
-			half = half || s.IsPosition() || s.Signal == vehicle.CurrentAccuracy
+			half = half || s.IsPosition() || s.Signal == signal.CurrentAccuracy
 		}
 	}
 	if half {
-		x.Clear(vehicle.CurrentLatitude)
-		x.Clear(vehicle.CurrentLongitude)
+		x.Clear(signal.CurrentLatitude)
+		x.Clear(signal.CurrentLongitude)
 	}
 }
 

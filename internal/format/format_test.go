@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -54,7 +55,7 @@ func decode(t *testing.T, mapping, topic, body string) string {
 	f, err := format.Parse(mapping)
 	testkit.NoError(t, err)
 	var b strings.Builder
-	m := format.Message{Body: []byte(strings.TrimSpace(body)), Topic: topic, Now: vehicle.At(now)}
+	m := format.Message{Body: []byte(strings.TrimSpace(body)), Topic: topic, Now: signal.At(now)}
 	if topic == "vehicles/CarX/telemetry" {
 		m.Vehicle = "CarX"
 	}
@@ -68,14 +69,14 @@ func decode(t *testing.T, mapping, topic, body string) string {
 			return true
 		}
 		at := s.Time.Time().Format(time.RFC3339Nano)
-		if s.Time == vehicle.At(now) {
+		if s.Time == signal.At(now) {
 			at = "now"
 		}
 		fmt.Fprintf(&b, "%s %s", s.Vehicle, at)
-		for i := range vehicle.Signal(vehicle.NumSignals) {
+		for i := range signal.Signal(signal.Num) {
 			name := strings.Split(i.String(), ".")
 			short := name[len(name)-1]
-			if i == vehicle.OBDSpeed {
+			if i == signal.OBDSpeed {
 				short = "OBD.Speed"
 			}
 			if v, ok := s.Value(i); ok {

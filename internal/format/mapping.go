@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -86,7 +87,7 @@ type signalText struct {
 }
 
 // FactorTo returns by what a value is multiplied to have the unit of s.
-func (t *signalText) FactorTo(s vehicle.Signal) (float64, error) {
+func (t *signalText) FactorTo(s signal.Signal) (float64, error) {
 	factor, err := Factor(s, t.Unit)
 	return cmp.Or(t.Factor, factor), err
 }
@@ -141,7 +142,7 @@ type Format struct {
 	names   []int
 	each    bool
 	skip    []skip
-	signals []signal
+	signals []mapped
 	byName  map[string][]int // indexes in signals
 	root    *node
 	element *node // below each item of the list
@@ -154,8 +155,8 @@ type skip struct {
 	condition
 }
 
-type signal struct {
-	vehicle.Signal
+type mapped struct {
+	signal.Signal
 	slots  []int
 	name   string // of its element
 	factor float64
@@ -402,7 +403,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 	}
 	if len(m.Signals) == 0 && (f.named() || m.Under != nil) {
 		m.Signals = make(map[string]signalTexts)
-		for _, name := range vehicle.SignalNames() {
+		for _, name := range signal.Names() {
 			var s signalText
 			if f.named() {
 				s.Name = name
@@ -414,7 +415,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Signals)) {
-		s, ok := vehicle.SignalByName(name)
+		s, ok := signal.ByName(name)
 		if !ok {
 			return fmt.Errorf("signals: %.60q is not a signal that carstate uses (docs/telemetry.md)", name)
 		}
@@ -445,7 +446,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 			if len(values) < len(place.Values) {
 				return fmt.Errorf("signals: the values of %s have the same number twice", name)
 			}
-			f.signals = append(f.signals, signal{s, slotsOf("signals: "+name, place.Path), place.Name, factor, values})
+			f.signals = append(f.signals, mapped{s, slotsOf("signals: "+name, place.Path), place.Name, factor, values})
 			f.byName[place.Name] = append(f.byName[place.Name], len(f.signals)-1)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 type value struct {
@@ -58,7 +58,7 @@ var units = map[string]map[string]float64{
 	"m":       {"m": 1, "meters": 1, "metres": 1, "km": 1000, "ft": 0.3048},
 }
 
-func Factor(s vehicle.Signal, unit string) (float64, error) {
+func Factor(s signal.Signal, unit string) (float64, error) {
 	if unit == "" {
 		return 1, nil
 	}
@@ -79,12 +79,12 @@ var (
 	ErrNotBool   = errors.New("is neither true nor false")
 )
 
-func (s *signal) set(r *vehicle.Readings, v value) error {
+func (s *mapped) set(r *signal.Readings, v value) error {
 	if v.raw == nil {
 		return nil
 	}
 	if v.isNull() {
-		return vehicle.ErrNotAvailable
+		return signal.ErrNotAvailable
 	}
 	text, ok := v.text()
 	if to, mapped := s.values[canonical(text)]; mapped && ok {
@@ -93,9 +93,9 @@ func (s *signal) set(r *vehicle.Readings, v value) error {
 		}
 	}
 	switch s.Signal {
-	case vehicle.DTCList:
+	case signal.DTCList:
 		return setCodes(r, v, text)
-	case vehicle.MILOn:
+	case signal.MILOn:
 		switch strings.ToLower(text) {
 		case "true", "1", "on":
 			return r.Set(s.Signal, 1)
@@ -103,8 +103,8 @@ func (s *signal) set(r *vehicle.Readings, v value) error {
 			return r.Set(s.Signal, 0)
 		}
 		return ErrNotBool
-	case vehicle.LowVoltageSystemState:
-		i, err := vehicle.ParseIgnition(text)
+	case signal.LowVoltageSystemState:
+		i, err := signal.ParseIgnition(text)
 		if err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func (s *signal) set(r *vehicle.Readings, v value) error {
 }
 
 // SetText sets a signal as a mapping does.
-func SetText(r *vehicle.Readings, s vehicle.Signal, values map[string]string, factor float64, text string) error {
-	return (&signal{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
+func SetText(r *signal.Readings, s signal.Signal, values map[string]string, factor float64, text string) error {
+	return (&mapped{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
 }
 
 const (
@@ -130,8 +130,8 @@ const (
 	maxTokens = 8 * maxCodes
 )
 
-func setCodes(r *vehicle.Readings, v value, text string) error {
-	codes, readable := vehicle.TroubleCodes(text)
+func setCodes(r *signal.Readings, v value, text string) error {
+	codes, readable := signal.TroubleCodes(text)
 	if text == "" && !v.plain {
 		readable = string(v.raw) == "[]"
 		dec := jsontext.NewDecoder(bytes.NewReader(v.raw), options)
@@ -141,7 +141,7 @@ func setCodes(r *vehicle.Readings, v value, text string) error {
 				break
 			}
 			if t.Kind() == jsontext.KindString {
-				found, ok := vehicle.TroubleCodes(t.String())
+				found, ok := signal.TroubleCodes(t.String())
 				codes, readable = append(codes, found...), readable || ok
 			}
 		}
@@ -158,7 +158,7 @@ var timeUnits = map[string]float64{
 }
 
 // ParseTime returns a time of day in 1970.
-func (f *Format) ParseTime(text string) (vehicle.UnixMilli, bool) {
+func (f *Format) ParseTime(text string) (signal.UnixMilli, bool) {
 	unit := f.Time.Unit
 	layouts := []string{time.RFC3339, "2006-01-02T15:04:05Z0700"}
 	switch {
@@ -166,12 +166,12 @@ func (f *Format) ParseTime(text string) (vehicle.UnixMilli, bool) {
 		layouts = []string{f.Time.Layout}
 	case unit == "time of day":
 		t, err := time.Parse("15:04:05", text)
-		return vehicle.UnixMilli(t.Sub(t.Truncate(24 * time.Hour)).Milliseconds()), err == nil
+		return signal.UnixMilli(t.Sub(t.Truncate(24 * time.Hour)).Milliseconds()), err == nil
 	case timeUnits[unit] != 0:
 		x, err := strconv.ParseFloat(text, 64)
 		if err == nil {
 			x = math.Round(x * timeUnits[unit])
-			return vehicle.UnixMilli(x), x >= 0 && x < 1e14
+			return signal.UnixMilli(x), x >= 0 && x < 1e14
 		}
 		if unit != "" {
 			return 0, false
@@ -179,7 +179,7 @@ func (f *Format) ParseTime(text string) (vehicle.UnixMilli, bool) {
 	}
 	for _, l := range layouts {
 		if t, err := time.Parse(l, text); err == nil && t.Year() >= 1970 && t.Year() < 5000 {
-			return vehicle.At(t), true
+			return signal.At(t), true
 		}
 	}
 	return 0, false

@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -41,7 +42,7 @@ const (
 	messageBytes = 512 // without its samples
 	// A growing slice has spare capacity, and joined messages are copied.
 	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
-	codeBytes      = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
+	codeBytes      = int(unsafe.Sizeof(signal.TroubleCode{})) + 1
 	rejectionBytes = 500
 	// ignoredBytes includes the name that the response suggests.
 	ignoredBytes = 128
@@ -83,7 +84,7 @@ type reader struct {
 	lines  *bufio.Reader
 	text   bytes.Reader
 	// known has the times of the last vehicle's verdicts.
-	known [2]vehicle.UnixMilli
+	known [2]signal.UnixMilli
 }
 
 var readers = sync.Pool{New: func() any {
@@ -96,7 +97,7 @@ type origin struct {
 	forgotten func(vehicle.ID) bool
 	admit     func(vehicle.ID) bool
 	verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	latest    vehicle.UnixMilli
+	latest    signal.UnixMilli
 	events    bool         // CloudEvents
 	memory    *reservation // if nil, reserved already
 	base      int          // bytes of memory for receiving
@@ -240,14 +241,14 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 	if other {
 		b.bytes += len(x.Vehicle)
 		driving, throttle := o.verdicts(x.Vehicle)
-		rd.known = [2]vehicle.UnixMilli{driving.Time, throttle.Time}
+		rd.known = [2]signal.UnixMilli{driving.Time, throttle.Time}
 	}
 	if isLate(x, rd.known) {
 		b.late++
 	}
 	if hold, ok := o.source.OnChange.Hold(); ok {
 		if _, read := x.Speed(); read {
-			_ = x.Set(vehicle.SpeedHolds, hold.Seconds()) // at most a day
+			_ = x.Set(signal.SpeedHolds, hold.Seconds()) // at most a day
 		}
 	}
 	x.Source, x.Crowd = o.source.Number, o.source.Crowd()
@@ -257,16 +258,16 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 
 // isLate reports whether a sample is older than the verdicts of all its groups. A position alone is
 // never late, because the time of the last one is not known.
-func isLate(x *vehicle.Sample, known [2]vehicle.UnixMilli) (late bool) {
+func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) (late bool) {
 	if x.Time >= max(known[0], known[1]) {
 		return false
 	}
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		group := 0
 		switch {
-		case !x.Has(s) || s >= vehicle.CurrentLatitude:
+		case !x.Has(s) || s >= signal.CurrentLatitude:
 			continue
-		case s >= vehicle.EngineLoad && s <= vehicle.MILOn:
+		case s >= signal.EngineLoad && s <= signal.MILOn:
 			group = 1
 		}
 		if x.Time >= known[group] {
@@ -321,7 +322,7 @@ func (b *batch) sort() {
 
 // Sorting took a quarter of decoding. A gateway often sends one car after the other.
 func (b *batch) sortedByVehicle() bool {
-	last := make(map[vehicle.ID]vehicle.UnixMilli) // where each vehicle's run ended
+	last := make(map[vehicle.ID]signal.UnixMilli) // where each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {
 		x, y := &b.samples[i-1], &b.samples[i]
 		if x.Vehicle == y.Vehicle {

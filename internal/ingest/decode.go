@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -28,7 +29,7 @@ type decoder struct {
 	in      bytes.Buffer
 	syntax  *refusal
 	scratch []byte // of general
-	codes   [maxCodes]vehicle.TroubleCode
+	codes   [maxCodes]signal.TroubleCode
 	lastVID vehicle.ID // saves an allocation
 
 	members [][]byte // of usual
@@ -46,7 +47,7 @@ func (d *decoder) begin() {
 
 // sample gets the vehicle of an MQTT topic, or "". The error is a *refusal. Until the next call,
 // d.unknown and d.unused have what was found up to a failure.
-func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
+func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
 	}
@@ -68,7 +69,7 @@ var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
 // The reason is d.syntax if the line is no JSON object, too deep or has a name twice, and else the
 // first in the order of the line.
-func (d *decoder) general(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, why *refusal) {
+func (d *decoder) general(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *refusal) {
 	d.begin()
 	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
 	d.json.Reset(&d.in)
@@ -124,14 +125,14 @@ func missing(x *vehicle.Sample, hasSignals bool) *refusal {
 	return nil
 }
 
-func (d *decoder) signals(r *vehicle.Readings) {
+func (d *decoder) signals(r *signal.Readings) {
 	for name := range d.object {
-		s, ok := vehicle.SignalByName(name)
+		s, ok := signal.ByName(name)
 		switch {
 		case !ok:
 			d.unknown = append(d.unknown, name)
 			d.value()
-		case s == vehicle.DTCList && d.peek() != jsontext.KindNull:
+		case s == signal.DTCList && d.peek() != jsontext.KindNull:
 			d.note(name, s, d.troubleCodes(r))
 		default:
 			d.note(name, s, set(s, d.value(), r))
@@ -141,7 +142,7 @@ func (d *decoder) signals(r *vehicle.Readings) {
 }
 
 // The codes are in all texts of an entry: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
-func (d *decoder) troubleCodes(r *vehicle.Readings) *refusal {
+func (d *decoder) troubleCodes(r *signal.Readings) *refusal {
 	c := d.codesOf(r)
 	entry := func() {
 		readable := false
@@ -247,7 +248,7 @@ func syntax(err error) *refusal {
 		return refuse(access.Malformed, errNotJSON.text+" from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
 	}
 	name := s.JSONPointer.LastToken()
-	if _, ours := vehicle.SignalByName(name); ours || name == "vid" || name == "time" || name == "signals" {
+	if _, ours := signal.ByName(name); ours || name == "vid" || name == "time" || name == "signals" {
 		return refuse(access.Duplicate, name+" appears twice")
 	}
 	return refuse(access.Duplicate, "a name appears twice in one object")
@@ -273,7 +274,7 @@ func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *refusal) {
 	return d.lastVID, nil
 }
 
-func timeOf(v value, latest vehicle.UnixMilli) (at vehicle.UnixMilli, _ *refusal) {
+func timeOf(v value, latest signal.UnixMilli) (at signal.UnixMilli, _ *refusal) {
 	switch ms := v.number; {
 	case v.kind == jsontext.KindString:
 		var ok bool
@@ -290,11 +291,11 @@ func timeOf(v value, latest vehicle.UnixMilli) (at vehicle.UnixMilli, _ *refusal
 	case ms > 1e14: // 5138
 		return 0, errMicroseconds
 	}
-	at = vehicle.UnixMilli(v.number)
+	at = signal.UnixMilli(v.number)
 	return at, checkTime(at, latest)
 }
 
-func checkTime(at, latest vehicle.UnixMilli) *refusal {
+func checkTime(at, latest signal.UnixMilli) *refusal {
 	switch {
 	case at > latest:
 		return refuseAhead(at, latest)
@@ -305,11 +306,11 @@ func checkTime(at, latest vehicle.UnixMilli) *refusal {
 }
 
 // Of two names of a signal, the first one's value is kept.
-func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
+func set(s signal.Signal, v value, r *signal.Readings) *refusal {
 	switch {
 	case v.kind == jsontext.KindNull:
 		return errNotAvailable
-	case s == vehicle.MILOn:
+	case s == signal.MILOn:
 		switch v.kind {
 		case jsontext.KindFalse:
 			return whyUnused(s, r.Set(s, 0))
@@ -317,10 +318,10 @@ func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
 			return whyUnused(s, r.Set(s, 1))
 		}
 		return errMILType
-	case s == vehicle.LowVoltageSystemState && v.kind != jsontext.KindString:
+	case s == signal.LowVoltageSystemState && v.kind != jsontext.KindString:
 		return errPowerType
-	case s == vehicle.LowVoltageSystemState:
-		i, err := vehicle.ParseIgnition(string(v.text))
+	case s == signal.LowVoltageSystemState:
+		i, err := signal.ParseIgnition(string(v.text))
 		if err == nil {
 			err = r.SetIgnition(i)
 		}
@@ -339,35 +340,35 @@ func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
 	return nil
 }
 
-func (d *decoder) note(name []byte, s vehicle.Signal, why *refusal) {
+func (d *decoder) note(name []byte, s signal.Signal, why *refusal) {
 	if why != nil {
 		d.unused = append(d.unused, unusedValue{name, why})
-		d.half = d.half || s.IsPosition() || why == errRange[vehicle.CurrentAccuracy]
+		d.half = d.half || s.IsPosition() || why == errRange[signal.CurrentAccuracy]
 	}
 }
 
 // Half of a position must not be joined with a later reading. iOS sends a negative accuracy with a
 // position that is not valid.
-func (d *decoder) dropHalf(r *vehicle.Readings) {
+func (d *decoder) dropHalf(r *signal.Readings) {
 	if d.half {
-		r.Clear(vehicle.CurrentLatitude)
-		r.Clear(vehicle.CurrentLongitude)
+		r.Clear(signal.CurrentLatitude)
+		r.Clear(signal.CurrentLongitude)
 	}
 }
 
 type codeList struct {
-	codes []vehicle.TroubleCode
+	codes []signal.TroubleCode
 	why   *refusal
 }
 
 // The signal may have had another name before.
-func (d *decoder) codesOf(r *vehicle.Readings) codeList {
+func (d *decoder) codesOf(r *signal.Readings) codeList {
 	return codeList{codes: append(d.codes[:0], r.Codes...)}
 }
 
 // add reports whether a text has a code, or says that there is none.
 func (c *codeList) add(text []byte) (readable bool) {
-	found, readable := vehicle.TroubleCodes(string(text))
+	found, readable := signal.TroubleCodes(string(text))
 	c.codes = append(c.codes, found...)
 	return readable
 }
@@ -382,7 +383,7 @@ func (c *codeList) entry(readable bool) {
 }
 
 // An unreadable list must not end an anomaly.
-func (c *codeList) set(r *vehicle.Readings) *refusal {
+func (c *codeList) set(r *signal.Readings) *refusal {
 	if len(c.codes) > 0 || c.why == nil {
 		_ = r.SetCodes(slices.Clone(c.codes)) // without spare capacity, because the sample may wait long
 	}

@@ -16,22 +16,23 @@ import (
 	"unicode/utf8"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
-var testLatest = vehicle.At(testNow.Add(maxAhead))
+var testLatest = signal.At(testNow.Add(maxAhead))
 
 // describe formats a sample as testdata/samples.txt does after >.
 func describe(x vehicle.Sample, d *decoder) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", x.Vehicle, x.Time.Time().Format("2006-01-02T15:04:05.000Z"))
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		if v, ok := x.Value(s); ok {
 			fmt.Fprintf(&b, " %s=%g", s, v)
-			if s == vehicle.DTCList {
+			if s == signal.DTCList {
 				fmt.Fprintf(&b, "%v", x.Codes)
 			}
 		}
@@ -254,7 +255,7 @@ func FuzzRFC3339(f *testing.F) {
 		if exact := err == nil && grammar.Match(b); ok != exact {
 			t.Fatalf("%q: accepted %t, want %t", b, ok, exact)
 		}
-		if ok && at != vehicle.At(want) {
+		if ok && at != signal.At(want) {
 			t.Fatalf("%q: %v, want %v", b, at.Time(), want)
 		}
 	})

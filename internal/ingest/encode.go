@@ -3,6 +3,7 @@ package ingest
 import (
 	"strconv"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -14,7 +15,7 @@ func AppendJSON(b []byte, x *vehicle.Sample) []byte {
 	b = strconv.AppendInt(b, int64(x.Time), 10)
 	b = append(b, `,"signals":{`...)
 	first := true
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		v, ok := x.Value(s)
 		if !ok {
 			continue
@@ -31,9 +32,9 @@ func AppendJSON(b []byte, x *vehicle.Sample) []byte {
 	return append(b, "}}\n"...)
 }
 
-func appendValue(b []byte, s vehicle.Signal, v float32, codes []vehicle.TroubleCode) []byte {
+func appendValue(b []byte, s signal.Signal, v float32, codes []signal.TroubleCode) []byte {
 	switch s {
-	case vehicle.DTCList:
+	case signal.DTCList:
 		b = append(b, '[')
 		for i, c := range codes {
 			if i > 0 {
@@ -42,10 +43,10 @@ func appendValue(b []byte, s vehicle.Signal, v float32, codes []vehicle.TroubleC
 			b = append(append(append(b, '"'), c[:]...), '"')
 		}
 		return append(b, ']')
-	case vehicle.MILOn:
+	case signal.MILOn:
 		return strconv.AppendBool(b, v != 0)
-	case vehicle.LowVoltageSystemState:
-		return append(append(append(b, '"'), vehicle.Ignition(v).String()...), '"')
+	case signal.LowVoltageSystemState:
+		return append(append(append(b, '"'), signal.Ignition(v).String()...), '"')
 	}
 	return strconv.AppendFloat(b, float64(v), 'g', -1, 32)
 }

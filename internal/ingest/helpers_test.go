@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -65,7 +66,7 @@ func (m *memory) describe() []string {
 	defer m.mu.Unlock()
 	list := []string{}
 	for _, x := range m.samples {
-		v, _ := x.Value(vehicle.Speed)
+		v, _ := x.Value(signal.Speed)
 		list = append(list, fmt.Sprintf("%s %g", x.Vehicle, v))
 	}
 	return list

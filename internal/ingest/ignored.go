@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // Limits of what a response tells of unknown signals.
@@ -137,7 +137,7 @@ var otherSignals = []string{
 }
 
 var (
-	knownNames = vehicle.SignalNames()
+	knownNames = signal.Names()
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 

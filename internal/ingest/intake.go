@@ -13,6 +13,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -120,7 +121,7 @@ func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, topic: topic,
 		forgotten: in.Forgotten, admit: in.Admit, verdicts: in.Verdicts,
-		latest: vehicle.At(in.Now().Add(maxAhead)),
+		latest: signal.At(in.Now().Add(maxAhead)),
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
@@ -54,16 +54,16 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 		t.Errorf("its paths are %q", paths)
 	}
 	signals := doc.Components.Schemas["Sample"].Value.Properties["signals"].Value.Properties
-	if len(signals) != vehicle.NumSignals-1 { // nobody sends SpeedHolds
-		t.Errorf("it has %d signals of %d", len(signals), vehicle.NumSignals-1)
+	if len(signals) != signal.Num-1 { // nobody sends SpeedHolds
+		t.Errorf("it has %d signals of %d", len(signals), signal.Num-1)
 	}
-	for g := range vehicle.SpeedHolds {
+	for g := range signal.SpeedHolds {
 		ref := signals[g.String()]
 		if ref == nil {
 			t.Errorf("%s is missing", g)
 			continue
 		}
-		if g >= vehicle.DTCList && g < vehicle.FreeFlowSpeed {
+		if g >= signal.DTCList && g < signal.FreeFlowSpeed {
 			continue
 		}
 		s := ref.Value
@@ -71,7 +71,7 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 			t.Errorf("%s has no unit or no range", g)
 			continue
 		}
-		var r vehicle.Readings
+		var r signal.Readings
 		within := r.Set(g, *s.Min) == nil && r.Set(g, *s.Max) == nil
 		if !within || r.Set(g, *s.Min-1) == nil || r.Set(g, *s.Max+1) == nil {
 			t.Errorf("%s has not the range %g to %g", g, *s.Min, *s.Max)

@@ -4,6 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"slices"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -13,7 +14,7 @@ const maxUnknown = 16
 // usual reads a line as programs write it: plain ASCII without escapes, each member once, no
 // nesting in what is ignored, and numbers of at most 15 digits. It returns false for any other
 // line, and for one that is refused, whose reason general finds.
-func (d *decoder) usual(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
+func (d *decoder) usual(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, ok bool) {
 	d.begin()
 	p := scanner{line}
 	var hasVID, hasTime, hasSignals bool
@@ -39,16 +40,16 @@ func (d *decoder) usual(line []byte, topic vehicle.ID, latest vehicle.UnixMilli)
 	return x, why == nil && p.rest != nil && len(p.rest) == 0 && missing(&x, hasSignals) == nil
 }
 
-func (d *decoder) usualSignals(p *scanner, r *vehicle.Readings) {
-	var seen [vehicle.NumSignals]bool
+func (d *decoder) usualSignals(p *scanner, r *signal.Readings) {
+	var seen [signal.Num]bool
 	for more := p.open('{', '}'); more; more = p.more('}') {
 		name := p.name()
-		s, ok := vehicle.SignalByName(name)
+		s, ok := signal.ByName(name)
 		switch {
 		case !ok:
 			d.unknown = p.ignore(d.unknown, name)
 			continue
-		case s == vehicle.DTCList && p.space() != 'n':
+		case s == signal.DTCList && p.space() != 'n':
 			d.note(name, s, d.usualCodes(p, r))
 		default:
 			d.note(name, s, set(s, p.value(), r))
@@ -58,7 +59,7 @@ func (d *decoder) usualSignals(p *scanner, r *vehicle.Readings) {
 	d.dropHalf(r)
 }
 
-func (d *decoder) usualCodes(p *scanner, r *vehicle.Readings) *refusal {
+func (d *decoder) usualCodes(p *scanner, r *signal.Readings) *refusal {
 	c := d.codesOf(r)
 	if p.space() == '"' {
 		c.entry(c.add(p.text()))

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -79,7 +80,7 @@ func TestProcessingBytes(t *testing.T) {
 			}
 			costs := cap(b.samples) * int(unsafe.Sizeof(vehicle.Sample{}))
 			for i := range b.samples {
-				costs += cap(b.samples[i].Codes) * int(unsafe.Sizeof(vehicle.TroubleCode{}))
+				costs += cap(b.samples[i].Codes) * int(unsafe.Sizeof(signal.TroubleCode{}))
 			}
 			if costs > b.bytes {
 				t.Errorf("%s in %d bytes: got an estimate of %d, want the true cost of %d or more",

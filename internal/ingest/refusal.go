@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // refusal has a text for the sender, which repeats no input but the name of an unknown signal.
@@ -52,19 +52,19 @@ var (
 	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
 
-func refuseAhead(at, latest vehicle.UnixMilli) *refusal {
+func refuseAhead(at, latest signal.UnixMilli) *refusal {
 	return refuse(access.FutureTime, fmt.Sprintf("time is %d s ahead of this service's clock, "+
 		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-maxAhead)+999)/1000))
 }
 
 // Some GPS receivers count weeks modulo 1,024. A time.Duration cannot hold every age.
-func refuseOld(age vehicle.UnixMilli) *refusal {
+func refuseOld(age signal.UnixMilli) *refusal {
 	const (
 		day      = 24 * 60 * 60 * 1000
 		rollover = 1024 * 7 * day
 	)
 	hint := ""
-	if age >= rollover && age%rollover <= vehicle.UnixMilli(maxBehind.Milliseconds()) {
+	if age >= rollover && age%rollover <= signal.UnixMilli(maxBehind.Milliseconds()) {
 		hint = ", as after a rollover of the GPS week"
 	}
 	years := float64(age) / (365.25 * day)
@@ -83,18 +83,18 @@ var (
 	errPowerType    = refuse(access.WrongType, "must be a string")
 )
 
-var errRange = func() (all [vehicle.NumSignals]*refusal) {
+var errRange = func() (all [signal.Num]*refusal) {
 	for s := range all {
-		all[s] = refuse(access.Impossible, "must be "+vehicle.Signal(s).Range())
+		all[s] = refuse(access.Impossible, "must be "+signal.Signal(s).Range())
 	}
 	return all
 }()
 
-func whyUnused(s vehicle.Signal, err error) *refusal {
+func whyUnused(s signal.Signal, err error) *refusal {
 	switch err {
 	case nil:
 		return nil
-	case vehicle.ErrNotAvailable:
+	case signal.ErrNotAvailable:
 		return errNotAvailable
 	}
 	return errRange[s]

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // parseRFC3339 drops digits after the milliseconds. Go's time package has no leap seconds.
-func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
+func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 	var t time.Time
 	if t.UnmarshalText(b) != nil {
 		return 0, false
@@ -24,7 +24,7 @@ func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 	if b[n-1] != 'Z' && (string(b[n-5:n-3]) > "23" || string(b[n-2:]) > "59") {
 		return 0, false
 	}
-	return vehicle.At(t), true
+	return signal.At(t), true
 }
 
 // refuseTime names the mistake if the text is nearly a time.

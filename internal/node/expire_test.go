@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -25,7 +26,7 @@ func TestSilentVehiclesExpire(t *testing.T) {
 		"soon after a start with a late clock": {time.Hour, heard.Add(-365 * day), 0},
 	} {
 		table := fleet.New()
-		table.Put("car", fleet.Answer{Driving: vehicle.DrivingVerdict{Time: vehicle.At(heard)}})
+		table.Put("car", fleet.Answer{Driving: vehicle.DrivingVerdict{Time: signal.At(heard)}})
 		if n := table.Expire(expiryCutoff(began, c.ran, c.now, expireAfter)); n != c.dropped {
 			t.Errorf("%s %d vehicles are dropped; want %d", what, n, c.dropped)
 		}

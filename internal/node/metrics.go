@@ -9,10 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/speedcheck"
-	"example.org/carstate/internal/vehicle"
 )
 
 const expiringWithin = 7 * day
@@ -114,9 +115,9 @@ func (n *Node) registerMetrics() {
 		n.countByState("carstate_road_stretches_by_state",
 			"Stretches of road whose speed in light traffic is known, by how traffic moves there; unknown: too few cars.",
 			func() map[string]map[string]int {
-				by := n.roads.CountByState(vehicle.At(time.Now()))
-				return map[string]map[string]int{"state": {"unknown": by[0], "normal": by[vehicle.NormalDriving],
-					"slow": by[vehicle.SlowDriving], "jam": by[vehicle.TrafficJam]}}
+				by := n.roads.CountByState(signal.At(time.Now()))
+				return map[string]map[string]int{"state": {"unknown": by[0], "normal": by[driving.Normal],
+					"slow": by[driving.Slow], "jam": by[driving.Jam]}}
 			})
 		n.gauge("carstate_road_stretches", "Stretches of road that this node knows.",
 			func() float64 { return float64(n.roads.Len()) })
@@ -137,7 +138,7 @@ func (n *Node) registerMetrics() {
 				"Positions that are ignored, by reason. The rest of their sample is used.",
 				prometheus.Labels{"reason": why.String()}, func() uint64 { return n.roads.Dropped(why) })
 		}
-		for by := range vehicle.NumFreeFlowSources {
+		for by := range driving.NumFreeFlowSources {
 			n.counter("carstate_driving_judged_total",
 				"Folded samples after which their car had a driving state, by the source of its free-flow speed.",
 				prometheus.Labels{"free_flow": by.String()}, func() uint64 { return n.roads.Judged(by) })

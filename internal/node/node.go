@@ -26,6 +26,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/local"
@@ -187,7 +188,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 			}
 		} else {
 			c.Cluster.Config = c.Store
-			c.Cluster.Known = func(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
+			c.Cluster.Known = func(id vehicle.ID) (driving, throttle signal.UnixMilli) {
 				d, t := n.answers.Get(id)
 				return d.Time, t.Time
 			}

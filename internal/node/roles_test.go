@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/storetest"
@@ -105,7 +106,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	testkit.NoError(t, until(time.Minute, answered("car0")))
 	is, ok, err := store.State(t.Context(), shows.engine, "car0")
 	x := storetest.Speed("car0", int64(is.Time), 50)
-	testkit.NoError(t, x.Set(vehicle.ThrottlePosition, 20))
+	testkit.NoError(t, x.Set(signal.ThrottlePosition, 20))
 	if want := vehicle.Observe(vehicle.State{}, x); err != nil || !ok || is != want {
 		t.Errorf("a vehicle that was allowed again has a past: %+v; want %+v, %v", is, want, err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -38,7 +39,7 @@ type Changes struct {
 
 type change struct {
 	fleet.Listed
-	at      vehicle.UnixMilli
+	at      signal.UnixMilli
 	was, is ChangedStates
 }
 
@@ -65,13 +66,13 @@ func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Cha
 // Put compares with the states at the last search for stale verdicts, so that each event of a
 // vehicle continues the one before.
 func (c *Changes) Put(id vehicle.ID, was, is fleet.Answer) {
-	if swept := vehicle.UnixMilli(c.swept.Load()); swept != 0 {
-		c.add(fleet.Listed{ID: id, Answer: is}, was, swept, vehicle.At(c.now()), func() bool { return true })
+	if swept := signal.UnixMilli(c.swept.Load()); swept != 0 {
+		c.add(fleet.Listed{ID: id, Answer: is}, was, swept, signal.At(c.now()), func() bool { return true })
 	}
 }
 
 // add calls holds with mu locked; the change counts if it returns true.
-func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at vehicle.UnixMilli, holds func() bool) {
+func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at signal.UnixMilli, holds func() bool) {
 	x := change{Listed: l, at: at}
 	x.was.Driving, x.was.Throttle = was.States(wasAt, c.maxAge)
 	x.is.Driving, x.is.Throttle = l.States(at, c.maxAge)
@@ -109,7 +110,7 @@ func (c *Changes) Run(ctx context.Context) {
 }
 
 func (c *Changes) sweep() {
-	from, to := vehicle.UnixMilli(c.swept.Load()), vehicle.At(c.now())
+	from, to := signal.UnixMilli(c.swept.Load()), signal.At(c.now())
 	if from == 0 || c.maxAge <= 0 {
 		return
 	}
@@ -126,7 +127,7 @@ func (c *Changes) sweep() {
 func (c *Changes) follow(id string) (next int, gap string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.swept.CompareAndSwap(0, int64(vehicle.At(c.now())))
+	c.swept.CompareAndSwap(0, int64(signal.At(c.now())))
 	if id == "" {
 		return c.next, ""
 	}

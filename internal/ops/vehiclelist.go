@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -141,7 +144,7 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
+func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
 }
@@ -163,31 +166,29 @@ func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 }
 
 // rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
-func (q VehicleQuery) rank(
-	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
-) int8 {
+func (q VehicleQuery) rank(drives, throttles vehicle.Outcome, state driving.State, system throttle.System) int8 {
 	answer := "" // about driving
-	if driving == vehicle.Answered && state != 0 {
+	if drives == vehicle.Answered && state != 0 {
 		answer = DrivingFilters[state-1]
 	}
 	switch {
 	case q.Driving != "" && q.Driving != answer,
-		q.Reason != "" && q.Reason != driving.String(),
-		q.Throttle != "" && (throttle != vehicle.Answered || q.Throttle != system.String()):
+		q.Reason != "" && q.Reason != drives.String(),
+		q.Throttle != "" && (throttles != vehicle.Answered || q.Throttle != system.String()):
 		return -1
 	case q.Sort == "newest", q.Sort == "oldest":
 		return 0
-	case throttle == vehicle.Answered && system == vehicle.ThrottleAnomaly:
+	case throttles == vehicle.Answered && system == throttle.Anomaly:
 		return 0
-	case driving == vehicle.Stale:
+	case drives == vehicle.Stale:
 		return 3
-	case driving == vehicle.Unknown:
+	case drives == vehicle.Unknown:
 		return 4
-	case driving == vehicle.NotDriving:
+	case drives == vehicle.NotDriving:
 		return 5
-	case state == vehicle.TrafficJam:
+	case state == driving.Jam:
 		return 1
-	case state == vehicle.SlowDriving:
+	case state == driving.Slow:
 		return 2
 	}
 	return 6
@@ -211,8 +212,8 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	case <-ctx.Done():
 		return VehiclePage{}, ctx.Err()
 	}
-	at := vehicle.At(p.cfg.Now())
-	question, err := p.question(q, func() vehicle.UnixMilli { return at })
+	at := signal.At(p.cfg.Now())
+	question, err := p.question(q, func() signal.UnixMilli { return at })
 	if err != nil {
 		return VehiclePage{}, err
 	}
@@ -240,7 +241,7 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 		return Refuse(http.StatusBadRequest,
 			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
-	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may read for minutes
+	clock := func() signal.UnixMilli { return signal.At(p.cfg.Now()) } // the client may read for minutes
 	question, err := p.question(q, clock)
 	if err != nil {
 		return err
@@ -268,13 +269,13 @@ var (
 		"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 )
 
-func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedVehicle {
+func (p *Operations) listedVehicle(l fleet.Listed, at signal.UnixMilli) ListedVehicle {
 	driving, throttle := p.verdicts(l.Driving, l.Throttle, at)
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
 func (p *Operations) verdicts(
-	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
+	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at signal.UnixMilli,
 ) (driving, throttle ListedVerdict) {
 	driving = listedVerdict(d.At(at, p.cfg.MaxAge), d.Time)
 	if d.State != 0 {
@@ -287,7 +288,7 @@ func (p *Operations) verdicts(
 	return driving, throttle
 }
 
-func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
+func listedVerdict(o vehicle.Outcome, at signal.UnixMilli) ListedVerdict {
 	v := ListedVerdict{Outcome: o.String(), Time: timeOrNil(at)}
 	if o == vehicle.Answered {
 		v.Outcome = "answered"

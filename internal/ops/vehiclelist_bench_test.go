@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -66,24 +69,24 @@ func heap() uint64 {
 func mixed(now time.Time, i int) fleet.Answer {
 	ago := time.Duration(i*7919%300_000) * time.Millisecond
 	a := fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal},
+		Driving:  vehicle.DrivingVerdict{State: driving.Normal},
+		Throttle: vehicle.ThrottleVerdict{System: throttle.Normal},
 	}
 	switch i % 50 {
 	case 0:
 		return fleet.Answer{}
 	case 1:
-		a.Throttle.System = vehicle.ThrottleAnomaly
+		a.Throttle.System = throttle.Anomaly
 	case 2, 3, 4, 5, 6:
 		ago += time.Hour
 	case 7, 8, 9, 10, 11:
 		a.Driving = vehicle.DrivingVerdict{NotDriving: true}
 	case 12, 13, 14, 15, 16:
-		a.Driving.State = vehicle.TrafficJam
+		a.Driving.State = driving.Jam
 	case 17, 18, 19:
-		a.Driving.State = vehicle.SlowDriving
+		a.Driving.State = driving.Slow
 	}
-	a.Driving.Time = vehicle.At(now.Add(-ago))
+	a.Driving.Time = signal.At(now.Add(-ago))
 	a.Throttle.Time = a.Driving.Time
 	return a
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -52,7 +54,7 @@ func (r FactRecord) LimitInWords() string {
 // Telling leaves out the scores of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
-		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
+		if (f.Value != 0 || f.Limit != throttle.AnomalyFrom) && !strings.HasPrefix(f.Name, throttle.Evidence) {
 			telling = append(telling, f)
 		}
 	}
@@ -77,9 +79,9 @@ func (r ReadingRecord) InWords() string {
 
 func valueInWords(name string, value float64, unit string) string {
 	switch name {
-	case vehicle.LowVoltageSystemState.String():
-		return vehicle.Ignition(value).String()
-	case vehicle.MILOn.String():
+	case signal.LowVoltageSystemState.String():
+		return signal.Ignition(value).String()
+	case signal.MILOn.String():
 		return [2]string{"off", "on"}[min(1, int(value))]
 	}
 	return inwords.Measure(value, unit)
@@ -99,7 +101,7 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 		return VehicleRecord{}, s, p.notReported(id)
 	}
 	now := p.cfg.Now()
-	driving, throttle := p.verdicts(s.Driving(), s.Throttle(), vehicle.At(now))
+	driving, throttle := p.verdicts(s.Driving(), s.Throttle(), signal.At(now))
 	r := VehicleRecord{
 		VID: string(id), AskedAt: now.UTC(), MaxAgeSeconds: p.cfg.MaxAge.Seconds(),
 		Driving:  explained(driving, s.ExplainDriving()),
@@ -108,7 +110,7 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	}
 	for i, reading := range s.Latest {
 		if reading.Time != 0 {
-			g := vehicle.Signal(i)
+			g := signal.Signal(i)
 			shown := ReadingRecord{Signal: g.String(), Unit: g.Unit(), Time: reading.Time.Time()}
 			if !g.IsPosition() {
 				shown.Value = new(float64(reading.Value))
@@ -131,7 +133,7 @@ func (p *Operations) notReported(id vehicle.ID) *Refusal {
 var errStateUnread = Refuse(http.StatusServiceUnavailable,
 	"the vehicle's state cannot be read at present; the service's log says why")
 
-func explained(l ListedVerdict, e vehicle.Explanation) VerdictRecord {
+func explained(l ListedVerdict, e signal.Explanation) VerdictRecord {
 	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
 	for _, f := range e.Facts {
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
@@ -146,7 +148,7 @@ func explained(l ListedVerdict, e vehicle.Explanation) VerdictRecord {
 	return v
 }
 
-func timeOrNil(m vehicle.UnixMilli) *time.Time {
+func timeOrNil(m signal.UnixMilli) *time.Time {
 	if m == 0 {
 		return nil
 	}

@@ -5,18 +5,19 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 )
 
 func TestFact_InWords(t *testing.T) {
 	limit := func(f float64) *float64 { return &f }
 	v := ops.VerdictRecord{Facts: []ops.FactRecord{
-		{Name: vehicle.LowVoltageSystemState.String(), Value: float64(vehicle.IgnitionOff)},
-		{Name: vehicle.MILOn.String(), Value: 1},
+		{Name: signal.LowVoltageSystemState.String(), Value: float64(signal.IgnitionOff)},
+		{Name: signal.MILOn.String(), Value: 1},
 		{Name: "time since the drive began", Value: 852, Unit: "s", Threshold: limit(60), Limit: "may be a jam from"},
-		{Name: vehicle.Evidence + "plate sensor A moves by itself", Value: 4.3, Unit: "percent", Threshold: limit(100),
-			Limit: vehicle.AnomalyFrom},
-		{Name: "time that plate sensor A stood still", Unit: "s", Threshold: limit(30), Limit: vehicle.AnomalyFrom},
+		{Name: throttle.Evidence + "plate sensor A moves by itself", Value: 4.3, Unit: "percent", Threshold: limit(100),
+			Limit: throttle.AnomalyFrom},
+		{Name: "time that plate sensor A stood still", Unit: "s", Threshold: limit(30), Limit: throttle.AnomalyFrom},
 	}}
 	var got []string
 	for _, f := range v.Telling() {

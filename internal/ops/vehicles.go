@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -33,7 +34,7 @@ func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID
 	if err != nil {
 		return Relearned{}, err
 	}
-	at := max(vehicle.At(p.cfg.Now()), s.Time+1) // the vehicle's clock may be ahead
+	at := max(signal.At(p.cfg.Now()), s.Time+1) // the vehicle's clock may be ahead
 	e := access.Event{Action: "vehicle.relearn", Object: p.cfg.Forgotten.Hash(id).String()}
 	err = p.audited(ctx, by, e, func(ctx context.Context) error {
 		return p.cfg.Append(ctx, []vehicle.Sample{vehicle.Relearn(id, at)})

@@ -19,6 +19,7 @@ import (
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -232,7 +233,7 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 		}
 		in, n := format.Message{Body: m.body, Topic: m.topic, Vehicle: p.Vehicle}, 0
 		if !m.at.IsZero() {
-			in.Now = vehicle.At(m.at)
+			in.Now = signal.At(m.at)
 		}
 		p.decoder.Decode(p.Format, in, func(s *format.Sample) bool {
 			for _, u := range s.Unused {

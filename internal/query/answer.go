@@ -6,6 +6,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/http1"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -131,7 +132,7 @@ func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *
 		w.fail(failNotReady)
 		return
 	}
-	at := vehicle.At(now)
+	at := signal.At(now)
 	var known fleet.Answer
 	var drives, throttles vehicle.Outcome
 	if g.Sandbox() {

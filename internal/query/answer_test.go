@@ -13,8 +13,11 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/http1"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -102,14 +105,14 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var known fleet.Answer
 		age := time.Duration(rapid.Int64Range(-60e3, 600e3).Draw(t, "age ms")) * time.Millisecond
-		made := vehicle.At(noon.Add(-age))
+		made := signal.At(noon.Add(-age))
 		if rapid.Bool().Draw(t, "driving") {
-			state := vehicle.DrivingState(rapid.IntRange(1, 3).Draw(t, "state"))
+			state := driving.State(rapid.IntRange(1, 3).Draw(t, "state"))
 			known.Driving = vehicle.DrivingVerdict{State: state, Time: made}
 		} else {
 			known.Driving = vehicle.DrivingVerdict{NotDriving: true, Time: made}
 		}
-		system := vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "system"))
+		system := throttle.System(rapid.IntRange(0, 1).Draw(t, "system"))
 		known.Throttle = vehicle.ThrottleVerdict{System: system, Time: made}
 		path := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path")
 		f.Fleet.Put("Probe", known)
@@ -131,8 +134,8 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	a := f.answerer()
 	rapid.Check(t, func(t *rapid.T) {
 		now := noon.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "now")))
-		made := vehicle.At(now.Add(time.Duration(rapid.Int64Range(-40e3, 40e3).Draw(t, "ahead ms")) * time.Millisecond))
-		f.Fleet.Put("Probe", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: made}})
+		made := signal.At(now.Add(time.Duration(rapid.Int64Range(-40e3, 40e3).Draw(t, "ahead ms")) * time.Millisecond))
+		f.Fleet.Put("Probe", fleet.Answer{Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: made}})
 		w := a.about(drivingPath, "Probe", f.secrets["TOKEN"], now)
 		date, err1 := http.ParseTime(w.header("Date"))
 		modified, err2 := http.ParseTime(w.header("Last-Modified"))
@@ -226,7 +229,7 @@ func BenchmarkAnswer(b *testing.B) {
 	f := newFixture(b)
 	for i := range 100_000 {
 		f.Fleet.Put(vehicle.ID(fmt.Sprintf("Car%d", i)), fleet.Answer{
-			Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)},
+			Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: signal.At(noon)},
 		})
 	}
 	a := f.answerer()

@@ -16,9 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -47,31 +50,31 @@ func newFixture(t testing.TB) *fixture {
 		Now:      func() time.Time { return noon },
 		secrets:  map[string]string{},
 	}
-	at := func(ago time.Duration) vehicle.UnixMilli { return vehicle.At(noon.Add(-ago)) }
+	at := func(ago time.Duration) signal.UnixMilli { return signal.At(noon.Add(-ago)) }
 	fresh := 2 * time.Second
-	driving := func(id vehicle.ID, d vehicle.DrivingState, ago time.Duration) {
+	put := func(id vehicle.ID, d driving.State, ago time.Duration) {
 		f.Fleet.Put(id, fleet.Answer{
 			Driving:  vehicle.DrivingVerdict{State: d, Time: at(ago)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: at(ago)},
+			Throttle: vehicle.ThrottleVerdict{System: throttle.Normal, Time: at(ago)},
 		})
 	}
-	driving("CarNormal", vehicle.NormalDriving, fresh)
-	driving("CarSlow", vehicle.SlowDriving, fresh)
-	driving("CarJam", vehicle.TrafficJam, fresh)
-	driving("CarOld", vehicle.TrafficJam, maxAge+time.Millisecond)
-	driving("CarLast", vehicle.TrafficJam, maxAge)
-	driving("CarAhead", vehicle.TrafficJam, -20*time.Second)
+	put("CarNormal", driving.Normal, fresh)
+	put("CarSlow", driving.Slow, fresh)
+	put("CarJam", driving.Jam, fresh)
+	put("CarOld", driving.Jam, maxAge+time.Millisecond)
+	put("CarLast", driving.Jam, maxAge)
+	put("CarAhead", driving.Jam, -20*time.Second)
 	f.Fleet.Put("CarParked", fleet.Answer{
 		Driving: vehicle.DrivingVerdict{NotDriving: true, Time: at(fresh)},
 	})
 	f.Fleet.Put("CarFaulty", fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at(fresh)},
-		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at(90 * time.Second)},
+		Driving:  vehicle.DrivingVerdict{State: driving.Normal, Time: at(fresh)},
+		Throttle: vehicle.ThrottleVerdict{System: throttle.Anomaly, Time: at(90 * time.Second)},
 	})
 
 	// A sandbox token must not see a real car of a reserved name.
-	driving(access.SandboxJam, vehicle.NormalDriving, fresh)
-	driving(access.SandboxUnknown, vehicle.SlowDriving, fresh)
+	put(access.SandboxJam, driving.Normal, fresh)
+	put(access.SandboxUnknown, driving.Slow, fresh)
 
 	all := access.AllVehicles()
 	f.issue(t, "TOKEN", access.Request{Vehicles: all})
@@ -81,8 +84,7 @@ func newFixture(t testing.TB) *fixture {
 		Rate: access.Rate{Calls: 5, Window: time.Second}})
 	f.issue(t, "TWO_A_MINUTE", access.Request{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	f.issue(t, "TEN_AN_HOUR", access.Request{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
-	f.issue(t, "HUNDRED_A_SECOND", access.Request{Vehicles: all,
-		Rate: access.Rate{Calls: 100, Window: time.Second}})
+	f.issue(t, "HUNDRED_A_SECOND", access.Request{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
 	f.issue(t, "EXPIRED", access.Request{Vehicles: all, Expires: noon})
 	revoked := f.issue(t, "REVOKED", access.Request{Vehicles: all})
 	revoked.Ended = noon.Add(-time.Hour)

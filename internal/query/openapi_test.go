@@ -15,6 +15,7 @@ import (
 
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/http1"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 
@@ -192,7 +193,7 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)
-	parked := vehicle.DrivingVerdict{NotDriving: true, Time: vehicle.At(noon)}
+	parked := vehicle.DrivingVerdict{NotDriving: true, Time: signal.At(noon)}
 	f.Fleet.Put("NHeN4UqVsohGS55I7LBdh", fleet.Answer{Driving: parked})
 	a := f.answerer()
 	for path, item := range doc.Paths.Map() {

@@ -9,6 +9,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/http1"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -71,7 +72,7 @@ func (w *response) fail(f *failure) {
 
 // writeRecord writes a verdict with its value, one digit, and the time at which it was made, or why
 // there is none. field is the JSON between the status and the value.
-func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
+func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made signal.UnixMilli) {
 	w.Status, w.outcome = 200, outcomeOf[why]
 	w.Body = append(w.Body, `{"code":200,"msg":"success","data":{"vid":"`...)
 	w.Body = append(w.Body, vid...)

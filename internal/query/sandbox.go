@@ -4,7 +4,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -12,30 +15,30 @@ import (
 // docs/query-api.md has the table of its vehicles.
 
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
-	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
+	pace, system := driving.Normal, throttle.Normal
 	switch string(vid) {
 	case access.SandboxNormal, access.SandboxHealthy:
 	case access.SandboxSlow:
-		driving = vehicle.SlowDriving
+		pace = driving.Slow
 	case access.SandboxJam:
-		driving = vehicle.TrafficJam
+		pace = driving.Jam
 	case access.SandboxAnomaly:
-		throttle = vehicle.ThrottleAnomaly
+		system = throttle.Anomaly
 	case access.SandboxStale:
 		return fleet.Answer{}, vehicle.Stale, vehicle.Stale
 	case access.SandboxParked:
 		drives = vehicle.NotDriving
 	case access.SandboxCycle:
 		minute := now.Unix() / 60
-		driving = [...]vehicle.DrivingState{vehicle.NormalDriving, vehicle.SlowDriving, vehicle.TrafficJam}[minute%3]
-		throttle = [...]vehicle.ThrottleSystem{vehicle.ThrottleNormal, vehicle.ThrottleAnomaly}[minute%2]
+		pace = [...]driving.State{driving.Normal, driving.Slow, driving.Jam}[minute%3]
+		system = [...]throttle.System{throttle.Normal, throttle.Anomaly}[minute%2]
 	default:
 		return fleet.Answer{}, vehicle.Unknown, vehicle.Unknown
 	}
-	at := vehicle.At(now)
+	at := signal.At(now)
 	return fleet.Answer{
-		Driving:  vehicle.DrivingVerdict{State: driving, Time: at},
-		Throttle: vehicle.ThrottleVerdict{System: throttle, Time: at},
+		Driving:  vehicle.DrivingVerdict{State: pace, Time: at},
+		Throttle: vehicle.ThrottleVerdict{System: system, Time: at},
 	}, drives, vehicle.Answered
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -132,11 +133,11 @@ func BenchmarkStretches(b *testing.B) {
 	for b.Loop() {
 		before := heapBytes()
 		m := new(road.Map)
-		cell, from := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(road.Level), vehicle.Stretch(0)
+		cell, from := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(road.Level), driving.Stretch(0)
 		for range n / batch {
 			var some []evidence
 			for i := range uint64(batch) {
-				e := evidence{Stretch: vehicle.Stretch(uint64(cell) | i%road.Octants), Metres: 70, Seconds: 5, Unix: unix(start)}
+				e := evidence{Stretch: driving.Stretch(uint64(cell) | i%road.Octants), Metres: 70, Seconds: 5, Unix: unix(start)}
 				if from != 0 {
 					e.From, e.FromMetres, e.FromSeconds = from, 70, 5
 				}

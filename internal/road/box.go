@@ -7,7 +7,8 @@ import (
 	"github.com/golang/geo/s1"
 	"github.com/golang/geo/s2"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 )
 
 // Box crosses the date line if West is greater than East.
@@ -22,7 +23,7 @@ func (b Box) rect() s2.Rect {
 }
 
 // Around returns a box with sides metres away from s; near a pole it goes all around the earth.
-func Around(s vehicle.Stretch, metres float64) Box {
+func Around(s driving.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
 	north := metres / metresPerDegree
@@ -38,7 +39,7 @@ func Around(s vehicle.Stretch, metres float64) Box {
 const cellMetres = 45
 
 // ConditionsIn is [Map.Conditions] for a box. In a small one, it looks up each cell.
-func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
+func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {
 		return
@@ -57,7 +58,7 @@ func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bo
 			continue
 		}
 		for octant := range uint64(Octants) {
-			if c, ok := m.Condition(vehicle.Stretch(uint64(cell)|octant), at); ok && !yield(c) {
+			if c, ok := m.Condition(driving.Stretch(uint64(cell)|octant), at); ok && !yield(c) {
 				return
 			}
 		}

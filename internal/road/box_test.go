@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/roadtest"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestConditionsIn checks both ways to find the stretches of a box: looking up cells, and walking
@@ -16,7 +16,7 @@ import (
 func TestConditionsIn(t *testing.T) {
 	var m road.Map
 	random := rand.New(rand.NewPCG(1, 2))
-	var all []vehicle.Stretch
+	var all []driving.Stretch
 	add := func(latitude, longitude float64) {
 		s := roadtest.StretchAt(latitude, longitude, float64(45*random.IntN(road.Octants)))
 		if _, known := m.Condition(s, 0); known {
@@ -32,7 +32,7 @@ func TestConditionsIn(t *testing.T) {
 		add(89.9+random.Float64()/10, 360*random.Float64())
 		add(44.4+random.Float64()/20, 11.3+random.Float64()/20)
 	}
-	within := func(b road.Box) (names []vehicle.Stretch) {
+	within := func(b road.Box) (names []driving.Stretch) {
 		m.ConditionsIn(b, 0, func(c road.Condition) bool {
 			names = append(names, c.Stretch)
 			return true
@@ -49,7 +49,7 @@ func TestConditionsIn(t *testing.T) {
 		"around the pole": road.Around(roadtest.StretchAt(90, 0, 0), 500),
 	}
 	for name, b := range boxes {
-		var want []vehicle.Stretch
+		var want []driving.Stretch
 		for _, s := range all {
 			latitude, longitude := road.Centre(s)
 			inside := b.West <= longitude && longitude <= b.East

@@ -7,14 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // The order and types of the fields are a format (see pack).
 type evidence struct {
-	Stretch vehicle.Stretch
+	Stretch driving.Stretch
 	// what it drove on the stretch before, if it has just entered this one
-	From                    vehicle.Stretch
+	From                    driving.Stretch
 	Unix                    uint32 // seconds since 1970
 	Metres, Seconds         float32
 	FromMetres, FromSeconds float32

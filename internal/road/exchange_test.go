@@ -10,16 +10,17 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
-	"example.org/carstate/internal/vehicle"
 )
 
 // Speeds are the same if they differ by at most 0.1 % or 0.001 km/h.
 func sameConditions(t interface {
 	Helper()
 	Errorf(string, ...any)
-}, m, n *road.Map, at vehicle.UnixMilli) {
+}, m, n *road.Map, at signal.UnixMilli) {
 	t.Helper()
 	want, got := conditions(m, at), conditions(n, at)
 	if len(want) != len(got) {
@@ -125,7 +126,7 @@ func TestOutboxIsBounded(t *testing.T) {
 // evidence is a piece of a message, little endian. Nodes of different versions exchange messages
 // during a rolling upgrade.
 type evidence struct {
-	Stretch, From                            vehicle.Stretch
+	Stretch, From                            driving.Stretch
 	Unix                                     uint32
 	Metres, Seconds, FromMetres, FromSeconds float32
 	Voice, Gap                               uint8
@@ -142,7 +143,7 @@ func pack(some ...evidence) []byte {
 	return b
 }
 
-func unix(t vehicle.UnixMilli) uint32 { return uint32(t / 1000) }
+func unix(t signal.UnixMilli) uint32 { return uint32(t / 1000) }
 
 var here = roadtest.StretchAt(townLatitude, townLongitude, 90)
 
@@ -152,7 +153,7 @@ func TestEvidenceFormat(t *testing.T) {
 	c := newCar(&m, "car", 0, 0, start)
 	c.source = liars
 	c.drive(t, 45, 90, time.Minute)
-	last := vehicle.Stretch(0)
+	last := driving.Stretch(0)
 	for _, message := range m.Drain(evidenceBytes) {
 		var e [1]evidence
 		if n, err := binary.Decode(message, binary.LittleEndian, e[:]); err != nil || n != len(message) {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,23 +55,23 @@ func (d Dropped) String() string {
 
 type fix struct {
 	latitude, longitude float64
-	time                vehicle.UnixMilli
+	time                signal.UnixMilli
 	kmh                 float32 // negative: unknown
 	heading             float32 // negative: unknown
 }
 
 // fixOf returns NumDropped, or the reason why the position is not accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
-	latitude, north := x.Value(vehicle.CurrentLatitude)
-	longitude, east := x.Value(vehicle.CurrentLongitude)
+	latitude, north := x.Value(signal.CurrentLatitude)
+	longitude, east := x.Value(signal.CurrentLongitude)
 	if !north && !east {
 		return f, false, 0
 	}
 	if !north || !east {
 		// The other half may have come in a sample of its own.
-		this, other, value := vehicle.CurrentLongitude, vehicle.CurrentLatitude, &latitude
+		this, other, value := signal.CurrentLongitude, signal.CurrentLatitude, &latitude
 		if north {
-			this, other, value = vehicle.CurrentLatitude, vehicle.CurrentLongitude, &longitude
+			this, other, value = signal.CurrentLatitude, signal.CurrentLongitude, &longitude
 		}
 		half := s.Latest[other]
 		if half.Time <= s.Way.Time || x.Time.Sub(half.Time) > halvesWithin {
@@ -81,7 +83,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if latitude == 0 && longitude == 0 {
 		return f, true, NullIsland
 	}
-	if accuracy, ok := x.Value(vehicle.CurrentAccuracy); ok && accuracy > worstAccuracyMetres {
+	if accuracy, ok := x.Value(signal.CurrentAccuracy); ok && accuracy > worstAccuracyMetres {
 		return f, true, Inaccurate
 	}
 	f = fix{latitude: float64(latitude), longitude: float64(longitude), time: x.Time, kmh: speedAt(s, x), heading: -1}
@@ -89,7 +91,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 		f.kmh >= compassKmh && f.kmh != w.SpeedKmh {
 		return f, true, Frozen
 	}
-	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
+	if heading, ok := x.Value(signal.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
 	// A new way begins then. This also ends the effect of a wrong last fix, which excludes all true
@@ -110,32 +112,32 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	if v, ok := x.Speed(); ok {
 		return v
 	}
-	if last, ok := s.Speed(); ok && x.Time.Sub(last.Time) <= speedHolds {
+	if last, ok := s.Latest.Speed(); ok && x.Time.Sub(last.Time) <= speedHolds {
 		return last.Value
 	}
 	return -1
 }
 
 type part struct {
-	stretch         vehicle.Stretch
+	stretch         driving.Stretch
 	metres, seconds float32
 	// before is what it had already driven there on the same way; from is of the stretch before, if
 	// it has just entered.
-	before, from vehicle.WayStep
+	before, from driving.WayStep
 }
 
 type parts []part
 
 // follow appends what the car drove since the last fix: nothing if a new way begins, or the
 // direction is unknown.
-func follow(w *vehicle.Way, f fix, driven parts) parts {
+func follow(w *driving.Way, f fix, driven parts) parts {
 	observeStay(w, &f)
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
 	line := math.Hypot(east, north)
 	if w.Time == 0 || step > mostGap {
 		w.AnchorLatitude, w.AnchorLongitude = float32(f.latitude), float32(f.longitude)
-		w.Octant, w.Heading, w.Count, w.Steps = 0, false, 0, [vehicle.WaySteps]vehicle.WayStep{}
+		w.Octant, w.Heading, w.Count, w.Steps = 0, false, 0, [driving.WaySteps]driving.WayStep{}
 		w.Time = 0
 	}
 	turn(w, f)
@@ -173,10 +175,10 @@ const (
 	doubtsRefute            = 2 // contradictions, and agreements after which they are trusted again
 )
 
-func observeStay(w *vehicle.Way, f *fix) {
+func observeStay(w *driving.Way, f *fix) {
 	east, north := offset(float64(w.StayLatitude), float64(w.StayLongitude), f.latitude, f.longitude)
 	line, step := float32(math.Hypot(east, north)), f.time.Sub(w.Time)
-	follows, left := w.Time != 0 && step <= mostGap, w.StaySince == 0 || line > vehicle.StayMetres
+	follows, left := w.Time != 0 && step <= mostGap, w.StaySince == 0 || line > driving.StayMetres
 	if stood := w.Time.Sub(w.StaySince) > standsAfter; left && stood && !w.Outside {
 		w.Outside, left = true, false // one position may be wrong
 	} else {
@@ -205,13 +207,13 @@ func observeStay(w *vehicle.Way, f *fix) {
 
 // On a winding way, positions are close to each other unless they are dense, so they do not refute
 // too high a speed.
-func compareSpeeds(w *vehicle.Way, dense bool) {
+func compareSpeeds(w *driving.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
-	if max(line, driven-vehicle.StayMetres) < comparedMetres {
+	if max(line, driven-driving.StayMetres) < comparedMetres {
 		return
 	}
 	switch {
-	case line > lineFactor*driven || dense && line+vehicle.StayMetres < speedFactor*driven:
+	case line > lineFactor*driven || dense && line+driving.StayMetres < speedFactor*driven:
 		w.Doubts = min(w.Doubts+1, doubtsRefute)
 	case w.Doubts > 0:
 		w.Doubts--
@@ -225,7 +227,7 @@ func compareSpeeds(w *vehicle.Way, dense bool) {
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
 // turn uses the receiver's heading, otherwise the direction from the anchor.
-func turn(w *vehicle.Way, f fix) {
+func turn(w *driving.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
 	}
@@ -252,7 +254,7 @@ func turn(w *vehicle.Way, f fix) {
 
 // The speed changes linearly along the line, so a car that stopped at one end spent most of the
 // time there.
-func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
+func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
 	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
 	latitude, longitude := f.latitude-fromLatitude, math.Remainder(f.longitude-fromLongitude, 360)
@@ -279,7 +281,7 @@ func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 }
 
 // A step of the same stretch grows, so a car that drives back and forth makes one passage.
-func extend(w *vehicle.Way, p *part) {
+func extend(w *driving.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
 		i++
@@ -291,15 +293,15 @@ func extend(w *vehicle.Way, p *part) {
 		if w.Count > 0 {
 			p.from = w.Steps[0]
 		}
-		w.Count = min(w.Count+1, vehicle.WaySteps)
+		w.Count = min(w.Count+1, driving.WaySteps)
 		i = w.Count - 1
 	}
 	copy(w.Steps[1:i+1], w.Steps[:i])
-	w.Steps[0] = vehicle.WayStep{Stretch: p.stretch, Metres: p.before.Metres + p.metres,
+	w.Steps[0] = driving.WayStep{Stretch: p.stretch, Metres: p.before.Metres + p.metres,
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-func trim(w *vehicle.Way) {
+func trim(w *driving.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {
 		left := behindMetres - metres

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -20,14 +22,14 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 		}
 		return true
 	}
-	if w.Count > vehicle.WaySteps || w.Octant >= road.Octants || w.Time > s.Time || w.Time < 0 ||
+	if w.Count > driving.WaySteps || w.Octant >= road.Octants || w.Time > s.Time || w.Time < 0 ||
 		!finite(w.Latitude, w.Longitude, w.AnchorLatitude, w.AnchorLongitude, w.SpeedKmh) ||
 		w.Count > 0 && !w.Heading {
 		t.Fatalf("a way out of bounds: %+v", w)
 	}
 	for i, x := range w.Steps {
 		if used := i < int(w.Count); used != road.Valid(x.Stretch) || !finite(x.Metres, x.Seconds) || x.Metres < 0 ||
-			x.Seconds < 0 || !used && x != (vehicle.WayStep{}) {
+			x.Seconds < 0 || !used && x != (driving.WayStep{}) {
 			t.Fatalf("step %d of %d is %+v", i, w.Count, x)
 		}
 	}
@@ -43,7 +45,7 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 
 // TestObserve_DropsBadFixes checks that the rest of the sample is used.
 func TestObserve_DropsBadFixes(t *testing.T) {
-	half := func(g vehicle.Signal, degrees func(*car) float64) func(*car, *vehicle.Sample) {
+	half := func(g signal.Signal, degrees func(*car) float64) func(*car, *vehicle.Sample) {
 		return func(c *car, x *vehicle.Sample) {
 			*x = c.sample(t, 44)
 			set(t, x, g, degrees(c))
@@ -55,18 +57,18 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 		why   road.Dropped
 		spoil func(*car, *vehicle.Sample)
 	}{
-		{road.Incomplete, half(vehicle.CurrentLatitude, func(c *car) float64 { return c.latitude })},
-		{road.Incomplete, half(vehicle.CurrentLongitude, func(c *car) float64 { return c.longitude })},
+		{road.Incomplete, half(signal.CurrentLatitude, func(c *car) float64 { return c.latitude })},
+		{road.Incomplete, half(signal.CurrentLongitude, func(c *car) float64 { return c.longitude })},
 		{road.Frozen, func(c *car, x *vehicle.Sample) {
-			set(t, x, vehicle.CurrentLatitude, float64(c.state.Way.Latitude))
-			set(t, x, vehicle.CurrentLongitude, float64(c.state.Way.Longitude))
+			set(t, x, signal.CurrentLatitude, float64(c.state.Way.Latitude))
+			set(t, x, signal.CurrentLongitude, float64(c.state.Way.Longitude))
 		}},
 		{road.NullIsland, func(_ *car, x *vehicle.Sample) {
-			set(t, x, vehicle.CurrentLatitude, 0)
-			set(t, x, vehicle.CurrentLongitude, 0)
+			set(t, x, signal.CurrentLatitude, 0)
+			set(t, x, signal.CurrentLongitude, 0)
 		}},
-		{road.Inaccurate, func(_ *car, x *vehicle.Sample) { set(t, x, vehicle.CurrentAccuracy, 50.1) }},
-		{road.Jump, func(c *car, x *vehicle.Sample) { set(t, x, vehicle.CurrentLatitude, c.latitude+0.01) }},
+		{road.Inaccurate, func(_ *car, x *vehicle.Sample) { set(t, x, signal.CurrentAccuracy, 50.1) }},
+		{road.Jump, func(c *car, x *vehicle.Sample) { set(t, x, signal.CurrentLatitude, c.latitude+0.01) }},
 	} {
 		t.Run(c.why.String(), func(t *testing.T) {
 			var m road.Map
@@ -88,7 +90,7 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 			if x.state.Way != was.Way || x.state.Road != was.Road || m.Len() != known {
 				t.Errorf("it moved the car to %+v", x.state.Way)
 			}
-			if speed := x.state.Latest[vehicle.Speed]; speed.Time != y.Time || speed.Value != 44 ||
+			if speed := x.state.Latest[signal.Speed]; speed.Time != y.Time || speed.Value != 44 ||
 				x.state.MeanSpeed == was.MeanSpeed {
 				t.Errorf("the speed of the same sample is %+v", speed)
 			}
@@ -103,7 +105,7 @@ func TestFixAtTheLimit(t *testing.T) {
 	c.at = c.at.Add(step)
 	c.move(0, 100+step.Seconds()*300/3.6-2)
 	x := c.fix(t, 40)
-	set(t, &x, vehicle.CurrentAccuracy, 50)
+	set(t, &x, signal.CurrentAccuracy, 50)
 	c.report(x)
 	if c.state.Way.Time != c.at {
 		t.Errorf("the last fix is %v old", c.at.Sub(c.state.Way.Time))
@@ -137,9 +139,9 @@ func (c *car) wait(t testing.TB, random *rand.Rand) {
 	c.latitude, c.longitude = latitude, longitude
 }
 
-func checkMap(t interface{ Fatalf(string, ...any) }, m *road.Map, at vehicle.UnixMilli) {
+func checkMap(t interface{ Fatalf(string, ...any) }, m *road.Map, at signal.UnixMilli) {
 	m.Conditions(at, func(c road.Condition) bool {
-		if !road.Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||
+		if !road.Valid(c.Stretch) || c.State > driving.Jam || c.Cars < 0 ||
 			!(c.SpeedKmh >= 0 && c.SpeedKmh < 301) || !(c.FreeKmh >= 0 && c.FreeKmh < 301) ||
 			c.FreeKmh != 0 && c.FreeKmh < 10-0.01 || (c.Cars == 0) != (c.SpeedKmh == 0) {
 			t.Fatalf("a condition out of bounds: %+v", c)

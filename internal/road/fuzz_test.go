@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,15 +54,15 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 	states := make(map[vehicle.ID]vehicle.State)
 	at := start
 	for ; len(b) >= fuzzedBytes; b = b[fuzzedBytes:] {
-		at += vehicle.UnixMilli(int32(binary.LittleEndian.Uint32(b[1:])))
+		at += signal.UnixMilli(int32(binary.LittleEndian.Uint32(b[1:])))
 		x := vehicle.Sample{Vehicle: vehicle.ID(rune('a' + b[0]%4)), Time: at}
 		single := func(at int) float64 {
 			return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[at:])))
 		}
 		double := func(at int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b[at:])) }
-		for g, v := range map[vehicle.Signal]float64{
-			vehicle.Speed: single(5), vehicle.CurrentLatitude: double(9), vehicle.CurrentLongitude: double(17),
-			vehicle.CurrentHeading: single(25), vehicle.CurrentAccuracy: single(29),
+		for g, v := range map[signal.Signal]float64{
+			signal.Speed: single(5), signal.CurrentLatitude: double(9), signal.CurrentLongitude: double(17),
+			signal.CurrentHeading: single(25), signal.CurrentAccuracy: single(29),
 		} {
 			_ = x.Set(g, v)
 		}
@@ -71,7 +72,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 			t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
 		}
 		inBounds(t, &next)
-		if at < min(s.PositionTime(), s.Latest[vehicle.Speed].Time) && next != s {
+		if at < min(s.Latest.PositionTime(), s.Latest[signal.Speed].Time) && next != s {
 			t.Fatalf("an older sample changed %+v to %+v", s, next)
 		}
 		if again := m.Observe(next, x); again != next {
@@ -121,14 +122,14 @@ func FuzzAbsorb(f *testing.F) {
 		}
 		at := start
 		if len(message) > 0 {
-			at = vehicle.UnixMilli(binary.LittleEndian.Uint32(message[16:])) * 1000
+			at = signal.UnixMilli(binary.LittleEndian.Uint32(message[16:])) * 1000
 		}
 		checkMap(t, &m, at)
 		drivesOn(t, &m, max(1, at))
 	})
 }
 
-func drivesOn(t *testing.T, m *road.Map, at vehicle.UnixMilli) {
+func drivesOn(t *testing.T, m *road.Map, at signal.UnixMilli) {
 	t.Helper()
 	c := newCar(m, "after", -100, 0, at)
 	for range 10 {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -21,13 +23,13 @@ const knownShare = 0.5
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
-	judged  [vehicle.NumFreeFlowSources]atomic.Uint64
+	judged  [driving.NumFreeFlowSources]atomic.Uint64
 	refused atomic.Uint64
 	doubts  doubts
 	out     outbox
 }
 
-func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
+func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
 // Bound limits the stretches to most, a multiple of 64. A full map replaces those that one source
 // alone has driven, or counts unknown ones in [Map.Refused].
@@ -49,7 +51,7 @@ func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return 
 func (m *Map) Refold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, false) }
 
 func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed bool) {
-	located := x.Time > s.Way.Time && x.Time >= s.PositionTime() && m.locate(s, x, shows)
+	located := x.Time > s.Way.Time && x.Time >= s.Latest.PositionTime() && m.locate(s, x, shows)
 	before := s.Time
 	changed = s.Fold(x) || located
 	if s.Time != before && s.Pace != 0 {
@@ -124,7 +126,7 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 }
 
 // unixOf is limited to 1970 to 2106.
-func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
+func unixOf(t signal.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
 // Readings that were older when they were stored teach nothing. Of a source, they could pass many
 // times at once, so nextHolds is shorter.
@@ -217,7 +219,7 @@ type wayTally struct {
 	seconds, apart    float32 // the car's own time; metres on which it was clearly faster
 }
 
-func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
+func (t *wayTally) own(s *stretch, step *driving.WayStep, unix uint32) {
 	t.add(s, step.Metres, unix)
 	t.seconds += step.Seconds
 	pace, _, ok := s.present(unix, t.asker)
@@ -249,16 +251,16 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 }
 
 // around has only a Time if too little is known.
-func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32,
-	asker uint32) vehicle.RoadAround {
-	road := vehicle.RoadAround{Time: at}
+func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
+	asker uint32) driving.RoadAround {
+	road := driving.RoadAround{Time: at}
 	if w.Count == 0 {
 		return road
 	}
 	unix := unixOf(at)
 	behind, ahead := wayTally{asker: asker}, wayTally{asker: asker}
 	here := m.find(w.Steps[0].Stretch)
-	road.PassedFreely = vehicle.UnixMilli(here.passedFreely) * 1000
+	road.PassedFreely = signal.UnixMilli(here.passedFreely) * 1000
 	behind.own(&here, &w.Steps[0], unix)
 	for i := range w.Steps[1:w.Count] {
 		step := &w.Steps[1+i]
@@ -328,7 +330,7 @@ func carsOf(voices uint32) uint8 {
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-func (m *Map) find(name vehicle.Stretch) stretch {
+func (m *Map) find(name driving.Stretch) stretch {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -358,21 +360,21 @@ func (m *Map) Len() (n int) {
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
 // Judged counts the driving states with a free flow of this source, those of one car and time once.
-func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
+func (m *Map) Judged(by driving.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 type Condition struct {
-	Stretch           vehicle.Stretch
-	State             vehicle.DrivingState // 0 if too few cars show it, or if the free flow is unknown
-	SpeedKmh, FreeKmh float64              // 0 if unknown
+	Stretch           driving.Stretch
+	State             driving.State // 0 if too few cars show it, or if the free flow is unknown
+	SpeedKmh, FreeKmh float64       // 0 if unknown
 	// About how many in the last 3 to 6 minutes; 0 if fewer than three.
 	Cars int
 	// FreeKmh is a guess: three cars drove here in fewer than four quarter hours.
 	Young bool
-	Since vehicle.UnixMilli // 0 if unknown
+	Since signal.UnixMilli // 0 if unknown
 }
 
 // Conditions locks one shard at a time, and none while it calls yield.
-func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
+func (m *Map) Conditions(at signal.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -391,7 +393,7 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 }
 
 // CountByState is by driving state, 0 for none, without stretches of unknown free flow.
-func (m *Map) CountByState(at vehicle.UnixMilli) (n [4]int) {
+func (m *Map) CountByState(at signal.UnixMilli) (n [4]int) {
 	unix := unixOf(at)
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -407,7 +409,7 @@ func (m *Map) CountByState(at vehicle.UnixMilli) (n [4]int) {
 	return n
 }
 
-func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {
+func (m *Map) Condition(name driving.Stretch, at signal.UnixMilli) (c Condition, ok bool) {
 	s := m.find(name)
 	if s.name == 0 {
 		return c, false
@@ -422,7 +424,7 @@ func (s *stretch) condition(unix uint32) Condition {
 	if pace, voices, ok := s.present(unix, 0); ok {
 		c.SpeedKmh, c.Cars = 3.6/float64(pace), int(carsOf(voices))
 		if c.State = s.stateAt(unix); c.State == s.state {
-			c.Since = vehicle.UnixMilli(s.since) * 1000
+			c.Since = signal.UnixMilli(s.since) * 1000
 		}
 	}
 	return c

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // Chosen by reasoning, not by a search. On the simulated roads of docs/verdicts.md, no single
@@ -50,7 +50,7 @@ const (
 
 // stretch has no pointers, for the garbage collector, and only 88 bytes, because there are many.
 type stretch struct {
-	name vehicle.Stretch
+	name driving.Stretch
 
 	metres, seconds float32 // decaying sums at newest
 	newest          uint32
@@ -72,7 +72,7 @@ type stretch struct {
 	quarters     uint8   // in the profile, at most 255
 	lengthMetres uint8   // of a passage; 0: unknown
 	freely       uint8   // 1 + the voice of the source that passed freely in this quarter hour
-	state        vehicle.DrivingState
+	state        driving.State
 	changed      bool // since the profile was stored
 	alone        bool
 }
@@ -284,13 +284,13 @@ func (s *stretch) relaxed(unix uint32) float32 {
 const slowestMetresPerSecond = 0.2
 
 // stateAt returns 0 if too few cars show it, or if the free flow is unknown.
-func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
+func (s *stretch) stateAt(unix uint32) driving.State {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix, 0)
 	if !ok || free == 0 {
 		return 0
 	}
-	return vehicle.StateOfShare(1 / (pace * free))
+	return driving.StateOfShare(1 / (pace * free))
 }
 
 // The two most frequent next stretches are kept by the Misra-Gries algorithm. Of a source, late
@@ -306,7 +306,7 @@ func (s *stretch) passed(e *evidence, next place) {
 	}
 	if metres, seconds := e.FromMetres, e.FromSeconds; metres >= passageMetres && seconds > 0 {
 		free, _ := s.freeFlow()
-		switch freely := free > 0 && metres > vehicle.SlowShare*free*seconds; {
+		switch freely := free > 0 && metres > driving.SlowShare*free*seconds; {
 		case freely && (e.Source == 0 || s.freely != 0 && s.freely != e.Voice+1):
 			s.passedFreely = max(s.passedFreely, e.Unix)
 		case freely:

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 // start is one and a half minutes into a quarter hour.
-var start = vehicle.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
+var start = signal.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
 
 const day = 24 * time.Hour
 
@@ -23,31 +25,31 @@ type car struct {
 	id                  vehicle.ID
 	state               vehicle.State
 	latitude, longitude float64
-	at                  vehicle.UnixMilli
+	at                  signal.UnixMilli
 	silent              bool
 	source              uint32
 	crowd               bool
-	stored              vehicle.UnixMilli // when the log stores what it sends; 0: at once
+	stored              signal.UnixMilli // when the log stores what it sends; 0: at once
 	// claims is the speed that the car reports, NaN for none; if nil, the true one. worst is its
 	// worst verdict so far.
 	claims *float64
-	worst  vehicle.DrivingState
+	worst  driving.State
 	// if any, the heading that the receiver sends
 	compass *float64
 	// every is step if it is zero.
 	every time.Duration
-	due   vehicle.UnixMilli
+	due   signal.UnixMilli
 }
 
 const step = 2 * time.Second
 
-func newCar(m *road.Map, id string, east, north float64, at vehicle.UnixMilli) *car {
+func newCar(m *road.Map, id string, east, north float64, at signal.UnixMilli) *car {
 	c := newCarAt(m, id, townLatitude, townLongitude, at)
 	c.move(east, north)
 	return c
 }
 
-func newCarAt(m *road.Map, id string, latitude, longitude float64, at vehicle.UnixMilli) *car {
+func newCarAt(m *road.Map, id string, latitude, longitude float64, at signal.UnixMilli) *car {
 	return &car{m: m, id: vehicle.ID(id), latitude: latitude, longitude: longitude, at: at}
 }
 
@@ -86,7 +88,7 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := vehicle.Sample{Vehicle: c.id, Time: c.at, Source: c.source, Crowd: c.crowd, Stored: c.stored}
 	if !math.IsNaN(kmh) {
-		set(t, &x, vehicle.Speed, kmh)
+		set(t, &x, signal.Speed, kmh)
 	}
 	return x
 }
@@ -94,10 +96,10 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := c.sample(t, kmh)
-	set(t, &x, vehicle.CurrentLatitude, c.latitude)
-	set(t, &x, vehicle.CurrentLongitude, c.longitude)
+	set(t, &x, signal.CurrentLatitude, c.latitude)
+	set(t, &x, signal.CurrentLongitude, c.longitude)
 	if c.compass != nil {
-		set(t, &x, vehicle.CurrentHeading, *c.compass)
+		set(t, &x, signal.CurrentHeading, *c.compass)
 	}
 	return x
 }
@@ -110,7 +112,7 @@ func (c *car) report(x vehicle.Sample) {
 func set(t interface {
 	Helper()
 	Fatal(...any)
-}, x *vehicle.Sample, g vehicle.Signal, v float64) {
+}, x *vehicle.Sample, g signal.Signal, v float64) {
 	t.Helper()
 	if err := x.Set(g, v); err != nil {
 		t.Fatal(err)
@@ -118,9 +120,9 @@ func set(t interface {
 }
 
 // is checks the state, and that it was concluded from other cars.
-func (c *car) is(t *testing.T, want vehicle.DrivingState) {
+func (c *car) is(t *testing.T, want driving.State) {
 	t.Helper()
-	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad ||
+	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != driving.FreeFlowOfRoad ||
 		c.state.Road.Cars == 0 {
 		t.Errorf("%s is in %s, want %s: %s", c.id, got, want, c.state.ExplainDriving().Text)
 	}
@@ -130,7 +132,7 @@ type flow struct {
 	name        string
 	cars        int
 	every       time.Duration // between two cars
-	from        vehicle.UnixMilli
+	from        signal.UnixMilli
 	east, north float64 // where each car begins
 	degrees     float64
 	kmh, metres float64
@@ -139,7 +141,7 @@ type flow struct {
 	source      uint32 // of all cars; 0: none
 	phones      bool   // the k-th car has the k-th number from there
 	crowd       bool
-	stored      vehicle.UnixMilli
+	stored      signal.UnixMilli
 	reports     []time.Duration // in turn; each step if there are none
 }
 
@@ -190,7 +192,7 @@ func teach(t testing.TB, m *road.Map, f flow) {
 }
 
 // queue creeps along a part of a road, a car every 15 m.
-func queue(f flow, from vehicle.UnixMilli) (all []flow) {
+func queue(f flow, from signal.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
 		all = append(all, flow{
@@ -236,12 +238,12 @@ func TestDirections(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
 		east, north, degrees, kmh float64
-		want                      vehicle.DrivingState
+		want                      driving.State
 	}{
-		{"jammed", -700, 0, 90, 12, vehicle.TrafficJam},
-		{"opposite", 900, 15, 270, 105, vehicle.NormalDriving},
-		{"beside", -900, -70, 90, 44, vehicle.NormalDriving},
-		{"across", 0, -500, 0, 48, vehicle.NormalDriving},
+		{"jammed", -700, 0, 90, 12, driving.Jam},
+		{"opposite", 900, 15, 270, 105, driving.Normal},
+		{"beside", -900, -70, 90, 44, driving.Normal},
+		{"across", 0, -500, 0, 48, driving.Normal},
 	} {
 		x := newCar(m, c.name, c.east, c.north, now)
 		x.drive(t, c.kmh, c.degrees, time.Minute)
@@ -255,7 +257,7 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x := newCar(m, "comes", -2600, 0, start.Add(90*time.Second))
 	x.drive(t, 110, 90, 40*time.Second) // to the end of the jam, at about -1370 m
 	x.drive(t, 12, 90, 90*time.Second)
-	x.is(t, vehicle.TrafficJam)
+	x.is(t, driving.Jam)
 }
 
 // TestTunnel_OwnSpeeds: in a tunnel, the free flow is that of the car's own speeds.
@@ -263,15 +265,15 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
 	x.drive(t, 100, 270, 20*time.Second)
-	x.is(t, vehicle.NormalDriving)
+	x.is(t, driving.Normal)
 	x.silent = true
 	x.drive(t, 100, 270, 80*time.Second)
-	if s := x.state.Traffic.Source; s != vehicle.FreeFlowShown {
+	if s := x.state.Traffic.Source; s != driving.FreeFlowShown {
 		t.Errorf("in the tunnel the free flow is %s", s)
 	}
 	x.silent = false
 	x.drive(t, 100, 270, 20*time.Second)
-	if s := x.state.Traffic.Source; s != vehicle.FreeFlowOfRoad {
+	if s := x.state.Traffic.Source; s != driving.FreeFlowOfRoad {
 		t.Errorf("behind the tunnel the free flow is %s", s)
 	}
 }
@@ -289,7 +291,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 		for i := range 10 { // between two of the other cars
 			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)
 			for _, c := range run(t, &m, f) {
-				if got := c.state.Driving().State; got != vehicle.NormalDriving {
+				if got := c.state.Driving().State; got != driving.Normal {
 					t.Errorf("%s is in %s: %s", c.id, got, c.state.ExplainDriving().Text)
 				}
 			}
@@ -303,7 +305,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 
 func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	var known, other road.Map
-	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the second time ends the quarter hours of the first
+	for _, at := range []signal.UnixMilli{start, start.Add(time.Hour)} { // the second time ends the quarter hours of the first
 		for i := range 4 {
 			newCar(&known, fmt.Sprint("car", i), 0, 0, at).drive(t, 50, 90, 2*time.Minute)
 			newCar(&other, fmt.Sprint("car", i), 0, 50_000, at).drive(t, 50, 90, 10*time.Minute)

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -86,15 +88,15 @@ func TestSpeedsAgainstPositions(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		kmh, claims float64
-		want        vehicle.DrivingState
+		want        driving.State
 	}{
-		{"m/s", 50, 50 / 3.6, vehicle.NormalDriving},
-		{"m/s on a motorway", 110, 110 / 3.6, vehicle.NormalDriving},
-		{"mph", 50, 50 / 1.609, vehicle.NormalDriving},
-		{"0 for unknown", 50, 0, vehicle.NormalDriving},
-		{"255 for unknown", 50, 255, vehicle.NormalDriving},
-		{"255 in a jam", 9, 255, vehicle.TrafficJam},
-		{"mph in a jam", 9, 9 / 1.609, vehicle.TrafficJam},
+		{"m/s", 50, 50 / 3.6, driving.Normal},
+		{"m/s on a motorway", 110, 110 / 3.6, driving.Normal},
+		{"mph", 50, 50 / 1.609, driving.Normal},
+		{"0 for unknown", 50, 0, driving.Normal},
+		{"255 for unknown", 50, 255, driving.Normal},
+		{"255 in a jam", 9, 255, driving.Jam},
+		{"mph in a jam", 9, 9 / 1.609, driving.Jam},
 	} {
 		for _, every := range []time.Duration{time.Second, 5 * time.Second} {
 			x := newCar(new(road.Map), c.name, 0, 0, start)
@@ -142,7 +144,7 @@ func TestSparseReadings(t *testing.T) {
 		c.drive(t, float64(30*(i%2)), 90, 2*time.Second)
 		c.drive(t, 17, 90, 28*time.Second)
 	}
-	if got := c.state.Driving().State; got != vehicle.SlowDriving || c.state.Way.Distrusted {
+	if got := c.state.Driving().State; got != driving.Slow || c.state.Way.Distrusted {
 		t.Errorf("17 km/h in a street is %s, want slow: %s", got, c.state.ExplainDriving().Text)
 	}
 }
@@ -155,13 +157,13 @@ func TestTunnel_FrozenPosition(t *testing.T) {
 	for i := range 120 {
 		c.at = c.at.Add(step)
 		c.report(c.fix(t, 70.5+float64(i%20)))
-		if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.state.Way.Distrusted {
+		if v := c.state.Driving(); v.State != driving.Normal || c.state.Way.Distrusted {
 			t.Fatalf("after %d reports in the tunnel: %+v", i, v)
 		}
 	}
 	c.move(80/3.6*240, 0)
 	c.drive(t, 80, 90, time.Minute)
-	if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.state.Way.Distrusted || c.state.Way.Time != c.at {
+	if v := c.state.Driving(); v.State != driving.Normal || c.state.Way.Distrusted || c.state.Way.Time != c.at {
 		t.Errorf("behind the tunnel: %+v, way %+v", v, c.state.Way)
 	}
 }
@@ -172,7 +174,7 @@ func TestPositionsWithoutSpeeds(t *testing.T) {
 		c := newCar(new(road.Map), "alone", 0, 0, start)
 		c.every, c.claims = every, &none
 		c.drive(t, 60, 90, 4*time.Minute)
-		if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.at.Sub(v.Time) > every {
+		if v := c.state.Driving(); v.State != driving.Normal || c.at.Sub(v.Time) > every {
 			t.Errorf("every %v at 60 km/h: %+v", every, v)
 		}
 		c.drive(t, 0, 90, 15*time.Minute)
@@ -182,7 +184,7 @@ func TestPositionsWithoutSpeeds(t *testing.T) {
 		x := newCar(m, "jammed", -700, 0, start.Add(time.Minute))
 		x.every, x.claims = every, &none
 		x.drive(t, 12, 90, 2*time.Minute)
-		x.is(t, vehicle.TrafficJam)
+		x.is(t, driving.Jam)
 	}
 }
 
@@ -226,7 +228,7 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	c.drive(t, 40, 90, time.Minute)
 	x := c.fix(t, 0)
 	x.Time = c.at.Add(time.Second)
-	if err := x.SetIgnition(vehicle.IgnitionOff); err != nil {
+	if err := x.SetIgnition(signal.IgnitionOff); err != nil {
 		t.Fatal(err)
 	}
 	c.report(x)
@@ -243,30 +245,30 @@ func TestIgnitionOff_Circle(t *testing.T) {
 		t.Errorf("in its circle it is %+v", v)
 	}
 	c.drive(t, 30, 90, 20*time.Second)
-	if v := c.state.Driving(); v.State != vehicle.NormalDriving {
+	if v := c.state.Driving(); v.State != driving.Normal {
 		t.Errorf("out of its circle it is %+v", v)
 	}
 }
 
 // TestGroups checks positions that come in samples of their own, late, or in two halves.
 func TestGroups(t *testing.T) {
-	position := func(c *car, age time.Duration, signals ...vehicle.Signal) {
+	position := func(c *car, age time.Duration, signals ...signal.Signal) {
 		x := vehicle.Sample{Vehicle: c.id, Time: c.at.Add(-age)}
 		for _, g := range signals {
-			set(t, &x, g, map[vehicle.Signal]float64{
-				vehicle.CurrentLatitude: c.latitude, vehicle.CurrentLongitude: c.longitude}[g])
+			set(t, &x, g, map[signal.Signal]float64{
+				signal.CurrentLatitude: c.latitude, signal.CurrentLongitude: c.longitude}[g])
 		}
 		c.report(x)
 	}
 	apart := func(by time.Duration) func(*car, int) {
 		return func(c *car, _ int) {
-			position(c, by, vehicle.CurrentLatitude)
-			position(c, 0, vehicle.CurrentLongitude)
+			position(c, by, signal.CurrentLatitude)
+			position(c, 0, signal.CurrentLongitude)
 			c.report(c.sample(t, 12))
 		}
 	}
 	m := jam(t)
-	both := []vehicle.Signal{vehicle.CurrentLatitude, vehicle.CurrentLongitude}
+	both := []signal.Signal{signal.CurrentLatitude, signal.CurrentLongitude}
 	for name, send := range map[string]func(*car, int){
 		"1.2 s behind": func(c *car, _ int) {
 			c.report(c.sample(t, 12))
@@ -296,7 +298,7 @@ func TestGroups(t *testing.T) {
 			c.at = c.at.Add(step)
 			send(c, i)
 		}
-		c.is(t, vehicle.TrafficJam)
+		c.is(t, driving.Jam)
 		if late := c.at.Sub(c.state.Way.Time); late > 3*step {
 			t.Errorf("%s: the last fix is %v old", name, late)
 		}
@@ -320,8 +322,8 @@ func TestCompassStuck(t *testing.T) {
 		for _, c := range []struct {
 			name               string
 			east, degrees, kmh float64
-			want               vehicle.DrivingState
-		}{{"jammed", -300, 90, 12, vehicle.TrafficJam}, {"opposite", 700, 270, 48, vehicle.NormalDriving}} {
+			want               driving.State
+		}{{"jammed", -300, 90, 12, driving.Jam}, {"opposite", 700, 270, 48, driving.Normal}} {
 			x := newCar(&m, c.name, c.east, 0, start.Add(2*time.Minute))
 			x.compass = &course
 			x.drive(t, c.kmh, c.degrees, time.Minute)

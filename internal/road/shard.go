@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"sync"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // Pages never move, so that the map grows without copying and a place stays valid. Only a stretch
@@ -30,7 +30,7 @@ type shard struct {
 
 const mostInShard = 1<<placeBits - 1
 
-func hashOf(name vehicle.Stretch) uint64 {
+func hashOf(name driving.Stretch) uint64 {
 	h := uint64(name) // splitmix64, because the names of neighbouring stretches differ in few bits
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -39,7 +39,7 @@ func hashOf(name vehicle.Stretch) uint64 {
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 
-func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
+func (sh *shard) find(name driving.Stretch) (uint32, bool) {
 	if len(sh.index) == 0 {
 		return 0, false
 	}
@@ -85,7 +85,7 @@ func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 }
 
 // getAt returns nil if the shard is full, or the source has its share.
-func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
+func (sh *shard) getAt(name driving.Stretch, source uint32) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
 		if sh.hasShare(source) {
@@ -116,7 +116,7 @@ func (sh *shard) hasShare(source uint32) bool {
 }
 
 // insert replaces the oldest stretch of one source alone if the shard is full.
-func (sh *shard) insert(name vehicle.Stretch) (i uint32, ok bool) {
+func (sh *shard) insert(name driving.Stretch) (i uint32, ok bool) {
 	for sh.count >= cmp.Or(sh.most, mostInShard) {
 		if len(sh.queue) == 0 {
 			return 0, false
@@ -134,7 +134,7 @@ func (sh *shard) insert(name vehicle.Stretch) (i uint32, ok bool) {
 	return sh.grow(name), true
 }
 
-func (sh *shard) grow(name vehicle.Stretch) uint32 {
+func (sh *shard) grow(name driving.Stretch) uint32 {
 	if int(sh.count) == len(sh.pages)*pageSize {
 		sh.pages = append(sh.pages, new([pageSize]stretch))
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/vehicle"
 )
 
 // gateway is trusted, liars may lie, and from phones on, each source has one car.
@@ -34,14 +34,14 @@ func stillJudged(t *testing.T, m *road.Map, about string) {
 	f := honest
 	f.cars, f.from = 20, start.Add(time.Hour)
 	for _, c := range run(t, m, f) {
-		if c.worst != vehicle.NormalDriving {
+		if c.worst != driving.Normal {
 			t.Errorf("%s: %s at 45 km/h was in %s: %s", about, c.id, c.worst, c.state.ExplainDriving().Text)
 			break
 		}
 	}
 	f = street
 	f.source, f.crowd, f.east, f.metres = gateway, true, -1200, 1200
-	run(t, m, queue(f, start.Add(2*time.Hour))...)[0].is(t, vehicle.TrafficJam)
+	run(t, m, queue(f, start.Add(2*time.Hour))...)[0].is(t, driving.Jam)
 }
 
 func TestOneSource_FreeFlow(t *testing.T) {
@@ -107,7 +107,7 @@ func TestOneSource_FalseJam(t *testing.T) {
 		lie.name, lie.cars, lie.every, lie.from, lie.east = "lies", 30, 2*time.Second, start.Add(30*time.Second), street.east+1000
 		lie.kmh, lie.metres, lie.source = 4, 4/3.6*12*60, liars
 		for _, c := range run(t, m, f, lie)[:f.cars] {
-			if c.worst == vehicle.TrafficJam {
+			if c.worst == driving.Jam {
 				t.Errorf("one every %v: %s was in a jam", every, c.id)
 			}
 		}
@@ -129,7 +129,7 @@ func TestOneSource_WayAhead(t *testing.T) {
 	f := honest
 	f.cars = 20
 	for _, c := range run(t, m, f, creeps)[:f.cars] {
-		if c.worst != vehicle.NormalDriving {
+		if c.worst != driving.Normal {
 			t.Errorf("%s was in %s: %s", c.id, c.worst, c.state.ExplainDriving().Text)
 		}
 	}
@@ -214,7 +214,7 @@ func TestPhones(t *testing.T) {
 	for i := range flows {
 		flows[i].source = phones + 200 + uint32(i)
 	}
-	run(t, &m, flows...)[0].is(t, vehicle.TrafficJam)
+	run(t, &m, flows...)[0].is(t, driving.Jam)
 }
 
 // TestLateCrowd: readings of up to four weeks ago teach if each car is a voice.
@@ -260,7 +260,7 @@ func TestForget(t *testing.T) {
 
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-func conditionWithFreeFlow(t *testing.T, m *road.Map) vehicle.Stretch {
+func conditionWithFreeFlow(t *testing.T, m *road.Map) driving.Stretch {
 	t.Helper()
 	for name, c := range conditions(m, start) {
 		if c.FreeKmh > 0 {

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestLyingSource checks that one car that claims to be stationary, or 200 km/h, changes no verdict
@@ -26,7 +27,7 @@ func TestLyingSource(t *testing.T) {
 			liar := f
 			liar.name, liar.cars, liar.from, liar.claims = "lies", 1, start.Add(2*time.Minute), &claims
 			for _, c := range run(t, &m, f, liar)[:f.cars] {
-				if c.worst != vehicle.NormalDriving {
+				if c.worst != driving.Normal {
 					t.Errorf("beside a car that claims %g km/h %s was in %s, on a known road: %t", claims, c.id,
 						c.worst, known)
 				}
@@ -47,7 +48,7 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 			street.east+1000
 		liars.kmh, liars.metres = kmh, kmh/3.6*150
 		for _, c := range run(t, &m, f, liars)[:f.cars] {
-			if c.worst == vehicle.TrafficJam {
+			if c.worst == driving.Jam {
 				t.Errorf("beside three cars that claim %g km/h %s was in a jam", kmh, c.id)
 			}
 		}
@@ -75,14 +76,14 @@ func TestNoiseMovesNoStandingCar(t *testing.T) {
 			waiting.wait(t, random)
 		}
 		for _, c := range conditions(&m, waiting.at) {
-			if c.State == vehicle.TrafficJam {
+			if c.State == driving.Jam {
 				t.Errorf("%g m on, %d cars at %.0f km/h make a jam", metres, c.Cars, c.SpeedKmh)
 			}
 		}
 	}
 }
 
-func jammed(from vehicle.UnixMilli) flow {
+func jammed(from signal.UnixMilli) flow {
 	f := street
 	f.name, f.cars, f.every, f.from, f.kmh, f.metres = fmt.Sprintf("jammed%d ", from), 40, 90*time.Second, from, 9, 900
 	return f
@@ -103,7 +104,7 @@ func TestOnlyEverJammed(t *testing.T) {
 			continue
 		}
 		c := cars[len(cars)-1]
-		if got := c.state.Driving().State; got != vehicle.TrafficJam && got != vehicle.SlowDriving {
+		if got := c.state.Driving().State; got != driving.Jam && got != driving.Slow {
 			t.Errorf("on day %d %s is in %s", d, c.id, got)
 		}
 		if a := c.state.Road; a.FreeKmh < 15 || !a.Young || a.Cars == 0 {
@@ -116,7 +117,7 @@ func TestOnlyEverJammed(t *testing.T) {
 }
 
 // freeKmh lets a car drive in the middle of the road.
-func freeKmh(t *testing.T, m *road.Map, f flow, at vehicle.UnixMilli) float64 {
+func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
 	t.Helper()
 	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
 	a := run(t, m, f)[0].state.Road
@@ -202,14 +203,14 @@ func TestYesterdayComesLate(t *testing.T) {
 	}
 	c := newCar(&m, "asks", late.east, late.north, now)
 	c.drive(t, 9, 90, time.Minute)
-	c.is(t, vehicle.TrafficJam)
+	c.is(t, driving.Jam)
 	if a := c.state.Road; a.Young || a.FreeKmh < 40 || a.FreeKmh > 50 {
 		t.Errorf("the road is %+v", a)
 	}
 }
 
-func conditions(m *road.Map, at vehicle.UnixMilli) map[vehicle.Stretch]road.Condition {
-	all := make(map[vehicle.Stretch]road.Condition)
+func conditions(m *road.Map, at signal.UnixMilli) map[driving.Stretch]road.Condition {
+	all := make(map[driving.Stretch]road.Condition)
 	m.Conditions(at, func(c road.Condition) bool { all[c.Stretch] = c; return true })
 	return all
 }
@@ -224,7 +225,7 @@ func TestFewCarsShowNothing(t *testing.T) {
 			if c.state.Way.Count == 0 {
 				t.Fatalf("%s has no way", c.id)
 			}
-			if (c.state.Road != vehicle.RoadAround{Time: c.state.Time}) {
+			if (c.state.Road != driving.RoadAround{Time: c.state.Time}) {
 				t.Errorf("of %d cars' road %+v is known", cars, c.state.Road)
 			}
 		}
@@ -251,7 +252,7 @@ func TestNotDriving(t *testing.T) {
 		c.move(2, 0)
 		c.at = c.at.Add(step)
 		x := c.fix(t, 0)
-		if err := x.SetIgnition(vehicle.IgnitionOff); err != nil {
+		if err := x.SetIgnition(signal.IgnitionOff); err != nil {
 			t.Fatal(err)
 		}
 		c.report(x)

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestAnyPlace checks that verdicts do not depend on where the borders of cells lie.
@@ -22,16 +23,16 @@ func TestAnyPlace(t *testing.T) {
 		others int
 		kmh    float64
 		waits  time.Duration
-		want   vehicle.DrivingState
+		want   driving.State
 	}{
-		{"light of 35 s", 0, 50, 35 * time.Second, vehicle.NormalDriving},
-		{"light of 60 s", 0, 50, time.Minute, vehicle.NormalDriving},
-		{"jam", 5, 9, 0, vehicle.TrafficJam},
+		{"light of 35 s", 0, 50, 35 * time.Second, driving.Normal},
+		{"light of 60 s", 0, 50, time.Minute, driving.Normal},
+		{"jam", 5, 9, 0, driving.Jam},
 	}
 	var right [3][18]int // by drive and moment
 	for place := range places {
 		var m road.Map
-		begin := func(name string, at vehicle.UnixMilli) *car {
+		begin := func(name string, at signal.UnixMilli) *car {
 			c := newCar(&m, name, 11*float64(place), 29*float64(place), at)
 			c.every = 5 * time.Second
 			return c
@@ -88,7 +89,7 @@ func TestClosedRoad(t *testing.T) {
 			}
 		}
 		for _, c := range cars {
-			if v := c.state.Driving(); passes && !v.NotDriving || !passes && v.State != vehicle.TrafficJam {
+			if v := c.state.Driving(); passes && !v.NotDriving || !passes && v.State != driving.Jam {
 				t.Errorf("passed freely: %t: %s is in %s: %s", passes, c.id, v.State, c.state.ExplainDriving().Text)
 			}
 		}
@@ -112,7 +113,7 @@ func TestJamIsOver(t *testing.T) {
 		}
 		cars := run(t, &m, flows...)
 		left := cars[0].at
-		cars[0].is(t, vehicle.TrafficJam)
+		cars[0].is(t, driving.Jam)
 		for range 30 {
 			for _, c := range cars {
 				c.drive(t, 50, 90, step)
@@ -124,9 +125,9 @@ func TestJamIsOver(t *testing.T) {
 			x.drive(t, 45, 90, 2*step)
 			moments++
 			switch x.state.Driving().State {
-			case vehicle.NormalDriving:
+			case driving.Normal:
 				normal++
-			case vehicle.TrafficJam:
+			case driving.Jam:
 				t.Errorf("two minutes later: %s", x.state.ExplainDriving().Text)
 			}
 		}
@@ -148,7 +149,7 @@ func TestTwoStreams(t *testing.T) {
 	x.drive(t, 45, 90, 24*time.Second)
 	for range 10 {
 		x.drive(t, 45, 90, step)
-		if got := x.state.Driving().State; got != vehicle.NormalDriving {
+		if got := x.state.Driving().State; got != driving.Normal {
 			t.Errorf("%s: %s", got, x.state.ExplainDriving().Text)
 		}
 	}
@@ -157,7 +158,7 @@ func TestTwoStreams(t *testing.T) {
 		y.drive(t, 0, 90, 10*time.Second)
 		y.drive(t, 14, 90, 6*time.Second)
 	}
-	y.is(t, vehicle.TrafficJam)
+	y.is(t, driving.Jam)
 }
 
 // TestCarPark: cars that look for a place show nothing, and are in no jam.
@@ -174,7 +175,7 @@ func TestCarPark(t *testing.T) {
 			}
 			c.drive(t, 11*random.Float64(), heading, 10*time.Second)
 		}
-		if c.worst == vehicle.TrafficJam {
+		if c.worst == driving.Jam {
 			t.Errorf("%s was in a jam", c.id)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // Level gives cells of about 70 m. Level 16 gave equally good verdicts on the roads of
@@ -18,34 +18,34 @@ const Octants = 8
 const octantDegrees = 360.0 / Octants
 
 // The octant is in the low bits, which are the same for all cells of one level.
-func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
+func stretchAt(latitude, longitude float64, octant uint8) driving.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
-	return vehicle.Stretch(uint64(cell) | uint64(octant))
+	return driving.Stretch(uint64(cell) | uint64(octant))
 }
 
-func cellOf(s vehicle.Stretch) s2.CellID { return s2.CellID(uint64(s) &^ (Octants - 1)) }
+func cellOf(s driving.Stretch) s2.CellID { return s2.CellID(uint64(s) &^ (Octants - 1)) }
 
-func Valid(s vehicle.Stretch) bool {
+func Valid(s driving.Stretch) bool {
 	c := cellOf(s)
 	return c.IsValid() && c.Level() == Level
 }
 
-func HeadingDegrees(s vehicle.Stretch) float64 {
+func HeadingDegrees(s driving.Stretch) float64 {
 	return octantDegrees * float64(uint64(s)&(Octants-1))
 }
 
-func Centre(s vehicle.Stretch) (latitude, longitude float64) {
+func Centre(s driving.Stretch) (latitude, longitude float64) {
 	c := cellOf(s).LatLng()
 	return c.Lat.Degrees(), c.Lng.Degrees()
 }
 
 // Neighbours returns the stretches from and into which traffic may flow: of this cell and those
 // around it, with directions up to 45° off.
-func Neighbours(s vehicle.Stretch) (near []vehicle.Stretch) {
+func Neighbours(s driving.Stretch) (near []driving.Stretch) {
 	octant := uint64(s) & (Octants - 1)
 	for _, cell := range append(cellOf(s).AllNeighbors(Level), cellOf(s)) {
 		for _, turn := range [...]uint64{0, 1, Octants - 1} {
-			if n := vehicle.Stretch(uint64(cell) | (octant+turn)%Octants); n != s {
+			if n := driving.Stretch(uint64(cell) | (octant+turn)%Octants); n != s {
 				near = append(near, n)
 			}
 		}
@@ -53,7 +53,7 @@ func Neighbours(s vehicle.Stretch) (near []vehicle.Stretch) {
 	return near
 }
 
-func MetresBetween(a, b vehicle.Stretch) float64 {
+func MetresBetween(a, b driving.Stretch) float64 {
 	return cellOf(a).LatLng().Distance(cellOf(b).LatLng()).Radians() * earthMetres
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // Tile names a cell of S2, about 2.5 km wide. One stored record has its profiles.
@@ -15,7 +15,7 @@ type Tile uint64
 
 const tileLevel = 12
 
-func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
+func tileOf(s driving.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 
 // String returns the name of the record.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
@@ -76,7 +76,7 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.free))
 	b = append(b, s.quarters, s.lengthMetres)
 	for i, p := range s.next {
-		var name vehicle.Stretch
+		var name driving.Stretch
 		if p != 0 {
 			name = m.at(p).name
 		}
@@ -93,14 +93,14 @@ func (m *Map) Load(t Tile, packed []byte) error {
 		return errMalformed
 	}
 	for b := packed; len(b) > 0; b = b[profileBytes:] {
-		if name := vehicle.Stretch(binary.LittleEndian.Uint64(b)); !Valid(name) || tileOf(name) != t {
+		if name := driving.Stretch(binary.LittleEndian.Uint64(b)); !Valid(name) || tileOf(name) != t {
 			return errMalformed
 		}
 		if free := freeOf(b); !(free >= 0 && free <= fastestMetresPerSecond) {
 			return errMalformed
 		}
 		for i := range 2 {
-			if next := vehicle.Stretch(binary.LittleEndian.Uint64(b[profileBytes-18+9*i:])); next != 0 && !Valid(next) {
+			if next := driving.Stretch(binary.LittleEndian.Uint64(b[profileBytes-18+9*i:])); next != 0 && !Valid(next) {
 				return errMalformed
 			}
 		}
@@ -117,7 +117,7 @@ func Outside(packed []byte, boxes []Box) (kept []byte) {
 		return packed
 	}
 	for p := range slices.Chunk(packed, profileBytes) {
-		middle := cellOf(vehicle.Stretch(binary.LittleEndian.Uint64(p))).LatLng()
+		middle := cellOf(driving.Stretch(binary.LittleEndian.Uint64(p))).LatLng()
 		if !slices.ContainsFunc(boxes, func(b Box) bool { return b.rect().ContainsLatLng(middle) }) {
 			kept = append(kept, p...)
 		}
@@ -128,12 +128,12 @@ func Outside(packed []byte, boxes []Box) (kept []byte) {
 func freeOf(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[8:])) }
 
 func (m *Map) load(b []byte) {
-	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
+	p := stretch{name: driving.Stretch(binary.LittleEndian.Uint64(b))}
 	p.free = freeOf(b)
 	p.quarters, p.lengthMetres = b[12], b[13]
 	for i := range p.next {
 		next := b[14+9*i:]
-		if name := vehicle.Stretch(binary.LittleEndian.Uint64(next)); name != 0 {
+		if name := driving.Stretch(binary.LittleEndian.Uint64(next)); name != 0 {
 			sh := m.shardOf(name)
 			sh.mu.Lock()
 			_, p.next[i] = sh.getAt(name, 0)

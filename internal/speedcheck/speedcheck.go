@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -60,13 +62,13 @@ type Check struct {
 
 type car struct {
 	hash  uint64
-	drove vehicle.UnixMilli // with at least slowest
+	drove signal.UnixMilli // with at least slowest
 	// of the newest sample with a speed, and the newest position
-	last vehicle.UnixMilli
+	last signal.UnixMilli
 	kmh  float32
 	at   position
 	// the present leg; if began is zero, there is none
-	began  vehicle.UnixMilli
+	began  signal.UnixMilli
 	from   position
 	metres float32
 	ratios [legs]float32 // the first n are in use
@@ -120,10 +122,10 @@ func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 
 func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	var has [2]bool
-	p.latitude, has[0] = x.Value(vehicle.CurrentLatitude)
-	p.longitude, has[1] = x.Value(vehicle.CurrentLongitude)
-	accuracy, _ := x.Value(vehicle.CurrentAccuracy)
-	return p, has[0] && has[1] && p != position{} && accuracy <= vehicle.StayMetres
+	p.latitude, has[0] = x.Value(signal.CurrentLatitude)
+	p.longitude, has[1] = x.Value(signal.CurrentLongitude)
+	accuracy, _ := x.Value(signal.CurrentAccuracy)
+	return p, has[0] && has[1] && p != position{} && accuracy <= driving.StayMetres
 }
 
 // Late and repeated samples are ignored. Many receivers repeat a position, so a leg begins and ends

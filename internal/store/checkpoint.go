@@ -9,7 +9,10 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -65,9 +68,7 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 // ReadStates calls put with the pieces of the last checkpoint of all, oldest first. A later entry of a
 // vehicle replaces an earlier one. put must not keep the entries. For a damaged or missing piece, the
 // error is [codec.ErrDamaged].
-func ReadStates(
-	ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error,
-) error {
+func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error) error {
 	type result struct {
 		piece Piece
 		err   error
@@ -191,7 +192,7 @@ func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
 		flags |= 1
 	}
 	b = append(b, flags)
-	for _, t := range [...]vehicle.UnixMilli{
+	for _, t := range [...]signal.UnixMilli{
 		a.Driving.Time, a.Throttle.Time - a.Driving.Time, a.JamSince, a.AnomalySince,
 	} {
 		b = binary.AppendVarint(b, int64(t))
@@ -212,19 +213,19 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 		}
 		flags := b[0]
 		b = b[1:]
-		var times [4]vehicle.UnixMilli
+		var times [4]signal.UnixMilli
 		for i := range times {
 			v, n := binary.Varint(b)
 			if n <= 0 {
 				return codec.ErrDamaged
 			}
-			times[i], b = vehicle.UnixMilli(v), b[n:]
+			times[i], b = signal.UnixMilli(v), b[n:]
 		}
 		var a Answer
 		a.Driving = vehicle.DrivingVerdict{
-			State: vehicle.DrivingState(flags >> 3), NotDriving: flags&1 != 0, Time: times[0],
+			State: driving.State(flags >> 3), NotDriving: flags&1 != 0, Time: times[0],
 		}
-		a.Throttle = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(flags >> 1 & 3), Time: times[0] + times[1]}
+		a.Throttle = vehicle.ThrottleVerdict{System: throttle.System(flags >> 1 & 3), Time: times[0] + times[1]}
 		a.JamSince, a.AnomalySince = times[2], times[3]
 		put(id, &a)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
@@ -230,12 +231,12 @@ type Reply struct {
 type Answer struct {
 	Driving                vehicle.DrivingVerdict
 	Throttle               vehicle.ThrottleVerdict
-	JamSince, AnomalySince vehicle.UnixMilli // 0 is unknown, as with a trouble code.
+	JamSince, AnomalySince signal.UnixMilli // 0 is unknown, as with a trouble code.
 }
 
 func AnswerOf(s *vehicle.State) Answer {
 	a := Answer{Driving: s.Driving(), Throttle: s.Throttle(), JamSince: s.Traffic.Changed}
-	if s.FaultCode == (vehicle.TroubleCode{}) {
+	if s.ThrottleMemory.FaultCode == (signal.TroubleCode{}) {
 		a.AnomalySince = s.ThrottleMemory.Alarm.Since
 	}
 	return a

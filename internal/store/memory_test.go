@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/backupfile"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
@@ -219,8 +220,8 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 
 // speed returns the state after one sample with 50 km/h at a time in Unix ms.
 func speed(id vehicle.ID, at int64) vehicle.State {
-	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
-	if err := x.Set(vehicle.Speed, 50); err != nil {
+	x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(at)}
+	if err := x.Set(signal.Speed, 50); err != nil {
 		panic(err)
 	}
 	return vehicle.Observe(vehicle.State{}, x)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -43,7 +44,7 @@ func TestDrives_Stories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := drive{start: vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
+			d := drive{start: signal.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
 			expects := 0
 			lines := bufio.NewScanner(strings.NewReader(string(text)))
 			for n := 1; lines.Scan(); n++ {
@@ -67,7 +68,7 @@ func TestDrives_Stories(t *testing.T) {
 }
 
 type drive struct {
-	start vehicle.UnixMilli
+	start signal.UnixMilli
 	last  time.Duration // of the last sample, since the start
 	state vehicle.State
 	never []string // forbidden verdicts, such as driving=3
@@ -123,17 +124,17 @@ func (d *drive) do(words []string) error {
 	return nil
 }
 
-var signalWords = map[string]vehicle.Signal{
-	"speed": vehicle.Speed, "obd_speed": vehicle.OBDSpeed, "engine": vehicle.EngineSpeed, "load": vehicle.EngineLoad,
-	"throttle": vehicle.ThrottlePosition, "throttle_b": vehicle.ThrottlePositionB,
-	"relative": vehicle.RelativeThrottlePosition,
-	"actuator": vehicle.ThrottleActuator, "pedal_d": vehicle.AcceleratorPositionD,
-	"pedal_e": vehicle.AcceleratorPositionE,
-	"mil":     vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
+var signalWords = map[string]signal.Signal{
+	"speed": signal.Speed, "obd_speed": signal.OBDSpeed, "engine": signal.EngineSpeed, "load": signal.EngineLoad,
+	"throttle": signal.ThrottlePosition, "throttle_b": signal.ThrottlePositionB,
+	"relative": signal.RelativeThrottlePosition,
+	"actuator": signal.ThrottleActuator, "pedal_d": signal.AcceleratorPositionD,
+	"pedal_e": signal.AcceleratorPositionE,
+	"mil":     signal.MILOn, "free_flow": signal.FreeFlowSpeed,
 }
 
 // read adds the reading that a word such as speed=0/4/9 gives to the i-th repetition.
-func read(r *vehicle.Readings, word string, i int) error {
+func read(r *signal.Readings, word string, i int) error {
 	name, list, _ := strings.Cut(word, "=")
 	values := strings.Split(list, "/")
 	value := values[i%len(values)]
@@ -142,12 +143,12 @@ func read(r *vehicle.Readings, word string, i int) error {
 		*r = vehicle.Relearn("car", 0).Readings
 		return nil
 	case "codes":
-		var codes []vehicle.TroubleCode
+		var codes []signal.TroubleCode
 		for c := range strings.SplitSeq(value, ",") {
 			if c == "none" {
 				continue
 			}
-			code, err := vehicle.ParseTroubleCode(c)
+			code, err := signal.ParseTroubleCode(c)
 			if err != nil {
 				return err
 			}
@@ -155,7 +156,7 @@ func read(r *vehicle.Readings, word string, i int) error {
 		}
 		return r.SetCodes(codes)
 	case "ignition":
-		ignition, err := vehicle.ParseIgnition(value)
+		ignition, err := signal.ParseIgnition(value)
 		if err != nil {
 			return err
 		}
@@ -213,7 +214,7 @@ func (d *drive) expect(words []string) error {
 	return nil
 }
 
-func (d *drive) times(t vehicle.UnixMilli, want string) (got, wanted string, err error) {
+func (d *drive) times(t signal.UnixMilli, want string) (got, wanted string, err error) {
 	if got = "none"; t != 0 {
 		got = t.Sub(d.start).String()
 	}

@@ -7,14 +7,16 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
-const driveStart = vehicle.UnixMilli(1_800_000_000_000)
+const driveStart = signal.UnixMilli(1_800_000_000_000)
 
-func folds(t *rapid.T, s *vehicle.State, when vehicle.UnixMilli, kmh float64) {
+func folds(t *rapid.T, s *vehicle.State, when signal.UnixMilli, kmh float64) {
 	x := vehicle.Sample{Vehicle: "car", Time: when}
-	set(t, &x, vehicle.Speed, kmh)
+	set(t, &x, signal.Speed, kmh)
 	*s = vehicle.Observe(*s, x)
 }
 
@@ -31,18 +33,18 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 // share is clearly beyond a border, and that the first minute of a drive is never a jam.
 func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		every := vehicle.UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
+		every := signal.UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
 		var s vehicle.State
-		when, changed := driveStart, vehicle.UnixMilli(0)
+		when, changed := driveStart, signal.UnixMilli(0)
 		for _, v := range genSpeeds(t) {
 			was := s.Pace
 			folds(t, &s, when, v)
 			check(t, s)
-			if s.Pace == vehicle.TrafficJam && when.Sub(driveStart) < time.Minute {
+			if s.Pace == driving.Jam && when.Sub(driveStart) < time.Minute {
 				t.Fatalf("a jam after %v", when.Sub(driveStart))
 			}
 			if was != 0 && s.Pace != was {
-				near := vehicle.StateOfShare(s.Traffic.Share/1.03) != s.Pace && vehicle.StateOfShare(s.Traffic.Share*1.03) != s.Pace
+				near := driving.StateOfShare(s.Traffic.Share/1.03) != s.Pace && driving.StateOfShare(s.Traffic.Share*1.03) != s.Pace
 				if changed != 0 && when.Sub(changed) < time.Minute && near {
 					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed),
 						s.Traffic.Share)
@@ -65,10 +67,10 @@ func TestFluentIsNormal(t *testing.T) {
 		for _, v := range rapid.SliceOfN(speeds, 1, 200).Draw(t, "speeds") {
 			folds(t, &s, when, v)
 			check(t, s)
-			if s.Pace != vehicle.NormalDriving {
+			if s.Pace != driving.Normal {
 				t.Fatalf("%s at %v km/h", s.Pace, v)
 			}
-			when += vehicle.UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
+			when += signal.UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
 		}
 	})
 }
@@ -85,7 +87,7 @@ func TestGapIsOneSample(t *testing.T) {
 			when += 1000
 		}
 		before := s
-		when += vehicle.UnixMilli(rapid.Int64Range(75_000, 598_000).Draw(t, "gap"))
+		when += signal.UnixMilli(rapid.Int64Range(75_000, 598_000).Draw(t, "gap"))
 		after := rapid.Float64Range(0, 200).Draw(t, "after")
 		folds(t, &s, when, after)
 		check(t, s)
@@ -105,17 +107,17 @@ func TestGapIsOneSample(t *testing.T) {
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
 		speeds []float64 // one a second, in turn
-		want   vehicle.DrivingState
+		want   driving.State
 	}
 	paces := []pace{
-		{[]float64{120}, vehicle.NormalDriving},
-		{[]float64{50, 52, 47, 49}, vehicle.NormalDriving},
-		{[]float64{35, 40, 38, 33, 45}, vehicle.NormalDriving},
-		{[]float64{17, 19, 21, 18, 20}, vehicle.SlowDriving},
-		{[]float64{8, 10, 12, 9}, vehicle.TrafficJam},
-		{[]float64{4, 5, 4.5}, vehicle.TrafficJam},
-		{[]float64{0}, vehicle.TrafficJam},
-		{[]float64{0, 0, 4, 9, 12, 10, 6, 2, 0}, vehicle.TrafficJam},
+		{[]float64{120}, driving.Normal},
+		{[]float64{50, 52, 47, 49}, driving.Normal},
+		{[]float64{35, 40, 38, 33, 45}, driving.Normal},
+		{[]float64{17, 19, 21, 18, 20}, driving.Slow},
+		{[]float64{8, 10, 12, 9}, driving.Jam},
+		{[]float64{4, 5, 4.5}, driving.Jam},
+		{[]float64{0}, driving.Jam},
+		{[]float64{0, 0, 4, 9, 12, 10, 6, 2, 0}, driving.Jam},
 	}
 	const stretch = 10 * time.Minute
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,16 +128,16 @@ func TestSamplingRate(t *testing.T) {
 			var s vehicle.State
 			var on vehicle.Sample
 			on.Time = driveStart
-			set(t, &on, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
+			set(t, &on, signal.LowVoltageSystemState, float64(signal.IgnitionOn))
 			s = vehicle.Observe(s, on)
 			at, motorway := time.Duration(0), false
 			for i, p := range drawn {
 				want := p.want
 				switch {
-				case p.want == vehicle.NormalDriving:
+				case p.want == driving.Normal:
 					motorway = p.speeds[0] == 120
 				case motorway:
-					want = vehicle.TrafficJam // slow in a city is a jam on a motorway
+					want = driving.Jam // slow in a city is a jam on a motorway
 				}
 				changed := time.Duration(0)
 				for ; at < time.Duration(i+1)*stretch; at += step {
@@ -173,8 +175,8 @@ func TestRedLightAtAnyInterval(t *testing.T) {
 		every := rapid.Float64Range(0.1, 60).Draw(t, "every")
 		var s vehicle.State
 		for at := rapid.Float64Range(0, 1).Draw(t, "phase") * every; at < 360; at += every {
-			folds(t, &s, driveStart+vehicle.UnixMilli(1000*at), speed(at))
-			if s.Pace == vehicle.TrafficJam || s.Pace == vehicle.SlowDriving && every <= 20 {
+			folds(t, &s, driveStart+signal.UnixMilli(1000*at), speed(at))
+			if s.Pace == driving.Jam || s.Pace == driving.Slow && every <= 20 {
 				t.Fatalf("%s after %.1f s, read every %.1f s", s.Pace, at, every)
 			}
 		}

@@ -4,17 +4,19 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 // Only the last of the trouble codes is one of the throttle system.
 func fullSample(tb testing.TB) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: "car", Time: vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	x := vehicle.Sample{Vehicle: "car", Time: signal.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
+	for s := range signal.Signal(signal.Num) {
 		set(tb, &x, s, 1)
 	}
-	x.Codes = []vehicle.TroubleCode{{'P', '0', '3', '0', '0'}, {'U', '0', '1', '0', '0'}, {'P', '2', '1', '3', '5'}}
-	set(tb, &x, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
+	x.Codes = []signal.TroubleCode{{'P', '0', '3', '0', '0'}, {'U', '0', '1', '0', '0'}, {'P', '2', '1', '3', '5'}}
+	set(tb, &x, signal.LowVoltageSystemState, float64(signal.IgnitionOn))
 	return x
 }
 
@@ -31,13 +33,13 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a sample", n)
 	}
-	if s.FaultCode.String() != "P2135" || s.Driving().State != vehicle.NormalDriving {
-		t.Errorf("code %s, %s", s.FaultCode, s.Driving().State)
+	if s.ThrottleMemory.FaultCode.String() != "P2135" || s.Driving().State != driving.Normal {
+		t.Errorf("code %s, %s", s.ThrottleMemory.FaultCode, s.Driving().State)
 	}
 }
 
 func TestObserveIgnoresWhatHasNoTime(t *testing.T) {
-	for _, at := range []vehicle.UnixMilli{0, -1} {
+	for _, at := range []signal.UnixMilli{0, -1} {
 		x := fullSample(t)
 		x.Time = at
 		if s := vehicle.Observe(vehicle.State{}, x); s != (vehicle.State{}) {
@@ -49,9 +51,9 @@ func TestObserveIgnoresWhatHasNoTime(t *testing.T) {
 func BenchmarkFold(b *testing.B) {
 	full := fullSample(b)
 	typical := vehicle.Sample{Vehicle: "car", Time: full.Time}
-	set(b, &typical, vehicle.Speed, 50)
-	set(b, &typical, vehicle.EngineSpeed, 2000)
-	set(b, &typical, vehicle.ThrottlePosition, 15)
+	set(b, &typical, signal.Speed, 50)
+	set(b, &typical, signal.EngineSpeed, 2000)
+	set(b, &typical, signal.ThrottlePosition, 15)
 	for name, x := range map[string]vehicle.Sample{"typical": typical, "full": full} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -2,6 +2,7 @@ package vehicle_test
 
 import (
 	"flag"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -10,6 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -25,9 +29,9 @@ func TestMain(m *testing.M) {
 func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 	finite(t, reflect.ValueOf(s), "State")
 	for i, r := range s.Latest {
-		g := vehicle.Signal(i)
-		disproved := g == vehicle.LowVoltageSystemState && r.Value == float32(vehicle.IgnitionUndefined)
-		if r.Time != 0 && new(vehicle.Readings).Set(g, float64(r.Value)) != nil && !disproved {
+		g := signal.Signal(i)
+		disproved := g == signal.LowVoltageSystemState && r.Value == float32(signal.IgnitionUndefined)
+		if r.Time != 0 && new(signal.Readings).Set(g, float64(r.Value)) != nil && !disproved {
 			t.Fatalf("%s is %g, out of its range", g, r.Value)
 		}
 		if r.Time < 0 || r.Time > s.Time {
@@ -37,8 +41,8 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 	if s.MeanSpeed < 0 || s.MeanSpeed > 500 {
 		t.Fatalf("mean speed is %g", s.MeanSpeed)
 	}
-	newest, speedRead := s.Speed()
-	if s.Pace > vehicle.TrafficJam || (s.Pace != 0) != speedRead {
+	newest, speedRead := s.Latest.Speed()
+	if s.Pace > driving.Jam || (s.Pace != 0) != speedRead {
 		t.Fatalf("pace is %d, speed read: %v", s.Pace, speedRead)
 	}
 
@@ -53,23 +57,23 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 	}
 	e := s.ExplainDriving()
 	if (d.Time != 0) != (e.Rule != "") || e.Text == "" ||
-		d.State != 0 && (e.Rule != vehicle.RuleTraffic || !strings.HasPrefix(e.Text, d.State.String())) {
+		d.State != 0 && (e.Rule != driving.RuleTraffic || !strings.HasPrefix(e.Text, d.State.String())) {
 		t.Fatalf("verdict %+v is explained as %+v", d, e)
 	}
 	checkFacts(t, s, e)
 
-	plate := vehicle.UnixMilli(0)
-	for _, g := range [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
-		vehicle.RelativeThrottlePosition, vehicle.ThrottleActuator} {
+	plate := signal.UnixMilli(0)
+	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
+		signal.RelativeThrottlePosition, signal.ThrottleActuator} {
 		plate = max(plate, s.Latest[g].Time)
 	}
 	h := s.Throttle()
-	if want := (vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: s.Time}); h != want &&
-		h != (vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: plate}) {
+	if want := (vehicle.ThrottleVerdict{System: throttle.Anomaly, Time: s.Time}); h != want &&
+		h != (vehicle.ThrottleVerdict{System: throttle.Normal, Time: plate}) {
 		t.Fatalf("throttle verdict %+v at %d, the plate was read at %d", h, s.Time, plate)
 	}
 	e = s.ExplainThrottle()
-	if (h.System == vehicle.ThrottleAnomaly) != (e.Rule != vehicle.NoThrottleRule.String()) || e.Version < 1 || e.Text == "" {
+	if (h.System == throttle.Anomaly) != (e.Rule != throttle.NoRule.String()) || e.Version < 1 || e.Text == "" {
 		t.Fatalf("verdict %+v is explained as %+v", h, e)
 	}
 	told := map[string]bool{}
@@ -82,7 +86,7 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 	checkFacts(t, s, e)
 }
 
-func checkFacts(t interface{ Fatalf(string, ...any) }, s vehicle.State, e vehicle.Explanation) {
+func checkFacts(t interface{ Fatalf(string, ...any) }, s vehicle.State, e signal.Explanation) {
 	for _, f := range e.Facts {
 		if f.Name == "" || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Time > s.Time {
 			t.Fatalf("fact %+v at %d", f, s.Time)
@@ -107,33 +111,36 @@ func finite(t interface{ Fatalf(string, ...any) }, v reflect.Value, name string)
 	}
 }
 
-var everySignal = func() (all [vehicle.NumSignals]vehicle.Signal) {
+var everySignal = func() (all [signal.Num]signal.Signal) {
 	for i := range all {
-		all[i] = vehicle.Signal(i)
+		all[i] = signal.Signal(i)
 	}
 	return all
 }()
 
-func readAt(s vehicle.State, t vehicle.UnixMilli, signals ...vehicle.Signal) bool {
-	return slices.ContainsFunc(signals, func(g vehicle.Signal) bool { return s.Latest[g].Time == t })
+func readAt(s vehicle.State, t signal.UnixMilli, signals ...signal.Signal) bool {
+	return slices.ContainsFunc(signals, func(g signal.Signal) bool { return s.Latest[g].Time == t })
 }
 
 // genReadings draws values in their range, many at the thresholds of the rules.
-func genReadings(t *rapid.T) vehicle.Readings {
-	var r vehicle.Readings
-	for g := range vehicle.Signal(vehicle.NumSignals) {
+func genReadings(t *rapid.T) signal.Readings {
+	var r signal.Readings
+	for g := range signal.Signal(signal.Num) {
 		if !rapid.Bool().Draw(t, g.String()) {
 			continue
 		}
 		var err error
 		switch g {
-		case vehicle.DTCList:
+		case signal.DTCList:
 			err = r.SetCodes(rapid.SliceOfN(rapid.SampledFrom(someCodes), 0, 3).Draw(t, "codes"))
-		case vehicle.LowVoltageSystemState:
-			err = r.SetIgnition(rapid.SampledFrom([]vehicle.Ignition{vehicle.IgnitionLock, vehicle.IgnitionOff, vehicle.IgnitionAccessory, vehicle.IgnitionOn,
-				vehicle.IgnitionStart}).Draw(t, "ignition"))
+		case signal.LowVoltageSystemState:
+			err = r.SetIgnition(rapid.SampledFrom([]signal.Ignition{signal.IgnitionLock, signal.IgnitionOff, signal.IgnitionAccessory, signal.IgnitionOn,
+				signal.IgnitionStart}).Draw(t, "ignition"))
 		default:
-			lo, hi := ranges[g].min, ranges[g].max
+			var lo, hi float64
+			if _, err := fmt.Sscanf(g.Range(), "between %g and %g", &lo, &hi); err != nil {
+				t.Fatal(err)
+			}
 			err = r.Set(g, rapid.OneOf(
 				rapid.SampledFrom([]float64{lo, hi, min(hi, 3), min(hi, 6), min(hi, 17.5)}),
 				rapid.Float64Range(lo, hi),
@@ -146,7 +153,7 @@ func genReadings(t *rapid.T) vehicle.Readings {
 	return r
 }
 
-var someCodes = []vehicle.TroubleCode{{'P', '0', '1', '2', '0'}, {'P', '2', '1', '7', '6'}, {'P', '0', '3', '0', '0'},
+var someCodes = []signal.TroubleCode{{'P', '0', '1', '2', '0'}, {'P', '2', '1', '7', '6'}, {'P', '0', '3', '0', '0'},
 	{'U', '0', '1', '0', '0'}}
 
 // steps are milliseconds, many near the thresholds of the rules.
@@ -157,9 +164,9 @@ var steps = rapid.OneOf(
 
 func genState(t *rapid.T) vehicle.State {
 	var s vehicle.State
-	at := vehicle.UnixMilli(1_800_000_000_000)
+	at := signal.UnixMilli(1_800_000_000_000)
 	for range rapid.IntRange(0, 12).Draw(t, "samples") {
-		at += vehicle.UnixMilli(steps.Draw(t, "step"))
+		at += signal.UnixMilli(steps.Draw(t, "step"))
 		s = fold(t, s, vehicle.Sample{Vehicle: "car", Time: at, Readings: genReadings(t)})
 	}
 	return s
@@ -173,7 +180,7 @@ func fold(t interface{ Fatalf(string, ...any) }, s vehicle.State, x vehicle.Samp
 		t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
 	}
 	check(t, next)
-	late := !slices.ContainsFunc(everySignal[:], func(g vehicle.Signal) bool { return x.Has(g) && x.Time >= newest(s, g) })
+	late := !slices.ContainsFunc(everySignal[:], func(g signal.Signal) bool { return x.Has(g) && x.Time >= newest(s, g) })
 	if late && next != s {
 		t.Fatalf("a late sample changed %+v to %+v", s, next)
 	}
@@ -186,7 +193,7 @@ func fold(t interface{ Fatalf(string, ...any) }, s vehicle.State, x vehicle.Samp
 func set(t interface {
 	Helper()
 	Fatal(...any)
-}, x *vehicle.Sample, g vehicle.Signal, v float64) {
+}, x *vehicle.Sample, g signal.Signal, v float64) {
 	t.Helper()
 	if err := x.Set(g, v); err != nil {
 		t.Fatal(err)
@@ -194,18 +201,18 @@ func set(t interface {
 }
 
 // groupOf numbers the groups of signals that may come from different senders.
-func groupOf(g vehicle.Signal) int {
+func groupOf(g signal.Signal) int {
 	switch g {
-	case vehicle.Speed, vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.LowVoltageSystemState, vehicle.FreeFlowSpeed,
-		vehicle.SpeedHolds:
+	case signal.Speed, signal.OBDSpeed, signal.EngineSpeed, signal.LowVoltageSystemState, signal.FreeFlowSpeed,
+		signal.SpeedHolds:
 		return 1
-	case vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.CurrentHeading, vehicle.CurrentAccuracy:
+	case signal.CurrentLatitude, signal.CurrentLongitude, signal.CurrentHeading, signal.CurrentAccuracy:
 		return 2
 	}
 	return 0
 }
 
-func newest(s vehicle.State, of vehicle.Signal) (t vehicle.UnixMilli) {
+func newest(s vehicle.State, of signal.Signal) (t signal.UnixMilli) {
 	for _, g := range everySignal {
 		if groupOf(g) == groupOf(of) {
 			t = max(t, s.Latest[g].Time)
@@ -216,7 +223,7 @@ func newest(s vehicle.State, of vehicle.Signal) (t vehicle.UnixMilli) {
 
 // TestGroups checks that a late reading is ignored after a newer one of its group, and only then.
 func TestGroups(t *testing.T) {
-	read := func(s vehicle.State, g vehicle.Signal, at vehicle.UnixMilli) vehicle.State {
+	read := func(s vehicle.State, g signal.Signal, at signal.UnixMilli) vehicle.State {
 		x := vehicle.Sample{Vehicle: "car", Time: at}
 		set(t, &x, g, 1)
 		return vehicle.Observe(s, x)
@@ -232,7 +239,7 @@ func TestGroups(t *testing.T) {
 }
 
 func genSample(t *rapid.T, s vehicle.State) vehicle.Sample {
-	at := max(s.Time, 1_800_000_000_000) + vehicle.UnixMilli(steps.Draw(t, "step"))
+	at := max(s.Time, 1_800_000_000_000) + signal.UnixMilli(steps.Draw(t, "step"))
 	return vehicle.Sample{Vehicle: "car", Time: at, Readings: genReadings(t)}
 }
 
@@ -259,7 +266,7 @@ func TestRepeatedTailChangesNothing(t *testing.T) {
 func TestOlderSampleChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
-		older := s.Time - vehicle.UnixMilli(rapid.Int64Range(1, math.MaxInt64/2).Draw(t, "older"))
+		older := s.Time - signal.UnixMilli(rapid.Int64Range(1, math.MaxInt64/2).Draw(t, "older"))
 		fold(t, s, vehicle.Sample{Vehicle: "car", Time: older, Readings: genReadings(t)})
 	})
 }
@@ -274,11 +281,11 @@ func TestSplitSample(t *testing.T) {
 		x := genSample(t, s)
 		x.Time++ // every signal is used
 		var pieces []vehicle.Sample
-		for g := range vehicle.Signal(vehicle.NumSignals) {
+		for g := range signal.Signal(signal.Num) {
 			if v, ok := x.Value(g); ok {
 				p := vehicle.Sample{Vehicle: x.Vehicle, Time: x.Time}
 				set(t, &p, g, float64(v))
-				if g == vehicle.DTCList {
+				if g == signal.DTCList {
 					p.Codes = x.Codes
 				}
 				pieces = append(pieces, p)
@@ -294,26 +301,26 @@ func TestSplitSample(t *testing.T) {
 		check(t, one)
 		check(t, other)
 
-		for g := range vehicle.Signal(vehicle.NumSignals) {
-			if g != vehicle.LowVoltageSystemState && one.Latest[g] != other.Latest[g] {
+		for g := range signal.Signal(signal.Num) {
+			if g != signal.LowVoltageSystemState && one.Latest[g] != other.Latest[g] {
 				t.Fatalf("%s: %+v or %+v", g, one.Latest[g], other.Latest[g])
 			}
 		}
 		if one.Throttle() != other.Throttle() {
 			t.Fatalf("throttle: %+v or %+v", one.Throttle(), other.Throttle())
 		}
-		speeds := count(x, vehicle.Speed, vehicle.OBDSpeed)
+		speeds := count(x, signal.Speed, signal.OBDSpeed)
 		d, e := one.Driving(), other.Driving()
 		if speeds <= 1 && (d.NotDriving != e.NotDriving || d.Time != e.Time) {
 			t.Fatalf("driving: %+v or %+v", d, e)
 		}
-		if speeds+count(x, vehicle.EngineSpeed, vehicle.LowVoltageSystemState, vehicle.FreeFlowSpeed) <= 1 && one != other {
+		if speeds+count(x, signal.EngineSpeed, signal.LowVoltageSystemState, signal.FreeFlowSpeed) <= 1 && one != other {
 			t.Fatalf("%+v or %+v", one, other)
 		}
 	})
 }
 
-func count(x vehicle.Sample, signals ...vehicle.Signal) (n int) {
+func count(x vehicle.Sample, signals ...signal.Signal) (n int) {
 	for _, g := range signals {
 		if x.Has(g) {
 			n++
@@ -331,15 +338,14 @@ func TestHostileReadings(t *testing.T) {
 				rapid.Int64(),
 				rapid.Map(steps, func(step int64) int64 { return int64(s.Time) + step }),
 			).Draw(t, "time")
-			var value [vehicle.NumSignals]float32
-			for i := range value {
-				value[i] = math.Float32frombits(rapid.OneOf(
+			x := vehicle.Sample{Time: signal.UnixMilli(at)}
+			for g := range signal.Signal(signal.Num) {
+				bits := rapid.OneOf(
 					rapid.Uint32(),
 					rapid.SampledFrom([]uint32{0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0xff7fffff, 0x80000000}),
-				).Draw(t, "bits"))
+				).Draw(t, "bits")
+				_ = x.Set(g, float64(math.Float32frombits(bits))) // the sample lacks what is refused
 			}
-			present := rapid.Uint32Max(1<<vehicle.NumSignals-1).Draw(t, "present")
-			x := vehicle.Sample{Time: vehicle.UnixMilli(at), Readings: vehicle.RawReadings(present, value)}
 			s = fold(t, s, x)
 		}
 	})

@@ -1,93 +1,66 @@
 package vehicle
 
-import "time"
+import (
+	"errors"
+	"fmt"
 
-// UnixMilli is event time in milliseconds; zero means "never".
-type UnixMilli int64
+	"example.org/carstate/internal/signal"
+)
 
-func At(t time.Time) UnixMilli { return UnixMilli(t.UnixMilli()) }
+// ID is a non-empty string of ASCII letters and digits.
+type ID string
 
-func (m UnixMilli) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
+// MaxReportingID is the greatest length of the ID of a vehicle that sends telemetry. A query may
+// name a longer one, which is unknown.
+const MaxReportingID = 256
 
-func (m UnixMilli) Sub(n UnixMilli) time.Duration { return time.Duration(m-n) * time.Millisecond }
+var (
+	ErrIDEmpty     = errors.New("a vid must not be empty")
+	ErrIDCharacter = errors.New("a vid consists of ASCII letters and digits only")
+)
 
-func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milliseconds()) }
+func ParseID(s string) (ID, error) {
+	if err := CheckID(s); err != nil {
+		return "", err
+	}
+	return ID(s), nil
+}
 
-// Sample has no signal that was not read at its time, even if an earlier value is known.
+// ParseReportingID rejects an ID longer than [MaxReportingID].
+func ParseReportingID(s string) (ID, error) {
+	id, err := ParseID(s)
+	if err == nil && len(id) > MaxReportingID {
+		return "", fmt.Errorf("a vid has at most %d characters", MaxReportingID)
+	}
+	return id, err
+}
+
+// CheckID is ParseID for bytes, without an allocation.
+func CheckID[T string | []byte](s T) error {
+	if len(s) == 0 {
+		return ErrIDEmpty
+	}
+	for i := range len(s) {
+		if c := s[i]; !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') {
+			return ErrIDCharacter
+		}
+	}
+	return nil
+}
+
 type Sample struct {
 	Vehicle ID
-	Time    UnixMilli
-	Source  uint32    // number; 0 if none
-	Crowd   bool      // each car of the source is believed to be one, so each is a voice on roads
-	Stored  UnixMilli // when the telemetry log stored it, or 0
-	Readings
+	Time    signal.UnixMilli
+	Source  uint32           // number; 0 if none
+	Crowd   bool             // each car of the source is believed to be one, so each is a voice on roads
+	Stored  signal.UnixMilli // when the telemetry log stored it, or 0
+	signal.Readings
 }
 
-type Readings struct {
-	present uint32
-	value   [NumSignals]float32
-	Codes   []TroubleCode
-}
-
-func (r *Readings) Has(s Signal) bool { return r.present&(1<<s) != 0 }
-
-func (r *Readings) Empty() bool { return r.present == 0 }
-
-func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
-
-// Speed returns Speed, or OBDSpeed if that was not read.
-func (r *Readings) Speed() (kmh float32, ok bool) {
-	if r.Has(Speed) {
-		return r.Value(Speed)
-	}
-	return r.Value(OBDSpeed)
-}
-
-// Set returns an error that wraps [ErrImpossible] for a value that the sensor cannot report.
-func (r *Readings) Set(s Signal, v float64) error {
-	if err := s.check(v); err != nil {
-		return err
-	}
-	r.present |= 1 << s
-	r.value[s] = float32(v)
-	return nil
-}
-
-// maxBeyond is how far a percentage may miss its range by rounding or calibration.
-const maxBeyond = 5
-
-// SetReported is Set for a value as senders report it: a percentage is corrected by up to
-// maxBeyond, and a value that means "none" returns [ErrNotAvailable].
-func (r *Readings) SetReported(s Signal, v float64) error {
-	switch {
-	case s.holds(v) && (v <= 100 || s == EngineSpeed && v <= 8000): // neither absent nor out of range
-	case s.isAbsent(v):
-		return ErrNotAvailable
-	case signalTable[s].unit == "percent" && v >= -maxBeyond && v <= 100+maxBeyond:
-		v = min(max(v, 0), 100)
-	}
-	return r.Set(s, v)
-}
-
-func (r *Readings) Clear(s Signal) {
-	r.present &^= 1 << s
-	r.value[s] = 0
-}
-
-// SetCodes keeps the slice. An empty list is a reading too; one that is too long wraps
-// [ErrImpossible].
-func (r *Readings) SetCodes(codes []TroubleCode) error {
-	if err := r.Set(DTCList, float64(len(codes))); err != nil {
-		return err
-	}
-	r.Codes = codes
-	return nil
-}
-
-// SetIgnition ignores [IgnitionUndefined], with which a car says that it does not know.
-func (r *Readings) SetIgnition(i Ignition) error {
-	if i == IgnitionUndefined {
-		return nil
-	}
-	return r.Set(LowVoltageSystemState, float64(i))
+// Relearn returns a list with the zero code, which no sender can name: the rules then know nothing
+// of the throttle, not even a fault.
+func Relearn(id ID, at signal.UnixMilli) Sample {
+	x := Sample{Vehicle: id, Time: at, Readings: signal.Readings{Codes: []signal.TroubleCode{{}}}}
+	_ = x.Set(signal.DTCList, 0) // 0 is in its range
+	return x
 }

@@ -1,113 +1,79 @@
+// Package vehicle holds what the service knows of a car: its ID, its state, and the verdicts.
+//
+// The package has no clock and no I/O, and must never know about bytes, topics, headers or storage.
 package vehicle
 
 import (
 	"slices"
-	"time"
+
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 )
 
 // State is all that the service remembers of one vehicle, of a fixed size. The zero State has never
 // reported.
 type State struct {
-	Time UnixMilli
+	Time signal.UnixMilli
 	// An "ignition off" that a later motion disproves keeps its time, and becomes
-	// [IgnitionUndefined].
-	Latest [NumSignals]Reading
-	// FaultCode is a throttle code until the lists have been without one for long enough.
-	FaultCode TroubleCode
-	// MeanSpeed has a time constant of one minute (see stopCounts).
-	MeanSpeed float32
-	// Pace is zero until a speed was read.
-	Pace         DrivingState
-	Traffic      TrafficMemory
-	Way          Way // zero for a car that sends no position
-	Road         RoadAround
-	RestingSince UnixMilli
+	// [signal.IgnitionUndefined].
+	Latest signal.Latest
+	driving.Memory
 	// The throttle rules run when a sample with a later time arrives.
-	ThrottleMemory ThrottleMemory
+	ThrottleMemory throttle.Memory
 }
 
-// Reading has the Time 0 if there was none.
-type Reading struct {
-	Value float32
-	Time  UnixMilli
-}
-
-// Fold folds one sample, without an allocation. A reading changes nothing if it is impossible,
-// older than the newest of its group, or if its signal was already read at that time; but of
-// several lists of trouble codes, the first with a throttle code is kept.
+// Fold folds one sample, without an allocation. A reading changes nothing if it is older than
+// the newest of its group, or if its signal was already read at that time; but of several lists of
+// trouble codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // only those that are used
-	newest := s.newest()
-	for i := range s.Latest {
-		known := s.Latest[i].Time == t && !(Signal(i) == DTCList && s.addsCode(x))
-		if known || t < newest[groupOf[i]] || !Signal(i).holds(float64(r.value[i])) {
-			r.present &^= 1 << i
-		}
-	}
+	newCodes := s.Latest[signal.DTCList].Time == t && s.ThrottleMemory.AddsCode(x.Codes, t)
+	throttleNext := s.Latest.Select(&r, t, newCodes)
 	if r.Empty() || t == 0 {
 		return false
 	}
 
-	if r.Has(DTCList) && slices.Contains(x.Codes, TroubleCode{}) {
+	if r.Has(signal.DTCList) && slices.Contains(x.Codes, signal.TroubleCode{}) {
 		s.relearn(t)
 		return true
 	}
-	if t > newest[throttleGroup] {
-		s.ThrottleMemory.runRules(s)
+	throttled := s.throttle(&s.ThrottleMemory)
+	if throttleNext {
+		throttled.RunRules()
 	}
+	drives := s.driving()
 	if t > s.Time {
-		s.holdSpeed()
+		drives.HoldSpeed(s.Time)
 	}
-	s.observeThrottle(&r, t)
-	before := Reading{s.Traffic.Kmh, s.Traffic.At}
-	parked := s.Driving().NotDriving
-	// The speed rule needs the previous speed.
-	s.observeMotion(&r, t)
+	throttled.Observe(&r, t)
+	before := signal.Reading{Value: s.Traffic.Kmh, Time: s.Traffic.At}
+	parked := drives.Verdict().NotDriving
+	drives.Observe(&r, t)
 	s.Time = max(s.Time, t)
-	for i := range s.Latest {
-		if v, ok := r.Value(Signal(i)); ok {
-			s.Latest[i] = Reading{v, t}
-		}
-	}
-	s.observeCodes(&r)
-	s.observeIgnition(before)
-	s.observeRest(before)
-	if v := s.Driving(); parked && v.State != 0 {
+	s.Latest.Update(&r, t)
+	throttled.ObserveCodes(&r, s.Time)
+	drives.ObserveStop(before)
+	if v := drives.Verdict(); parked && v.State != 0 {
 		// The car may have been silent since it parked, and may be on another road.
 		s.Traffic.Start, s.Traffic.Cruise = t, 0
 	}
 	return true
 }
 
+func (s *State) driving() driving.Car { return driving.Car{Memory: &s.Memory, Latest: &s.Latest} }
+
+func (s *State) throttle(m *throttle.Memory) throttle.Car {
+	return throttle.Car{Memory: m, Latest: &s.Latest, IgnitionOff: s.driving().IgnitionOff()}
+}
+
+func (s *State) relearn(t signal.UnixMilli) {
+	clear(s.Latest[signal.EngineLoad : signal.MILOn+1])
+	s.Latest[signal.DTCList].Time = t // so that the same sample again changes nothing
+	s.ThrottleMemory, s.Time = throttle.Memory{}, max(s.Time, t)
+}
+
 func Observe(s State, x Sample) State {
 	s.Fold(&x)
 	return s
-}
-
-type Outcome uint8
-
-const (
-	Answered Outcome = iota
-	Unknown          // no reading that could answer was ever received
-	Stale
-	NotDriving
-)
-
-func (o Outcome) String() string {
-	return [...]string{"", "unknown", "stale", "not_driving"}[o]
-}
-
-// MaxAhead is how far a verdict may be ahead of the clock: ingest accepts 30 s, and the clocks of
-// two nodes may differ by another 30 s. If it is further ahead, a clock was wrong, so its age is
-// unknown.
-const MaxAhead = time.Minute
-
-func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
-	switch {
-	case t == 0:
-		return Unknown
-	case maxAge > 0 && (now.Sub(t) > maxAge || t.Sub(now) > MaxAhead):
-		return Stale
-	}
-	return Answered
 }

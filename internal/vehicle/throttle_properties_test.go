@@ -6,23 +6,25 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 // genPairs draws a state after samples of the throttle's sensors. A tenth are faulty.
 func genPairs(t *rapid.T) vehicle.State {
 	var s vehicle.State
-	at := vehicle.UnixMilli(1_800_000_000_000)
+	at := signal.UnixMilli(1_800_000_000_000)
 	step := rapid.SampledFrom([]int64{100, 450, 1000, 2000, 2400, 2600, 10_000, 60_000}).Draw(t, "step")
 	position := 20.0
 	for range rapid.IntRange(1, 60).Draw(t, "samples") {
-		at += vehicle.UnixMilli(step)
+		at += signal.UnixMilli(step)
 		if rapid.IntRange(0, 3).Draw(t, "moves") == 0 {
 			position = rapid.Float64Range(16, 60).Draw(t, "position")
 		}
 		x := vehicle.Sample{Vehicle: "car", Time: at}
-		for i, g := range [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
-			vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.EngineLoad} {
+		for i, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
+			signal.ThrottleActuator, signal.AcceleratorPositionD, signal.AcceleratorPositionE, signal.EngineLoad} {
 			if !rapid.Bool().Draw(t, "read") {
 				continue
 			}
@@ -54,11 +56,11 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
-		if s.Throttle().System == vehicle.ThrottleAnomaly {
+		if s.Throttle().System == throttle.Anomaly {
 			return // it is explained by its own measure alone
 		}
 		before := facts(s)
-		silence := vehicle.UnixMilli(rapid.Int64Range(2501, 3_600_000).Draw(t, "silence"))
+		silence := signal.UnixMilli(rapid.Int64Range(2501, 3_600_000).Draw(t, "silence"))
 		s = vehicle.Observe(s, vehicle.Sample{Vehicle: "car", Time: s.Time + silence, Readings: genReadings(t)})
 		for name, got := range facts(s) {
 			most := before[name]
@@ -79,14 +81,14 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 func TestAnomalyOutlastsSilence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
-		if s.Throttle().System != vehicle.ThrottleAnomaly {
+		if s.Throttle().System != throttle.Anomaly {
 			return
 		}
 		facts := s.ExplainThrottle().Facts
 		calm := facts[len(facts)-1]
-		silence := vehicle.UnixMilli(rapid.Int64Range(1, 1e9).Draw(t, "silence"))
+		silence := signal.UnixMilli(rapid.Int64Range(1, 1e9).Draw(t, "silence"))
 		s = vehicle.Observe(s, vehicle.Sample{Vehicle: "car", Time: s.Time + silence, Readings: genReadings(t)})
-		if v := s.Throttle(); calm.Value < calm.Threshold-4 && v.System != vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); calm.Value < calm.Threshold-4 && v.System != throttle.Anomaly {
 			t.Fatalf("an anomaly with %+v ended with one sample", calm)
 		}
 	})

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
-	at := vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
-	read := func(s vehicle.State, values map[vehicle.Signal]float64) vehicle.State {
+	at := signal.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+	read := func(s vehicle.State, values map[signal.Signal]float64) vehicle.State {
 		t.Helper()
 		at = at.Add(500 * time.Millisecond)
 		x := vehicle.Sample{Vehicle: "car", Time: at}
@@ -22,25 +23,25 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 		return vehicle.Observe(s, x)
 	}
 	for _, c := range []struct {
-		x, y vehicle.Signal
+		x, y signal.Signal
 		text string
 	}{
-		{vehicle.ThrottleActuator, vehicle.ThrottlePosition,
+		{signal.ThrottleActuator, signal.ThrottlePosition,
 			`^the plate is not where .*: commanded \d+ %, it is at 60 % in place of \d+ %; up to 2 % apart is normal$`},
-		{vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
+		{signal.ThrottlePosition, signal.ThrottlePositionB,
 			`^two sensors .*: plate sensor A read \d+ % and plate sensor B 60 % in place of \d+ %; up to 3 % apart is normal$`},
 	} {
 		var s vehicle.State
 		for i := range 400 {
 			v := float64(i / 20 % 3 * 5)
-			s = read(s, map[vehicle.Signal]float64{c.x: 4 + v, c.y: 10 + v})
+			s = read(s, map[signal.Signal]float64{c.x: 4 + v, c.y: 10 + v})
 		}
 		e := s.ExplainThrottle()
 		if e.Text != "normal: every measure is within its limit" {
 			t.Fatalf("a healthy car is explained by %q", e.Text)
 		}
 		for range 60 {
-			s = read(s, map[vehicle.Signal]float64{c.x: 4, c.y: 60})
+			s = read(s, map[signal.Signal]float64{c.x: 4, c.y: 60})
 		}
 		broken := s.ExplainThrottle()
 		if !regexp.MustCompile(c.text).MatchString(broken.Text) {

@@ -4,15 +4,18 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestAt_LimitsOfAge(t *testing.T) {
-	const read = vehicle.UnixMilli(1_000_000)
+	const read = signal.UnixMilli(1_000_000)
 	for _, c := range []struct {
 		name   string
 		v      vehicle.DrivingVerdict
-		now    vehicle.UnixMilli
+		now    signal.UnixMilli
 		maxAge time.Duration
 		want   vehicle.Outcome
 	}{
@@ -46,10 +49,10 @@ func TestAt_LimitsOfAge(t *testing.T) {
 
 // TestWireValues checks what is sent to clients.
 func TestWireValues(t *testing.T) {
-	if vehicle.NormalDriving != 1 || vehicle.SlowDriving != 2 || vehicle.TrafficJam != 3 {
+	if driving.Normal != 1 || driving.Slow != 2 || driving.Jam != 3 {
 		t.Error("driving states are not those of the wire")
 	}
-	if vehicle.ThrottleAnomaly != 0 || vehicle.ThrottleNormal != 1 {
+	if throttle.Anomaly != 0 || throttle.Normal != 1 {
 		t.Error("throttle states are not those of the wire")
 	}
 	for o, want := range map[vehicle.Outcome]string{
@@ -63,7 +66,7 @@ func TestWireValues(t *testing.T) {
 
 func TestUnixMilli(t *testing.T) {
 	at := time.Date(2026, 11, 20, 4, 0, 0, 250_999_999, time.FixedZone("", 3600))
-	m := vehicle.At(at)
+	m := signal.At(at)
 	if want := at.UTC().Truncate(time.Millisecond); !m.Time().Equal(want) || m.Time().Location() != time.UTC {
 		t.Errorf("%v became %v", at, m.Time())
 	}

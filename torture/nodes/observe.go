@@ -15,6 +15,7 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -27,7 +28,7 @@ type following struct {
 	a *row.Attempt
 
 	mu      sync.Mutex // guards the fields below
-	at      map[vehicle.ID]vehicle.UnixMilli
+	at      map[vehicle.ID]signal.UnixMilli
 	answers int
 }
 
@@ -48,30 +49,30 @@ func (f *following) put(id vehicle.ID, a *store.Answer) {
 	f.at[id] = at
 }
 
-func (f *following) known(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
+func (f *following) known(id vehicle.ID) (driving, throttle signal.UnixMilli) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at[id], f.at[id]
 }
 
-func (f *following) newerThan(when vehicle.UnixMilli) error {
-	wanted := make(map[vehicle.ID]vehicle.UnixMilli)
+func (f *following) newerThan(when signal.UnixMilli) error {
+	wanted := make(map[vehicle.ID]signal.UnixMilli)
 	for _, id := range layout.All() {
 		wanted[id] = when + 1
 	}
 	return f.reached(wanted)
 }
 
-func (f *following) someNewerThan(when vehicle.UnixMilli) error {
+func (f *following) someNewerThan(when signal.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if slices.ContainsFunc(slices.Collect(maps.Values(f.at)), func(at vehicle.UnixMilli) bool { return at > when }) {
+	if slices.ContainsFunc(slices.Collect(maps.Values(f.at)), func(at signal.UnixMilli) bool { return at > when }) {
 		return nil
 	}
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
 
-func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
+func (f *following) reached(wanted map[vehicle.ID]signal.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, at := range wanted {
@@ -216,7 +217,7 @@ func (s *system) compare(ctx context.Context) {
 	}
 }
 
-func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
+func missing(journal []signal.UnixMilli, stored []vehicle.Sample) (lost []signal.UnixMilli) {
 	for _, at := range journal {
 		for len(stored) > 0 && stored[0].Time < at {
 			stored = stored[1:]

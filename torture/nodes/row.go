@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
@@ -54,7 +55,7 @@ func run(ctx context.Context, a *row.Attempt) {
 		must.Do(s.nodes[i].AwaitReady(ctx, startWithin))
 	}
 	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
-	s.follow = &following{a: s.a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
+	s.follow = &following{a: s.a, at: make(map[vehicle.ID]signal.UnixMilli)}
 	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers, Known: s.follow.known}))
 	defer func() { must.Do(s.engine.Close()) }()
 	defer s.stopTraffic()
@@ -311,14 +312,14 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, of 
 		return s.load.Flowing(led)
 	})
 	_, over := s.load.Worst(time.Now())
-	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(over)) })
+	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(signal.At(over)) })
 	s.take(of+"then until every car has a new verdict, longest", time.Since(over))
 }
 
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
-		err := cmp.Or(s.load.Flowing(since), s.follow.newerThan(vehicle.At(since)), s.watch.healthy())
+		err := cmp.Or(s.load.Flowing(since), s.follow.newerThan(signal.At(since)), s.watch.healthy())
 		if err == nil {
 			err = s.cluster.whole(ctx)
 		}
@@ -341,10 +342,10 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	s.asking.frozen[i].Store(false)
 }
 
-func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
-	must.Do(n.Signal(signal))
+func (s *system) taken(ctx context.Context, n *nodeprocess.Node, sent syscall.Signal, when string) time.Duration {
+	must.Do(n.Signal(sent))
 	at := time.Now() // it may have folded until the signal
-	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(at)) })
+	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(signal.At(at)) })
 	return time.Since(at)
 }
 
@@ -394,10 +395,10 @@ func (s *system) together(ctx context.Context) {
 	struck := time.Now()
 	const when = "while a server and a node that folds are killed"
 	s.promise(ctx, outageWithin, when, func() error {
-		return errors.Join(s.load.Flowing(struck), s.follow.someNewerThan(vehicle.At(struck)))
+		return errors.Join(s.load.Flowing(struck), s.follow.someNewerThan(signal.At(struck)))
 	})
 	flowing := time.Now()
-	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
+	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(signal.At(flowing)) })
 	s.take("a server and a node that folds are killed together: until samples are acknowledged and verdicts are new again",
 		flowing.Sub(struck))
 	s.take("then until every car has a new verdict", time.Since(flowing))
@@ -419,7 +420,7 @@ func (s *system) startFolder(ctx context.Context) {
 		if m["carstate_fold_partitions"] > 0 {
 			since := time.Now()
 			s.promise(ctx, settleWithin, "after one more node folds",
-				func() error { return s.follow.newerThan(vehicle.At(since)) })
+				func() error { return s.follow.newerThan(signal.At(since)) })
 			return
 		}
 		must.Do(s.folder.Stop())

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/load"
@@ -52,7 +53,7 @@ type Fleet struct {
 	running     sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
-	acked   map[vehicle.ID][]vehicle.UnixMilli
+	acked   map[vehicle.ID][]signal.UnixMilli
 	refused int // 503, or MQTT's Server busy
 	failed  int
 	since   []time.Time // by writer: its last acknowledgement
@@ -63,7 +64,7 @@ type Fleet struct {
 
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
 	f := &Fleet{
-		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),
+		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]signal.UnixMilli),
 		since: make([]time.Time, l.Writers()), sent: make([]time.Time, l.Writers()),
 	}
 	f.Begin(time.Now())
@@ -140,12 +141,12 @@ func (f *Fleet) write(ctx context.Context, w int) {
 }
 
 func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
+	x := vehicle.Sample{Vehicle: Car(w, n), Time: signal.UnixMilli(at)}
 	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
-	err := errors.Join(x.Set(vehicle.Speed, math.Round(60+40*wave)),
-		x.Set(vehicle.ThrottlePosition, math.Round(10+30*wave+5*rnd.Float64())))
+	err := errors.Join(x.Set(signal.Speed, math.Round(60+40*wave)),
+		x.Set(signal.ThrottlePosition, math.Round(10+30*wave+5*rnd.Float64())))
 	if Faulty(w, n) {
-		err = errors.Join(err, x.SetCodes([]vehicle.TroubleCode{{'P', '2', '1', '3', '5'}}))
+		err = errors.Join(err, x.SetCodes([]signal.TroubleCode{{'P', '2', '1', '3', '5'}}))
 	}
 	if err != nil {
 		panic(err)
@@ -153,17 +154,17 @@ func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	return x
 }
 
-func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
+func (f *Fleet) Newest() map[vehicle.ID]signal.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := make(map[vehicle.ID]vehicle.UnixMilli)
+	at := make(map[vehicle.ID]signal.UnixMilli)
 	for id, all := range f.acked {
 		at[id] = all[len(all)-1]
 	}
 	return at
 }
 
-func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
+func (f *Fleet) Acknowledged(id vehicle.ID) []signal.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.acked[id]

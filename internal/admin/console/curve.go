@@ -8,6 +8,7 @@ import (
 
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -35,7 +36,7 @@ type scanned struct {
 }
 
 type speedPoint struct {
-	at      vehicle.UnixMilli
+	at      signal.UnixMilli
 	kmh     float32
 	driving string
 }
@@ -55,8 +56,8 @@ func classOf(v vehicle.DrivingVerdict) string {
 // the oldest quarter.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
-	speed := s.Latest[vehicle.Speed]
-	if o := s.Latest[vehicle.OBDSpeed]; o.Time > speed.Time {
+	speed := s.Latest[signal.Speed]
+	if o := s.Latest[signal.OBDSpeed]; o.Time > speed.Time {
 		speed = o
 	}
 	if speed.Time == 0 || len(k.points) > 0 && speed.Time <= k.points[len(k.points)-1].at {
@@ -130,14 +131,14 @@ func (k *curve) view() curveView {
 	scale := plot.NewScale(0, max(20, v.Most+1), chartHeight, 0)
 	v.Mean, v.Levels = sum/float64(len(points)), levelsOf(&scale)
 	v.Short = till.Sub(from) < curveSpan-curveGap
-	x := func(t vehicle.UnixMilli) float64 { return v.Axis.x(t.Time()) }
+	x := func(t signal.UnixMilli) float64 { return v.Axis.x(t.Time()) }
 	v.Read = newReadouts(len(points), func(i int) (float64, string) {
 		p := points[i]
 		return x(p.at), fmt.Sprintf("%s UTC: %s km/h, %s", p.at.Time().UTC().Format("15:04:05"),
 			inwords.Number(float64(p.kmh)), strings.ToLower(classNames[p.driving]))
 	})
 	var line []plot.Point
-	var spans []plot.Span[vehicle.UnixMilli, string]
+	var spans []plot.Span[signal.UnixMilli, string]
 	for i, p := range points {
 		gap := i > 0 && p.at.Sub(points[i-1].at) > curveGap
 		line = append(line, plot.Point{X: x(p.at), Y: scale.At(float64(p.kmh)), Gap: gap})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -16,12 +17,12 @@ import (
 func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {
-		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i-600) * time.Second))}
+		x := vehicle.Sample{Vehicle: "carA", Time: signal.At(noon.Add(time.Duration(i-600) * time.Second))}
 		kmh := 50.0
 		if i > 120 {
 			kmh = float64(i % 3) // a jam
 		}
-		testkit.NoError(t, x.Set(vehicle.Speed, kmh))
+		testkit.NoError(t, x.Set(signal.Speed, kmh))
 		samples = append(samples, x)
 	}
 	recent := func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
@@ -59,7 +60,7 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 
 func TestCurveGapsAndBounds(t *testing.T) {
 	point := func(second int, kmh float32) speedPoint {
-		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
+		return speedPoint{signal.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
 	}
 	k := &curve{points: []speedPoint{point(0, 10), point(1, 10), point(600, 10), point(601, 10)}}
 	if v := k.view(); strings.Count(v.Line, "M") != 2 || len(v.Bands) != 2 ||
@@ -77,7 +78,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 	var many []speedPoint
 	for i := range maxPoints {
-		many = append(many, speedPoint{vehicle.At(noon.Add(time.Duration(i) * curveSpan / maxPoints)),
+		many = append(many, speedPoint{signal.At(noon.Add(time.Duration(i) * curveSpan / maxPoints)),
 			float32(i % 97), "normal"})
 	}
 	if v := (&curve{points: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces ||
@@ -87,8 +88,8 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	k = new(curve)
 	for i := range maxPoints + 10 {
 		var s vehicle.State
-		s.Latest[vehicle.OBDSpeed] = vehicle.Reading{Value: 1,
-			Time: vehicle.At(noon).Add(time.Duration(i) * time.Second)}
+		s.Latest[signal.OBDSpeed] = signal.Reading{Value: 1,
+			Time: signal.At(noon).Add(time.Duration(i) * time.Second)}
 		k.note(&s)
 		k.note(&s) // the same state again
 	}

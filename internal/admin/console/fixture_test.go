@@ -21,8 +21,10 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
@@ -259,9 +261,9 @@ func (f *fixture) create(r access.Request) (access.Credential, string) {
 
 // At noon.
 func jammed(since time.Duration) vehicle.State {
-	at := vehicle.At(noon)
-	s := vehicle.State{Time: at, Pace: vehicle.TrafficJam}
-	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: at}
+	at := signal.At(noon)
+	s := vehicle.State{Time: at, Pace: driving.Jam}
+	s.Latest[signal.Speed] = signal.Reading{Value: 3, Time: at}
 	s.Traffic.Kmh, s.Traffic.At = 3, at
 	s.Traffic.Start, s.Traffic.Changed, s.Traffic.Share, s.Traffic.FreeKmh = at.Add(-time.Hour), at.Add(-since), 0.2, 46
 	return s

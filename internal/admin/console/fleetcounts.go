@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // FleetCounts are the numbers of vehicles by their verdicts.
@@ -35,7 +35,7 @@ var ageLimits = [6]time.Duration{
 func (s FleetCounts) Driving() int { return s.Normal + s.Slow + s.Jam }
 
 func countFleet(f *fleet.Table, now time.Time, maxAge time.Duration) FleetCounts {
-	c := f.Count(vehicle.At(now), maxAge, ageLimits[:])
+	c := f.Count(signal.At(now), maxAge, ageLimits[:])
 	d, t := c.Driving, c.Throttle
 	s := FleetCounts{
 		At: now, Normal: d["normal"], Slow: d["slow"], Jam: d["jam"], NotDriving: d["not_driving"], Stale: d["stale"],

@@ -12,12 +12,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestCountFleet(t *testing.T) {
-	table, now := fleet.New(), vehicle.At(noon)
+	table, now := fleet.New(), signal.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
 		for i := range n {
 			table.Put(vehicle.ID(fmt.Sprintf("car%d%d%d", driving.State, n, i)),
@@ -25,13 +28,13 @@ func TestCountFleet(t *testing.T) {
 		}
 	}
 	good := func(age time.Duration) vehicle.ThrottleVerdict {
-		return vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now.Add(-age)}
+		return vehicle.ThrottleVerdict{System: throttle.Normal, Time: now.Add(-age)}
 	}
-	put(2, vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, good(0))
-	put(3, vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: now.Add(-30 * time.Second)}, good(30*time.Second))
-	put(4, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-5 * time.Minute)},
+	put(2, vehicle.DrivingVerdict{State: driving.Normal, Time: now}, good(0))
+	put(3, vehicle.DrivingVerdict{State: driving.Slow, Time: now.Add(-30 * time.Second)}, good(30*time.Second))
+	put(4, vehicle.DrivingVerdict{State: driving.Jam, Time: now.Add(-5 * time.Minute)},
 		vehicle.ThrottleVerdict{Time: now.Add(-5 * time.Minute)})
-	put(5, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-time.Hour)}, good(time.Hour))
+	put(5, vehicle.DrivingVerdict{State: driving.Jam, Time: now.Add(-time.Hour)}, good(time.Hour))
 	put(6, vehicle.DrivingVerdict{NotDriving: true, Time: now.Add(-2 * time.Minute)}, good(30*24*time.Hour))
 	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
 	s := console.NewMonitor(table, prometheus.NewRegistry(), 5*time.Minute, func() time.Time { return noon }).Counts()

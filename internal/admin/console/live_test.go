@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -72,7 +73,7 @@ func TestLiveVehicle(t *testing.T) {
 	var reads atomic.Int64
 	speeds := make(chan float64, 1)
 	speeds <- 10
-	latest, at := 0.0, vehicle.At(noon)
+	latest, at := 0.0, signal.At(noon)
 	f := newFixtureOn(t, func(c *ops.Config) {
 		// Only one page calls this.
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
@@ -82,7 +83,7 @@ func TestLiveVehicle(t *testing.T) {
 			default:
 			}
 			x := vehicle.Sample{Time: at}
-			if err := x.Set(vehicle.Speed, latest); err != nil {
+			if err := x.Set(signal.Speed, latest); err != nil {
 				return vehicle.State{}, false, err
 			}
 			return vehicle.Observe(vehicle.State{}, x), true, nil

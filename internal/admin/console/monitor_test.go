@@ -11,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -20,8 +22,8 @@ import (
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func jammed(since time.Duration) (s vehicle.State) {
-	s.Time, s.Pace = vehicle.At(noon), vehicle.TrafficJam
-	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: s.Time}
+	s.Time, s.Pace = signal.At(noon), driving.Jam
+	s.Latest[signal.Speed] = signal.Reading{Value: 3, Time: s.Time}
 	s.Traffic.At, s.Traffic.Changed, s.Traffic.Share = s.Time, s.Time.Add(-since), 0.2
 	return s
 }
@@ -43,8 +45,7 @@ func TestWatchlistIsBounded(t *testing.T) {
 		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
 	}
 	all, total := w.longest(w.jams, maxWatched, noon, 5*time.Minute)
-	if total != maxWatched || len(all) != maxWatched ||
-		all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+	if total != maxWatched || len(all) != maxWatched || all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
 		t.Errorf("%d are listed, and the first one is %+v", len(all), all[0])
 	}
 	if few, total := w.longest(w.jams, 3, noon, 5*time.Minute); total != maxWatched || !slices.Equal(few, all[:3]) {
@@ -60,23 +61,22 @@ func TestAnomalySince(t *testing.T) {
 	w := newWatchlist()
 	var s vehicle.State
 	for i := range 3 {
-		x := vehicle.Sample{Time: vehicle.At(noon.Add(time.Duration(i) * time.Minute))}
-		code, err := vehicle.ParseTroubleCode("P0121")
+		x := vehicle.Sample{Time: signal.At(noon.Add(time.Duration(i) * time.Minute))}
+		code, err := signal.ParseTroubleCode("P0121")
 		testkit.NoError(t, err)
-		testkit.NoError(t, x.SetCodes([]vehicle.TroubleCode{code}))
+		testkit.NoError(t, x.SetCodes([]signal.TroubleCode{code}))
 		s = vehicle.Observe(s, x)
 		putState(w, "carA", s)
 	}
 	page, _ := w.longest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
-	if len(page) != 1 || page[0].since != vehicle.At(noon) ||
-		page[0].read != vehicle.At(noon.Add(2*time.Minute)) {
+	if len(page) != 1 || page[0].since != signal.At(noon) || page[0].read != signal.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)
 	}
 }
 
 func TestMonitor_KeepsADay(t *testing.T) {
 	table := fleet.New()
-	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)}})
+	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: signal.At(noon)}})
 	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

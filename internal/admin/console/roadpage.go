@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/vehicle"
 )
@@ -42,7 +43,7 @@ type mapView struct {
 }
 
 func newMapView(label, from string) mapView {
-	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
+	return mapView{label, from, 100 * driving.JamShare, 100 * driving.SlowShare}
 }
 
 // heading is in degrees.
@@ -58,8 +59,8 @@ func (c *Console) roadsView() roadsView {
 	}
 	s := c.roads.All(c.Now())
 	v.Known = s.Known
-	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving],
-		s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
+	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
+		s.ByState[driving.Slow], s.ByState[driving.Jam]
 	v.Jams = s.Jams[:min(len(s.Jams), worstListed)]
 	v.MoreJams = len(s.Jams) - len(v.Jams)
 	for _, w := range s.Worst[:min(len(s.Worst), worstListed)] {

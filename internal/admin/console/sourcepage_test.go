@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -37,9 +38,9 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	g.CountRefused(access.WrongKey, 4)
 	g.NoteRefused(access.Impossible, "Vehicle.Speed must be <= 500", noon.Add(-2*time.Minute))
 	for s := range 400 { // 20 m a second, sent as 20 km/h
-		x := vehicle.Sample{Vehicle: "A", Time: vehicle.At(noon.Add(time.Duration(s) * time.Second))}
-		_ = errors.Join(x.Set(vehicle.Speed, 20), x.Set(vehicle.CurrentLatitude, 48+float64(s)*20/111195),
-			x.Set(vehicle.CurrentLongitude, 11))
+		x := vehicle.Sample{Vehicle: "A", Time: signal.At(noon.Add(time.Duration(s) * time.Second))}
+		_ = errors.Join(x.Set(signal.Speed, 20), x.Set(signal.CurrentLatitude, 48+float64(s)*20/111195),
+			x.Set(signal.CurrentLongitude, 11))
 		g.CompareSpeeds([]vehicle.Sample{x})
 	}
 	f.want(f.get("/sources/gateway"), http.StatusOK,

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -19,8 +20,8 @@ import (
 func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	t.Helper()
 	for i, v := range kmh {
-		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i+1-len(kmh)) * 10 * time.Second))}
-		testkit.NoError(t, x.Set(vehicle.Speed, v))
+		x := vehicle.Sample{Vehicle: "carA", Time: signal.At(noon.Add(time.Duration(i+1-len(kmh)) * 10 * time.Second))}
+		testkit.NoError(t, x.Set(signal.Speed, v))
 		samples = append(samples, x)
 	}
 	return samples

@@ -6,19 +6,21 @@ import (
 
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 // throttleCurve holds readings of the two sensors of a throttle anomaly, at most maxPoints, about
 // 480 KB; without an anomaly none.
 type throttleCurve struct {
-	alarm   vehicle.ThrottleAlarm
+	alarm   throttle.Alarm
 	alarmed bool
 	points  []throttlePoint
 }
 
 type throttlePoint struct {
-	at   vehicle.UnixMilli
+	at   signal.UnixMilli
 	x, y float32
 }
 

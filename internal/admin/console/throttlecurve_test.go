@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -18,13 +20,13 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	var healthy, s vehicle.State
 	begin := noon.Add(-240 * time.Second)
 	for i := range 480 {
-		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(begin.Add(time.Duration(i) * 500 * time.Millisecond))}
+		x := vehicle.Sample{Vehicle: "carA", Time: signal.At(begin.Add(time.Duration(i) * 500 * time.Millisecond))}
 		command, plate := 4+float64(i/20%3*5), 10+float64(i/20%3*5)
 		if i >= 400 {
 			command, plate = 4, 60
 		}
-		for g, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.ThrottleActuator: command,
-			vehicle.ThrottlePosition: plate} {
+		for g, v := range map[signal.Signal]float64{signal.Speed: 50, signal.ThrottleActuator: command,
+			signal.ThrottlePosition: plate} {
 			testkit.NoError(t, x.Set(g, v))
 		}
 		if s = vehicle.Observe(s, x); i == 399 {
@@ -45,7 +47,7 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	f.want(shown, http.StatusOK, "The sensors that disagree", "the command", "plate sensor A",
 		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it is at 60 % in place of",
 		"normal again from", "1 more measure is only in the JSON of the API.")
-	f.lacks("the page shows a score of the rules", shown, vehicle.Evidence)
+	f.lacks("the page shows a score of the rules", shown, throttle.Evidence)
 	texts := regexp.MustCompile(`data-texts="([^"]*the command[^"]*)"`).FindStringSubmatch(shown.body)
 	if texts == nil || strings.Count(texts[1], "|") != 239 ||
 		!strings.Contains(texts[1][strings.LastIndex(texts[1], "|"):], "the command 4 %, plate sensor A 60 %, expected 1") {

@@ -9,6 +9,8 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -128,7 +130,7 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 	switch {
 	case v.Time == 0:
 		return "none"
-	case v.System == vehicle.ThrottleAnomaly:
+	case v.System == throttle.Anomaly:
 		return "anomaly"
 	}
 	return "healthy"
@@ -205,7 +207,7 @@ func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.HasWay, v.WayTime = true, s.Way.Time.Time()
 	v.Map = newMapView("Map of the roads around the car", "/vehicles/"+string(v.VID)+"/stretches")
 	for _, step := range s.Way.Steps[:s.Way.Count] {
-		known, ok := c.Roads.Condition(step.Stretch, vehicle.At(c.Now()))
+		known, ok := c.Roads.Condition(step.Stretch, signal.At(c.Now()))
 		v.WayKnown = v.WayKnown || ok && known.FreeKmh > 0
 	}
 }

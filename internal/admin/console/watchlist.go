@@ -6,7 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,8 +26,8 @@ type watchlist struct {
 
 type watched struct {
 	id    vehicle.ID
-	since vehicle.UnixMilli // when the verdict began
-	read  vehicle.UnixMilli // of the reading
+	since signal.UnixMilli // when the verdict began
+	read  signal.UnixMilli // of the reading
 }
 
 func newWatchlist() *watchlist {
@@ -34,8 +37,8 @@ func newWatchlist() *watchlist {
 // Put updates the lists.
 func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
 	t := a.Throttle.Time
-	jam := a.Driving.State == vehicle.TrafficJam
-	anomaly := t != 0 && a.Throttle.System == vehicle.ThrottleAnomaly
+	jam := a.Driving.State == driving.Jam
+	anomaly := t != 0 && a.Throttle.System == throttle.Anomaly
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since := a.AnomalySince
@@ -69,9 +72,9 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 func (w *watchlist) longest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
-	oldest := vehicle.UnixMilli(0)
+	oldest := signal.UnixMilli(0)
 	if maxAge > 0 {
-		oldest = vehicle.At(now.Add(-maxAge))
+		oldest = signal.At(now.Add(-maxAge))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +97,7 @@ func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
 	}
-	oldest := vehicle.At(now.Add(-maxAge))
+	oldest := signal.At(now.Add(-maxAge))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, list := range []map[vehicle.ID]watched{w.jams, w.anomalies} {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/vehicle"
 )
 
 // Collection is a GeoJSON FeatureCollection.
@@ -64,14 +64,14 @@ const (
 )
 
 // Name returns the token of an S2 cell and the direction of travel, such as "11dff52c57-ne".
-func Name(s vehicle.Stretch) string {
+func Name(s driving.Stretch) string {
 	const below = 64 - 3 - 2*road.Level - 1 // low bits of a cell's number that are always zero
 	return fmt.Sprintf("%010x-%s", uint64(s)>>below,
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
 // State returns "normal", "slow" or "jam", or "unknown" if too few cars are there.
-func State(s vehicle.DrivingState) string {
+func State(s driving.State) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
 
@@ -92,7 +92,7 @@ func Describe(c road.Condition) Stretch {
 
 // lineOf is asideMetres to the right of the middle of the cell, so that the two directions of a
 // road are side by side. At the date line it ends.
-func lineOf(s vehicle.Stretch) Line {
+func lineOf(s driving.Stretch) Line {
 	latitude, longitude := road.Centre(s)
 	sin, cos := math.Sincos(road.HeadingDegrees(s) * math.Pi / 180)
 	at := func(along float64) [2]float64 {

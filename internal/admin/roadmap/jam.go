@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // Jam is a group of neighbouring stretches. Length, delay and speed are those of the longest way
@@ -28,23 +29,23 @@ func (j Jam) Kilometres() float64 { return j.LengthMetres / 1000 }
 
 // The jam with the longest delay is first.
 func jams(worst []road.Condition) []Jam {
-	conditions := make(map[vehicle.Stretch]road.Condition)
+	conditions := make(map[driving.Stretch]road.Condition)
 	for _, c := range worst {
-		if c.State == vehicle.TrafficJam {
+		if c.State == driving.Jam {
 			conditions[c.Stretch] = c
 		}
 	}
-	grouped := make(map[vehicle.Stretch]bool)
+	grouped := make(map[driving.Stretch]bool)
 	found := []Jam{}
 	for _, c := range worst {
-		if c.State != vehicle.TrafficJam || grouped[c.Stretch] {
+		if c.State != driving.Jam || grouped[c.Stretch] {
 			continue
 		}
 		group, _ := reach(conditions, c.Stretch)
 		// The stretch farthest from any is an end of the longest way.
 		end := group[len(group)-1]
 		from, previous := reach(conditions, end)
-		way := []vehicle.Stretch{from[len(from)-1]}
+		way := []driving.Stretch{from[len(from)-1]}
 		for s := way[0]; s != end; way = append(way, s) {
 			s = previous[s]
 		}
@@ -60,9 +61,9 @@ func jams(worst []road.Condition) []Jam {
 // reach returns the stretches of a jam by their distance from one of them, and for each the one
 // before it on the shortest way.
 func reach(
-	conditions map[vehicle.Stretch]road.Condition, from vehicle.Stretch,
-) (reached []vehicle.Stretch, previous map[vehicle.Stretch]vehicle.Stretch) {
-	reached, previous = []vehicle.Stretch{from}, map[vehicle.Stretch]vehicle.Stretch{from: from}
+	conditions map[driving.Stretch]road.Condition, from driving.Stretch,
+) (reached []driving.Stretch, previous map[driving.Stretch]driving.Stretch) {
+	reached, previous = []driving.Stretch{from}, map[driving.Stretch]driving.Stretch{from: from}
 	for i := 0; i < len(reached); i++ {
 		for _, n := range road.Neighbours(reached[i]) {
 			_, jammed := conditions[n]
@@ -75,10 +76,10 @@ func reach(
 	return reached, previous
 }
 
-func describeJam(conditions map[vehicle.Stretch]road.Condition, group, way []vehicle.Stretch) Jam {
-	slices.SortFunc(group, func(a, b vehicle.Stretch) int { return worseFirst(conditions[a], conditions[b]) })
+func describeJam(conditions map[driving.Stretch]road.Condition, group, way []driving.Stretch) Jam {
+	slices.SortFunc(group, func(a, b driving.Stretch) int { return worseFirst(conditions[a], conditions[b]) })
 	j := Jam{Place: PlaceOf(group[0]), Heading: road.HeadingDegrees(group[0]), LengthMetres: 2 * halfMetres}
-	since := vehicle.UnixMilli(math.MaxInt64)
+	since := signal.UnixMilli(math.MaxInt64)
 	for _, s := range group {
 		j.Stretches = append(j.Stretches, Name(s))
 		if at := conditions[s].Since; at != 0 {
@@ -110,7 +111,7 @@ type Place struct {
 	Longitude float64 `json:"longitude"`
 }
 
-func PlaceOf(s vehicle.Stretch) Place {
+func PlaceOf(s driving.Stretch) Place {
 	latitude, longitude := road.Centre(s)
 	return Place{round(latitude, 1e5), round(longitude, 1e5)}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // MaxStretches limits an answer.
@@ -70,7 +70,7 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 		slices.SortFunc(s.Worst, worseFirst)
 		s.Worst = s.Worst[:min(len(s.Worst), MaxStretches)]
 	}
-	r.roads.ConditionsIn(box, vehicle.At(now), func(c road.Condition) bool {
+	r.roads.ConditionsIn(box, signal.At(now), func(c road.Condition) bool {
 		if c.FreeKmh == 0 {
 			return true
 		}

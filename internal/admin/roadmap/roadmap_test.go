@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -91,7 +93,7 @@ func TestJammedStreet(t *testing.T) {
 		}
 	}
 	worst := c.Features[0].Properties
-	if worst.State != "jam" || *worst.Share > vehicle.JamShare || worst.Heading != 90 ||
+	if worst.State != "jam" || *worst.Share > driving.JamShare || worst.Heading != 90 ||
 		!strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
 		t.Errorf("the worst is %+v", worst)
 	}
@@ -101,7 +103,7 @@ func TestJammedStreet(t *testing.T) {
 	if states["jam"] < 5 || states["normal"] < 5 {
 		t.Errorf("got states %v, want at least 5 jam and 5 normal", states)
 	}
-	if s := r.All(noon); s.ByState[vehicle.TrafficJam] != states["jam"] || s.ByState[0] != states["unknown"] {
+	if s := r.All(noon); s.ByState[driving.Jam] != states["jam"] || s.ByState[0] != states["unknown"] {
 		t.Errorf("%v of %v", s.ByState, states)
 	}
 
@@ -137,7 +139,7 @@ func TestJams(t *testing.T) {
 	now := slices.Concat(east.Drive("slow", 70, 10, noon.Add(-1000*time.Second), 15*time.Second),
 		bend.Drive("slow", 70, 10, noon.Add(-640*time.Second), 15*time.Second),
 		west.Drive("slow", 45, 10, noon.Add(-700*time.Second), 15*time.Second))
-	now = slices.DeleteFunc(now, func(x vehicle.Sample) bool { return x.Time > vehicle.At(noon) })
+	now = slices.DeleteFunc(now, func(x vehicle.Sample) bool { return x.Time > signal.At(noon) })
 	slices.SortStableFunc(now, func(a, b vehicle.Sample) int { return cmp.Compare(a.Time, b.Time) })
 	roadtest.Feed(m, now)
 	c := served(t, roadmap.NewReader(m), "", nil)
@@ -179,7 +181,7 @@ func TestManyStretches(t *testing.T) {
 	roadtest.Feed(m, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
 	r := roadmap.NewReader(m)
 	s := r.All(noon)
-	if s.Known <= roadmap.MaxStretches || len(s.Worst) != roadmap.MaxStretches || s.Worst[0].State != vehicle.TrafficJam {
+	if s.Known <= roadmap.MaxStretches || len(s.Worst) != roadmap.MaxStretches || s.Worst[0].State != driving.Jam {
 		t.Fatalf("%d of %d, the first %+v", len(s.Worst), s.Known, s.Worst[0])
 	}
 	if c := served(t, r, "", nil); !c.Truncated || len(c.Features) != roadmap.MaxStretches {

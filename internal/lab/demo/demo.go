@@ -18,6 +18,7 @@ import (
 	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/lab/simulate"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -52,7 +53,7 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 		return "", err
 	}
 	samples := sender.Samples([]*drivelog.Drive{recorded}, Vehicle)
-	sender.Shift(samples, vehicle.At(time.Now()))
+	sender.Shift(samples, signal.At(time.Now()))
 	err = sender.WithSource(ctx, s.Admin, "demo", access.VehicleSet(Vehicle), sender.TemporaryLife,
 		func(as sender.Login) error {
 			door := sender.HTTP(s.Ingest, as, s.Trust)

@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -33,17 +36,17 @@ func TestDemoDrive(t *testing.T) {
 		t.Errorf("lasts %v", end)
 	}
 
-	start := vehicle.At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	start := signal.At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	var state vehicle.State
 	var jamSince time.Duration
 	for i := range d.Rows {
 		r := &d.Rows[i]
 		state = vehicle.Observe(state, vehicle.Sample{Time: start.Add(r.At), Readings: r.Readings})
-		if state.Driving().State != vehicle.TrafficJam {
+		if state.Driving().State != driving.Jam {
 			jamSince = r.At
 		}
 		// The end must be a jam by any definition, not only by the present rules.
-		if v, ok := r.Readings.Value(vehicle.OBDSpeed); ok {
+		if v, ok := r.Readings.Value(signal.OBDSpeed); ok {
 			if r.At < 3*time.Minute && v < 80 {
 				t.Errorf("only %g km/h at %v, where the road should be free", v, r.At)
 			}
@@ -52,15 +55,15 @@ func TestDemoDrive(t *testing.T) {
 			}
 		}
 	}
-	driving, throttle := state.Driving(), state.Throttle()
-	if driving.State != vehicle.TrafficJam || driving.NotDriving || end-jamSince < time.Minute {
-		t.Errorf("ends as %v, not driving %v, in the jam for %v", driving.State, driving.NotDriving, end-jamSince)
+	pace, h := state.Driving(), state.Throttle()
+	if pace.State != driving.Jam || pace.NotDriving || end-jamSince < time.Minute {
+		t.Errorf("ends as %v, not driving %v, in the jam for %v", pace.State, pace.NotDriving, end-jamSince)
 	}
-	if throttle.System != vehicle.ThrottleNormal || throttle.Time == 0 {
-		t.Errorf("throttle %v of %v", throttle.System, throttle.Time.Time())
+	if h.System != throttle.Normal || h.Time == 0 {
+		t.Errorf("throttle %v of %v", h.System, h.Time.Time())
 	}
 	last := start.Add(end)
-	if last.Sub(driving.Time) > time.Second || last.Sub(throttle.Time) > time.Second {
-		t.Errorf("ends with a speed %v and a throttle %v old", last.Sub(driving.Time), last.Sub(throttle.Time))
+	if last.Sub(pace.Time) > time.Second || last.Sub(h.Time) > time.Second {
+		t.Errorf("ends with a speed %v and a throttle %v old", last.Sub(pace.Time), last.Sub(h.Time))
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 type Drive struct {
@@ -29,8 +30,8 @@ type Drive struct {
 type Row struct {
 	At time.Duration // since the file's first row
 	// Readings may be empty in a row with a label.
-	Readings vehicle.Readings
-	Label    vehicle.DrivingState // of an observer; 0 if there is none
+	Readings signal.Readings
+	Label    driving.State // of an observer; 0 if there is none
 }
 
 // Duration is that from the file's first row to the last of Rows.
@@ -184,7 +185,7 @@ func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 				continue
 			}
 			usable = true
-			if col.signal == vehicle.DTCList {
+			if col.signal == signal.DTCList {
 				_ = row.Readings.SetCodes(t.codes[rec.line]) // format limits their number
 			} else if row.Readings.Set(col.signal, float64(rec.cells[c])) != nil {
 				a.reading(impossible)
@@ -192,8 +193,8 @@ func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 			}
 		}
 		if half {
-			row.Readings.Clear(vehicle.CurrentLatitude)
-			row.Readings.Clear(vehicle.CurrentLongitude)
+			row.Readings.Clear(signal.CurrentLatitude)
+			row.Readings.Clear(signal.CurrentLongitude)
 		}
 		switch {
 		case !row.Readings.Empty() || row.Label != 0:

@@ -10,8 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // maxColumns is what a readSet holds.
@@ -26,7 +27,7 @@ var errUnknown = errors.New("the first line is not the header of a known log" + 
 type logger struct {
 	*format.Format
 	name   string
-	labels map[string]vehicle.DrivingState
+	labels map[string]driving.State
 	clock  func(*table, *account) []time.Duration
 	read   func(*table, []time.Duration) []readSet
 }
@@ -39,12 +40,12 @@ var readers = map[string]func(*table, []time.Duration) []readSet{
 	"": everyCell, "every cell": everyCell, "round robin": roundRobin, "snapshots": snapshots,
 }
 
-var states = map[string]vehicle.DrivingState{
-	"normal": vehicle.NormalDriving, "slow": vehicle.SlowDriving, "jam": vehicle.TrafficJam,
+var states = map[string]driving.State{
+	"normal": driving.Normal, "slow": driving.Slow, "jam": driving.Jam,
 }
 
 func newLogger(f *format.Format) (*logger, error) {
-	l := &logger{f, cmp.Or(f.Log.Name, f.Name()), make(map[string]vehicle.DrivingState), clocks[f.Log.Clock],
+	l := &logger{f, cmp.Or(f.Log.Name, f.Name()), make(map[string]driving.State), clocks[f.Log.Clock],
 		readers[f.Log.Rows]}
 	for text, name := range f.Log.Labels {
 		if l.labels[text] = states[name]; l.labels[text] == 0 {
@@ -150,7 +151,7 @@ func (l *logger) columnsOf(h header) (map[int]column, error) {
 	columns := make(map[int]column)
 	for _, name := range slices.Sorted(maps.Keys(l.Signals)) {
 		for _, p := range l.Signals[name] {
-			s, _ := vehicle.SignalByName(name) // Parse has checked it
+			s, _ := signal.ByName(name) // Parse has checked it
 			i := h.find(p.Path)
 			if i < 0 {
 				continue

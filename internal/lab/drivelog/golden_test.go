@@ -10,7 +10,7 @@ import (
 
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/lab/drivelog"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // unmarked are the formats of files that are not recognized.
@@ -74,7 +74,7 @@ func tell(d *drivelog.Drive) string {
 	for i := range d.Rows {
 		r := &d.Rows[i]
 		fmt.Fprintf(&b, "%9.3f", r.At.Seconds())
-		for s := range vehicle.Signal(vehicle.NumSignals) {
+		for s := range signal.Signal(signal.Num) {
 			if v, ok := r.Readings.Value(s); ok {
 				fmt.Fprintf(&b, "  %s %.6g", s.String()[strings.LastIndex(s.String(), ".")+1:], v)
 			}

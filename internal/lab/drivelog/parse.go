@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // If as is nil, the header shows the format.
@@ -55,7 +55,7 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 
 func parseHeader(text string, as *logger) (*table, error) {
 	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1, nameAt: -1, unitAt: -1,
-		codes: make(map[int][]vehicle.TroubleCode)}
+		codes: make(map[int][]signal.TroubleCode)}
 	for _, other := range []string{";", "\t"} {
 		if strings.Contains(text, other) {
 			t.comma = other
@@ -112,7 +112,7 @@ func (t *table) nameColumns(h header) error {
 		return errors.New("the header lacks the column of the name or the value" + help)
 	}
 	for name, places := range f.Signals {
-		s, _ := vehicle.SignalByName(name) // Parse has checked it
+		s, _ := signal.ByName(name) // Parse has checked it
 		for _, p := range places {
 			factor, _ := p.FactorTo(s)
 			t.byName[strings.ToLower(p.Name)] = len(t.columns)
@@ -159,7 +159,7 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 				a.reading(cutOff)
 			}
 		case i == t.timeAt:
-			var at vehicle.UnixMilli
+			var at signal.UnixMilli
 			at, ok = t.format.ParseTime(t.number(cell))
 			rec.stamp, ok = int64(at), ok && t.isReadable(int64(at))
 		case i == t.labelAt:
@@ -201,7 +201,7 @@ func (t *table) parseNamed(rec *record, cells []string, last int, a *account) {
 func (t *table) set(rec *record, c int, cell string, factor float64, a *account) {
 	col := &t.columns[c]
 	if col.used && col.isText() {
-		var r vehicle.Readings
+		var r signal.Readings
 		if err := format.SetText(&r, col.signal, col.values, factor, cell); err != nil {
 			a.reading(notANumber)
 		}

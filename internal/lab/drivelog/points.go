@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -95,7 +96,7 @@ func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 // The speed, which GPX 1.0 and many devices write, is in m/s.
 func readGPX(l *lines, a *account) (*Drive, error) {
 	t := &table{format: &logger{Format: new(format.Format), name: "GPX"}}
-	signals := []vehicle.Signal{vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading}
+	signals := []signal.Signal{signal.CurrentLatitude, signal.CurrentLongitude, signal.Speed, signal.CurrentHeading}
 	factors := []float64{1, 1, 3.6, 1}
 	for _, s := range signals {
 		t.columns = append(t.columns, column{signal: s, used: true})

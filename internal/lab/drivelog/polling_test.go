@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/lab/drivelog"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 // Models know when each sensor was truly read, and write forward-filled rows as real loggers do.
@@ -18,18 +18,18 @@ import (
 
 var kitColumns = []struct {
 	name   string
-	signal vehicle.Signal
+	signal signal.Signal
 }{
-	{"Engine RPM [RPM]", vehicle.EngineSpeed},
-	{"Vehicle Speed Sensor [km/h]", vehicle.OBDSpeed},
-	{"Absolute Throttle Position [%]", vehicle.ThrottlePosition},
-	{"Accelerator Pedal Position D [%]", vehicle.AcceleratorPositionD},
-	{"Accelerator Pedal Position E [%]", vehicle.AcceleratorPositionE},
+	{"Engine RPM [RPM]", signal.EngineSpeed},
+	{"Vehicle Speed Sensor [km/h]", signal.OBDSpeed},
+	{"Absolute Throttle Position [%]", signal.ThrottlePosition},
+	{"Accelerator Pedal Position D [%]", signal.AcceleratorPositionD},
+	{"Accelerator Pedal Position E [%]", signal.AcceleratorPositionE},
 }
 
 type truth struct {
 	at     time.Duration
-	signal vehicle.Signal
+	signal signal.Signal
 	value  float32
 }
 
@@ -78,7 +78,7 @@ func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 
 func readingsOf(d *drivelog.Drive) (all []truth) {
 	for i := range d.Rows {
-		for s := range vehicle.Signal(vehicle.NumSignals) {
+		for s := range signal.Signal(signal.Num) {
 			if v, ok := d.Rows[i].Readings.Value(s); ok {
 				all = append(all, truth{d.Rows[i].At, s, v})
 			}
@@ -131,14 +131,14 @@ func TestRoundRobinYieldsAllReadings(t *testing.T) {
 // polled in this order, all in 1.8 s
 var snapshotColumns = []struct {
 	name   string
-	signal vehicle.Signal
+	signal signal.Signal
 }{
-	{"ENGINE_LOAD ()", vehicle.EngineLoad},
-	{"VEHICLE_SPEED ()", vehicle.OBDSpeed},
-	{"THROTTLE ()", vehicle.ThrottlePosition},
-	{"ABSOLUTE_THROTTLE_B ()", vehicle.ThrottlePositionB},
-	{"PEDAL_D ()", vehicle.AcceleratorPositionD},
-	{"PEDAL_E ()", vehicle.AcceleratorPositionE},
+	{"ENGINE_LOAD ()", signal.EngineLoad},
+	{"VEHICLE_SPEED ()", signal.OBDSpeed},
+	{"THROTTLE ()", signal.ThrottlePosition},
+	{"ABSOLUTE_THROTTLE_B ()", signal.ThrottlePositionB},
+	{"PEDAL_D ()", signal.AcceleratorPositionD},
+	{"PEDAL_E ()", signal.AcceleratorPositionE},
 }
 
 // TestSnapshotsYieldOnlyRecentReadings models a logger that reads a sensor every 0.3 s, and writes
@@ -178,14 +178,13 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := map[vehicle.Signal]time.Duration{}
+		last := map[signal.Signal]time.Duration{}
 		for _, x := range readingsOf(d) {
 			ms := int(x.at.Milliseconds())
 			found := ms < 4*490 // before the first poll, the logger writes values that were not read
 			for c, col := range snapshotColumns {
 				for at, v := range reads[c] {
-					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms &&
-						at > ms-4*490
+					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms && at > ms-4*490
 				}
 			}
 			if !found {

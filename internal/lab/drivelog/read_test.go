@@ -13,8 +13,9 @@ import (
 	"testing/iotest"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 const clockSet = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"
@@ -52,7 +53,7 @@ func TestUnitsInAnyEncoding(t *testing.T) {
 		for _, mark := range []string{"", "\xef\xbb\xbf"} {
 			d := mustRead(t, mark+"Time,Intake Air Temperature ["+degree+"C],\"Vehicle Speed Sensor [km/h]\"\r\n"+
 				"10:00:00.000,20,\r\n10:00:00.100,20,42.0\r\n")
-			v, ok := d.Rows[0].Readings.Value(vehicle.OBDSpeed)
+			v, ok := d.Rows[0].Readings.Value(signal.OBDSpeed)
 			if d.Format != "KIT" || !ok || v != 42 {
 				t.Errorf("%s: a %s log with speed %v", name, d.Format, v)
 			}
@@ -64,7 +65,7 @@ func TestNamelessAndRepeatedColumns(t *testing.T) {
 	d := mustRead(t, ";VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic;;VehicleSpeedInstantaneous\n"+
 		"7;3,5;1;HighCongestionCondition;8;99\n")
 	r := &d.Rows[0]
-	if v, _ := r.Readings.Value(vehicle.OBDSpeed); v != 3.5 || r.Label != vehicle.TrafficJam {
+	if v, _ := r.Readings.Value(signal.OBDSpeed); v != 3.5 || r.Label != driving.Jam {
 		t.Errorf("speed %v, label %v", v, r.Label)
 	}
 }

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestRecordedDrives reads all published drives, if they are present.
@@ -84,7 +85,7 @@ func of(counts []drivelog.Count, reason string) int {
 func checkKIT(t *testing.T, d *drivelog.Drive) {
 	for i := range d.Rows {
 		n := 0
-		for s := range vehicle.Signal(vehicle.NumSignals) {
+		for s := range signal.Signal(signal.Num) {
 			if d.Rows[i].Readings.Has(s) {
 				n++
 			}
@@ -109,7 +110,7 @@ func checkCarOBD(t *testing.T, d *drivelog.Drive) {
 	if every := d.Duration().Seconds() / float64(d.Lines-1); every < 0.47 || every > 0.51 {
 		t.Errorf("%.3f s a row", every)
 	}
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		n := 0
 		for i := range d.Rows {
 			if d.Rows[i].Readings.Has(s) {
@@ -117,7 +118,7 @@ func checkCarOBD(t *testing.T, d *drivelog.Drive) {
 			}
 		}
 		if n == 0 {
-			if s != vehicle.Speed && s < vehicle.DTCList {
+			if s != signal.Speed && s < signal.DTCList {
 				t.Errorf("%s was never read", s)
 			}
 			continue
@@ -141,7 +142,7 @@ func checkPyOBD(t *testing.T, d *drivelog.Drive) {
 		t.Errorf("top speed %g km/h, want 114", top)
 	}
 	for i := range d.Rows {
-		v, ok := d.Rows[i].Readings.Value(vehicle.OBDSpeed)
+		v, ok := d.Rows[i].Readings.Value(signal.OBDSpeed)
 		if !ok || math.Abs(float64(v)-math.Round(float64(v))) > 1e-4 {
 			t.Fatalf("%v km/h at %v", v, d.Rows[i].At)
 		}
@@ -149,7 +150,7 @@ func checkPyOBD(t *testing.T, d *drivelog.Drive) {
 }
 
 func checkTDS(t *testing.T, d *drivelog.Drive) {
-	labelled := map[vehicle.DrivingState]int{}
+	labelled := map[driving.State]int{}
 	for i := range d.Rows {
 		labelled[d.Rows[i].Label]++
 	}

@@ -3,19 +3,20 @@ package drivelog
 import (
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 )
 
 type column struct {
-	signal vehicle.Signal
+	signal signal.Signal
 	used   bool    // no rule uses it, but it shows what was read
 	factor float64 // to the signal's unit
 	values map[string]string
 }
 
 func (c *column) isText() bool {
-	return c.values != nil || c.signal == vehicle.DTCList || c.signal == vehicle.MILOn ||
-		c.signal == vehicle.LowVoltageSystemState
+	return c.values != nil || c.signal == signal.DTCList || c.signal == signal.MILOn ||
+		c.signal == signal.LowVoltageSystemState
 }
 
 type table struct {
@@ -34,14 +35,14 @@ type table struct {
 	nameAt, valueAt, unitAt int            // if each row names its sensor; otherwise nameAt is -1
 	byName                  map[string]int // index in columns
 
-	codes map[int][]vehicle.TroubleCode // by line
+	codes map[int][]signal.TroubleCode // by line
 }
 
 type record struct {
 	line   int   // among the file's data rows, those left out included
 	stamp  int64 // milliseconds on the logger's clock
 	joined bool  // another recording begins here
-	label  vehicle.DrivingState
+	label  driving.State
 	cells  []float32 // NaN: blank or unreadable
 }
 

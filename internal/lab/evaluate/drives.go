@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -30,7 +33,7 @@ func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	}
 	e := evaluator{result: fileResult{File: name}, track: Track{name: access.Printable(name)}}
 	for i := range d.Rows {
-		e.row(vehicle.At(start), &d.Rows[i])
+		e.row(signal.At(start), &d.Rows[i])
 	}
 	e.result.Seconds = e.driven.Seconds()
 	return e.result, e.track
@@ -44,11 +47,11 @@ type evaluator struct {
 	seen    bool
 	driven  time.Duration // without pauses
 	last    time.Duration // with pauses
-	verdict vehicle.DrivingState
+	verdict driving.State
 	anomaly *anomaly
 }
 
-func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
+func (e *evaluator) row(start signal.UnixMilli, r *drivelog.Row) {
 	pause := false
 	if step := r.At - e.last; e.seen && step <= drivenGap {
 		e.result.States.add(e.verdict, step.Seconds())
@@ -73,7 +76,7 @@ func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
 
 func (e *evaluator) throttle(at time.Duration) {
 	v := e.state.Throttle()
-	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly
+	found := v.Time != 0 && v.System == throttle.Anomaly
 	if e.anomaly != nil {
 		e.anomaly.For = (at - e.anomaly.since).Seconds()
 	}

@@ -8,8 +8,10 @@ import (
 	"io"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,7 +25,7 @@ type FleetConfig struct {
 	Progress func(readings int) // since the last call; may be nil
 	// Judged receives the samples that are used, with the state in the answer, or 0. If nil, it is
 	// not called.
-	Judged func(x vehicle.Sample, said vehicle.DrivingState)
+	Judged func(x vehicle.Sample, said driving.State)
 }
 
 type FleetResult struct {
@@ -36,7 +38,7 @@ type FleetResult struct {
 }
 
 // No reading must get a time before 1970.
-var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
@@ -95,8 +97,8 @@ type fleetRun struct {
 
 type car struct {
 	state  vehicle.State
-	next   vehicle.UnixMilli // of the earliest reading that is kept
-	counts bool              // of the fleet that has labels
+	next   signal.UnixMilli // of the earliest reading that is kept
+	counts bool             // of the fleet that has labels
 }
 
 func (r *fleetRun) car(id vehicle.ID) *car {
@@ -144,7 +146,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
+func (r *fleetRun) answer(k *car, now signal.UnixMilli) driving.State {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
 		return 0
@@ -184,8 +186,8 @@ func (r *FleetResult) Report() FleetReport {
 	return FleetReport{
 		Vehicles: r.Vehicles, Readings: r.Readings, Stretches: r.Stretches,
 		Confusion: r.All.Confusion, Sure: r.Sure.Confusion, MacroF1: r.All.MacroF1,
-		F1: stateF1{r.All.Of(vehicle.NormalDriving).F1(), r.All.Of(vehicle.SlowDriving).F1(),
-			r.All.Of(vehicle.TrafficJam).F1()},
+		F1: stateF1{r.All.Of(driving.Normal).F1(), r.All.Of(driving.Slow).F1(),
+			r.All.Of(driving.Jam).F1()},
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,34 +33,34 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 
 // byLastSpeed is a rule with predictable results. A speed of 100 km/h parks the car.
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
-	v, _ := x.Value(vehicle.Speed)
+	v, _ := x.Value(signal.Speed)
 	s.Time = x.Time
 	s.Traffic.At = x.Time
-	s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{}
+	s.Latest[signal.LowVoltageSystemState] = signal.Reading{}
 	switch {
 	case v == 100:
-		s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{Value: float32(vehicle.IgnitionOff), Time: x.Time}
+		s.Latest[signal.LowVoltageSystemState] = signal.Reading{Value: float32(signal.IgnitionOff), Time: x.Time}
 	case v < 10:
-		s.Pace = vehicle.TrafficJam
+		s.Pace = driving.Jam
 	case v < 30:
-		s.Pace = vehicle.SlowDriving
+		s.Pace = driving.Slow
 	default:
-		s.Pace = vehicle.NormalDriving
+		s.Pace = driving.Normal
 	}
 	return s
 }
 
-var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 var plain = evaluate.FleetConfig{Observe: byLastSpeed, Share: 1}
 
 const (
-	normal = vehicle.NormalDriving
-	slow   = vehicle.SlowDriving
-	jam    = vehicle.TrafficJam
+	normal = driving.Normal
+	slow   = driving.Slow
+	jam    = driving.Jam
 )
 
-func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fcd.Label {
+func label(id vehicle.ID, seconds int, truth driving.State, sure bool) fcd.Label {
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
@@ -150,7 +152,7 @@ func TestFleet_Thinned(t *testing.T) {
 		sent, last := make(map[vehicle.ID][]int), 0
 		c := plain
 		c.Every, c.Share = 7*time.Second, 0.2
-		c.Judged = func(x vehicle.Sample, said vehicle.DrivingState) {
+		c.Judged = func(x vehicle.Sample, said driving.State) {
 			if said != normal {
 				t.Errorf("judged %s", said)
 			}
@@ -205,8 +207,8 @@ func TestWithoutPositions(t *testing.T) {
 	for without, want := range map[bool]int{false: 3, true: 2} {
 		fleet.WithoutPositions = without
 		c := plain
-		c.Judged = func(x vehicle.Sample, _ vehicle.DrivingState) {
-			if x.Has(vehicle.CurrentLatitude) == without || x.Has(vehicle.CurrentLongitude) == without {
+		c.Judged = func(x vehicle.Sample, _ driving.State) {
+			if x.Has(signal.CurrentLatitude) == without || x.Has(signal.CurrentLongitude) == without {
 				t.Errorf("without positions %t: %+v", without, x)
 			}
 		}

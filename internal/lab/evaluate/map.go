@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
 type spot struct {
 	latitude, longitude float64
-	state               vehicle.DrivingState
+	state               driving.State
 }
 
 // spotDegrees is about 11 m.
@@ -29,22 +31,22 @@ const (
 type place struct{ latitude, longitude int32 }
 
 type judgement struct {
-	state vehicle.DrivingState
-	at    vehicle.UnixMilli
+	state driving.State
+	at    signal.UnixMilli
 }
 
 // Picture stores where cars were, and the states when most places had a jam.
 type Picture struct {
 	places      map[place]judgement
-	first, next vehicle.UnixMilli // first sample and next check
-	now         vehicle.UnixMilli
+	first, next signal.UnixMilli // first sample and next check
+	now         signal.UnixMilli
 	most        int // jammed places then
-	at          vehicle.UnixMilli
-	then        map[place]vehicle.DrivingState
+	at          signal.UnixMilli
+	then        map[place]driving.State
 }
 
 // Add takes samples in order of time.
-func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
+func (p *Picture) Add(x vehicle.Sample, said driving.State) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
 		p.first, p.next = x.Time, x.Time.Add(pictureEvery)
@@ -53,8 +55,8 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 		p.look()
 		p.next = p.now.Add(pictureEvery)
 	}
-	latitude, ok := x.Value(vehicle.CurrentLatitude)
-	longitude, also := x.Value(vehicle.CurrentLongitude)
+	latitude, ok := x.Value(signal.CurrentLatitude)
+	longitude, also := x.Value(signal.CurrentLongitude)
 	if ok && also {
 		at := place{int32(math.Floor(float64(latitude) / spotDegrees)),
 			int32(math.Floor(float64(longitude) / spotDegrees))}
@@ -63,13 +65,13 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 }
 
 func (p *Picture) look() {
-	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
+	jams, now := 0, make(map[place]driving.State, len(p.then))
 	for at, j := range p.places {
 		if p.now.Sub(j.at) > pictureLasts {
 			continue
 		}
 		now[at] = j.state
-		if j.state == vehicle.TrafficJam {
+		if j.state == driving.Jam {
 			jams++
 		}
 	}
@@ -112,7 +114,7 @@ func plotMap(title string, spots []spot) string {
 	height := pageHeader + int(high*scale) + 3*margin
 
 	p := newPage(title, height)
-	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
+	p.legend(margin, func(x int, state driving.State) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
 	// Worse states are above.
 	slices.SortFunc(spots, func(a, b spot) int {
@@ -121,7 +123,7 @@ func plotMap(title string, spots []spot) string {
 	})
 	type point struct {
 		x, y  int
-		state vehicle.DrivingState
+		state driving.State
 	}
 	drawn := make(map[point]bool)
 	for _, s := range spots {
@@ -136,7 +138,7 @@ func plotMap(title string, spots []spot) string {
 	return p.end()
 }
 
-func (p *page) mark(x, y float64, state vehicle.DrivingState) {
+func (p *page) mark(x, y float64, state driving.State) {
 	m := mapMarks[state]
 	p.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, x-m.size/2, y-m.size/2, m.size, m.size,
 		m.colour)

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/plot"
-	"example.org/carstate/internal/vehicle"
 )
 
 // Track has times without the pauses.
@@ -27,7 +27,7 @@ type speedAt struct {
 }
 
 // band has 0 for none; among the anomalies, 1 is one.
-type band = plot.Span[time.Duration, vehicle.DrivingState]
+type band = plot.Span[time.Duration, driving.State]
 
 const (
 	verdictBand = iota
@@ -35,18 +35,18 @@ const (
 	anomalyBand
 )
 
-func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehicle.DrivingState, anomaly bool) {
+func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict driving.State, anomaly bool) {
 	if pause {
 		t.pauses = append(t.pauses, at)
 	}
 	if v, ok := r.Readings.Speed(); ok {
 		t.speeds = append(t.speeds, speedAt{at, v, pause})
 	}
-	var broken vehicle.DrivingState
+	var broken driving.State
 	if anomaly {
 		broken = 1
 	}
-	for i, state := range [...]vehicle.DrivingState{verdictBand: verdict, labelBand: r.Label, anomalyBand: broken} {
+	for i, state := range [...]driving.State{verdictBand: verdict, labelBand: r.Label, anomalyBand: broken} {
 		t.bands[i] = plot.Extend(t.bands[i], at, state, false)
 	}
 	t.end = at
@@ -86,9 +86,9 @@ func newPage(title string, height int) *page {
 
 func (p *page) put(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
 
-func (p *page) legend(x int, mark func(x int, state vehicle.DrivingState)) int {
+func (p *page) legend(x int, mark func(x int, state driving.State)) int {
 	for state, name := range [...]string{"no verdict", "normal driving", "slow driving", "traffic jam"} {
-		mark(x, vehicle.DrivingState(state))
+		mark(x, driving.State(state))
 		p.put(`<text x="%d" y="25">%s</text>`, x+19, name)
 		x += 125
 	}
@@ -103,7 +103,7 @@ func (p *page) end() string {
 // Plot returns an SVG page with one panel for each drive.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
-	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {
+	x := p.legend(pageLeft, func(x int, state driving.State) {
 		p.put(`<rect x="%d" y="14" width="14" height="14" fill="%s" stroke="#999999" stroke-width="0.5"/>`, x,
 			bandColours[state])
 	})

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // recorded returns no result if the drives are not present.
@@ -43,7 +43,7 @@ func TestLabelledDrives(t *testing.T) {
 	if err := all.WriteTables(t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	if macro, jam := all.Total.MacroF1, all.Total.Of(vehicle.TrafficJam).F1(); macro < 0.42 || jam < 0.39 {
+	if macro, jam := all.Total.MacroF1, all.Total.Of(driving.Jam).F1(); macro < 0.42 || jam < 0.39 {
 		t.Errorf("macro-F1 %.3f, jam F1 %.3f: worse than it was", macro, jam)
 	}
 }
@@ -52,14 +52,14 @@ func TestLabelledDrives(t *testing.T) {
 // jam, in nine of ten pairs.
 func TestSameRouteOrder(t *testing.T) {
 	part := func(s [4]float64) float64 {
-		return s[vehicle.TrafficJam] / (s[vehicle.NormalDriving] + s[vehicle.SlowDriving] + s[vehicle.TrafficJam])
+		return s[driving.Jam] / (s[driving.Normal] + s[driving.Slow] + s[driving.Jam])
 	}
 	all := recorded(t, "kit_obd/*.csv*")
 	pairs, byPart, bySeconds := 0, 0, 0
 	for i := range all.Files {
 		jam := &all.Files[i]
 		jamRoute, jamLabel := routeOf(jam.File)
-		t.Logf("%-52s in a jam %4.0f s, %4.1f %%", jam.File, jam.States[vehicle.TrafficJam], 100*part(jam.States))
+		t.Logf("%-52s in a jam %4.0f s, %4.1f %%", jam.File, jam.States[driving.Jam], 100*part(jam.States))
 		for k := range all.Files {
 			other := &all.Files[k]
 			if route, label := routeOf(other.File); jamLabel != "Stau" || label == "Stau" || jamRoute != route {
@@ -71,7 +71,7 @@ func TestSameRouteOrder(t *testing.T) {
 			} else {
 				t.Logf("%s is not above %s", jam.File, other.File)
 			}
-			if jam.States[vehicle.TrafficJam] > other.States[vehicle.TrafficJam] {
+			if jam.States[driving.Jam] > other.States[driving.Jam] {
 				bySeconds++
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/score"
-	"example.org/carstate/internal/vehicle"
 )
 
 // Drives is what `evaluate --json` prints.
@@ -30,7 +30,7 @@ type fileResult struct {
 // stateSeconds is by state, 0 for no verdict.
 type stateSeconds [4]float64
 
-func (s *stateSeconds) add(state vehicle.DrivingState, seconds float64) {
+func (s *stateSeconds) add(state driving.State, seconds float64) {
 	s[state] = milliseconds(s[state] + seconds)
 }
 
@@ -47,7 +47,7 @@ type anomaly struct {
 	since  time.Duration
 }
 
-func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
+func (r *fileResult) label(truth, verdict driving.State) {
 	if r.Agreement == nil {
 		r.Agreement = new(score.Agreement)
 	}
@@ -62,7 +62,7 @@ func (e *Drives) add(r fileResult) {
 	t := &e.Total
 	t.Seconds = milliseconds(t.Seconds + r.Seconds)
 	for state, seconds := range r.States {
-		t.States.add(vehicle.DrivingState(state), seconds)
+		t.States.add(driving.State(state), seconds)
 	}
 	t.Anomalies = append(t.Anomalies, r.Anomalies...)
 	if t.Anomalies == nil {
@@ -97,8 +97,8 @@ func (e *Drives) states(t *score.Tables) {
 			}
 			return fmt.Sprintf("%.1f %%", 100*seconds/r.Seconds)
 		}
-		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States[vehicle.NormalDriving]),
-			of(r.States[vehicle.SlowDriving]), of(r.States[vehicle.TrafficJam]), of(r.States[0]), len(r.Anomalies))
+		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States[driving.Normal]),
+			of(r.States[driving.Slow]), of(r.States[driving.Jam]), of(r.States[0]), len(r.Anomalies))
 	}
 	for i := range e.Files {
 		row(access.Printable(e.Files[i].File), &e.Files[i])
@@ -137,8 +137,8 @@ func (e *Drives) agreements(t *score.Tables) {
 		if a == nil {
 			continue
 		}
-		f1 := func(s vehicle.DrivingState) float64 { return a.Of(s).F1() }
+		f1 := func(s driving.State) float64 { return a.Of(s).F1() }
 		t.Line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", access.Printable(e.Files[i].File), a.Rows, a.Accuracy,
-			f1(vehicle.NormalDriving), f1(vehicle.SlowDriving), f1(vehicle.TrafficJam), a.MacroF1)
+			f1(driving.Normal), f1(driving.Slow), f1(driving.Jam), a.MacroF1)
 	}
 }

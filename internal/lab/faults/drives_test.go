@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -21,7 +23,7 @@ type aDrive struct {
 	samples   []vehicle.Sample
 }
 
-const start = vehicle.UnixMilli(1_790_000_000_000)
+const start = signal.UnixMilli(1_790_000_000_000)
 
 // drives are read once; the tests of this package do not run in parallel.
 var drives struct {
@@ -69,22 +71,22 @@ func readRecorded() (drives []aDrive, err error) {
 			drives = append(drives, one)
 			if c.folder == "carobd" {
 				drives = append(drives,
-					one.only("carobd, A and load", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.EngineLoad,
-						vehicle.ThrottlePosition),
-					one.only("carobd, A and D", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.ThrottlePosition,
-						vehicle.AcceleratorPositionD))
+					one.only("carobd, A and load", signal.OBDSpeed, signal.EngineSpeed, signal.EngineLoad,
+						signal.ThrottlePosition),
+					one.only("carobd, A and D", signal.OBDSpeed, signal.EngineSpeed, signal.ThrottlePosition,
+						signal.AcceleratorPositionD))
 			}
 		}
 	}
 	return drives, nil
 }
 
-func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
+func (d aDrive) only(car string, signals ...signal.Signal) aDrive {
 	out := aDrive{car: car, name: d.name}
 	for i := range d.samples {
 		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
 		copyReadings(&x.Readings, &d.samples[i].Readings,
-			func(g vehicle.Signal) bool { return slices.Contains(signals, g) })
+			func(g signal.Signal) bool { return slices.Contains(signals, g) })
 		if !x.Empty() {
 			out.samples = append(out.samples, x)
 		}
@@ -93,30 +95,30 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 }
 
 // inventedCars are kinds of car without recordings. foot is from 0 to 100, and plate follows it.
-var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
-	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
-		return map[vehicle.Signal]float64{
-			vehicle.ThrottlePosition: 17 + 0.7*plate, vehicle.ThrottlePositionB: min(49+0.7*plate, 99.2),
-			vehicle.ThrottleActuator:     17 + 0.7*plate,
-			vehicle.AcceleratorPositionD: 16 + 0.6*foot, vehicle.AcceleratorPositionE: 31.7 + 0.6*foot,
-			vehicle.EngineLoad: 25 + 0.7*foot,
+var inventedCars = map[string]func(foot, plate float64) map[signal.Signal]float64{
+	"petrol": func(foot, plate float64) map[signal.Signal]float64 {
+		return map[signal.Signal]float64{
+			signal.ThrottlePosition: 17 + 0.7*plate, signal.ThrottlePositionB: min(49+0.7*plate, 99.2),
+			signal.ThrottleActuator:     17 + 0.7*plate,
+			signal.AcceleratorPositionD: 16 + 0.6*foot, signal.AcceleratorPositionE: 31.7 + 0.6*foot,
+			signal.EngineLoad: 25 + 0.7*foot,
 		}
 	},
 	// The second sensor of each pair runs against the first, or at half its slope.
-	"opposed": func(foot, plate float64) map[vehicle.Signal]float64 {
-		return map[vehicle.Signal]float64{
-			vehicle.ThrottlePosition: 15 + 0.6*plate, vehicle.ThrottlePositionB: 85 - 0.6*plate,
-			vehicle.AcceleratorPositionD: 15 + 0.7*foot, vehicle.AcceleratorPositionE: 7.5 + 0.35*foot,
+	"opposed": func(foot, plate float64) map[signal.Signal]float64 {
+		return map[signal.Signal]float64{
+			signal.ThrottlePosition: 15 + 0.6*plate, signal.ThrottlePositionB: 85 - 0.6*plate,
+			signal.AcceleratorPositionD: 15 + 0.7*foot, signal.AcceleratorPositionE: 7.5 + 0.35*foot,
 		}
 	},
-	"diesel": func(foot, _ float64) map[vehicle.Signal]float64 {
-		return map[vehicle.Signal]float64{
-			vehicle.ThrottlePosition: 83.5, vehicle.AcceleratorPositionD: 14 + 0.7*foot,
-			vehicle.AcceleratorPositionE: 14.4 + 0.7*foot,
+	"diesel": func(foot, _ float64) map[signal.Signal]float64 {
+		return map[signal.Signal]float64{
+			signal.ThrottlePosition: 83.5, signal.AcceleratorPositionD: 14 + 0.7*foot,
+			signal.AcceleratorPositionE: 14.4 + 0.7*foot,
 		}
 	},
-	"one sensor": func(foot, plate float64) map[vehicle.Signal]float64 {
-		return map[vehicle.Signal]float64{vehicle.ThrottlePosition: 17 + 0.7*plate, vehicle.EngineLoad: 25 + 0.7*foot}
+	"one sensor": func(foot, plate float64) map[signal.Signal]float64 {
+		return map[signal.Signal]float64{signal.ThrottlePosition: 17 + 0.7*plate, signal.EngineLoad: 25 + 0.7*foot}
 	},
 }
 
@@ -154,14 +156,14 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 // together is as from a gateway that sends the newest reading of each signal with one time stamp.
 func (d aDrive) together(every time.Duration) aDrive {
 	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
-	var newest vehicle.Readings
+	var newest signal.Readings
 	next := d.samples[0].Time.Add(every)
 	for i := range d.samples {
 		x := &d.samples[i]
-		copyReadings(&newest, &x.Readings, func(vehicle.Signal) bool { return true })
+		copyReadings(&newest, &x.Readings, func(signal.Signal) bool { return true })
 		if x.Time >= next && !newest.Empty() {
 			out.samples = append(out.samples, vehicle.Sample{Vehicle: "car", Time: x.Time, Readings: newest})
-			newest, next = vehicle.Readings{}, x.Time.Add(every)
+			newest, next = signal.Readings{}, x.Time.Add(every)
 		}
 	}
 	return out
@@ -169,15 +171,15 @@ func (d aDrive) together(every time.Duration) aDrive {
 
 // thinned keeps a reading of each signal in the time every, with its own time stamp.
 func (d aDrive) thinned(every time.Duration) aDrive {
-	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [vehicle.NumSignals]vehicle.UnixMilli{})
+	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [signal.Num]signal.UnixMilli{})
 }
 
 // readEvery keeps the first reading at or after due, and one in each interval after it.
-func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
+func (d aDrive) readEvery(every time.Duration, name string, due [signal.Num]signal.UnixMilli) aDrive {
 	out := aDrive{d.car, name, nil}
 	for i := range d.samples {
 		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
-		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool {
+		copyReadings(&x.Readings, &d.samples[i].Readings, func(g signal.Signal) bool {
 			if x.Time < due[g] {
 				return false
 			}
@@ -191,9 +193,9 @@ func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSign
 	return out
 }
 
-func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
-	for g := range vehicle.Signal(vehicle.NumSignals) {
-		if v, ok := from.Value(g); ok && (g < vehicle.DTCList || g >= vehicle.FreeFlowSpeed) && which(g) {
+func copyReadings(to, from *signal.Readings, which func(signal.Signal) bool) {
+	for g := range signal.Signal(signal.Num) {
+		if v, ok := from.Value(g); ok && (g < signal.DTCList || g >= signal.FreeFlowSpeed) && which(g) {
 			if to.Set(g, float64(v)) != nil {
 				panic("a reading that was accepted is refused")
 			}
@@ -202,17 +204,17 @@ func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
 }
 
 // anomaly returns the time of the first anomaly, or zero.
-func (d aDrive) anomaly(s *vehicle.State) (at vehicle.UnixMilli, why string) {
+func (d aDrive) anomaly(s *vehicle.State) (at signal.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)
-		if v := s.Throttle(); at == 0 && v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); at == 0 && v.Time != 0 && v.System == throttle.Anomaly {
 			at, why = x.Time, explained(s.ExplainThrottle())
 		}
 	}
 	return at, why
 }
 
-func explained(e vehicle.Explanation) string {
+func explained(e signal.Explanation) string {
 	words := []string{e.Rule + ":"}
 	for _, f := range e.Facts {
 		threshold := ""

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -53,9 +54,9 @@ func TestForwardFilledFeeds(t *testing.T) {
 
 // inTurn is as from a logger that reads one signal after another.
 func (d aDrive) inTurn(every time.Duration) aDrive {
-	var due [vehicle.NumSignals]vehicle.UnixMilli
+	var due [signal.Num]signal.UnixMilli
 	for g := range due {
-		due[g] = d.samples[0].Time.Add(every * time.Duration(g) / vehicle.NumSignals)
+		due[g] = d.samples[0].Time.Add(every * time.Duration(g) / signal.Num)
 	}
 	return d.readEvery(every, d.name, due)
 }
@@ -63,9 +64,9 @@ func (d aDrive) inTurn(every time.Duration) aDrive {
 // filledRows repeats the newest value of every signal in each row, as most loggers do.
 func (d aDrive) filledRows() aDrive {
 	out := aDrive{car: d.car, name: d.name}
-	var newest vehicle.Readings
+	var newest signal.Readings
 	for _, x := range d.samples {
-		copyReadings(&newest, &x.Readings, func(vehicle.Signal) bool { return true })
+		copyReadings(&newest, &x.Readings, func(signal.Signal) bool { return true })
 		x.Readings = newest
 		out.samples = append(out.samples, x)
 	}
@@ -75,7 +76,7 @@ func (d aDrive) filledRows() aDrive {
 // filled is as from a gateway that sends the newest reading of every signal, however old, as new.
 func (d aDrive) filled(every time.Duration) aDrive {
 	out := aDrive{car: d.car, name: d.name}
-	var newest vehicle.Readings
+	var newest signal.Readings
 	next, last := d.samples[0].Time, d.samples[0].Time
 	for i := range d.samples {
 		x := &d.samples[i]
@@ -85,7 +86,7 @@ func (d aDrive) filled(every time.Duration) aDrive {
 		for last = x.Time; next < x.Time; next = next.Add(every) {
 			out.samples = append(out.samples, vehicle.Sample{Vehicle: "car", Time: next, Readings: newest})
 		}
-		copyReadings(&newest, &x.Readings, func(vehicle.Signal) bool { return true })
+		copyReadings(&newest, &x.Readings, func(signal.Signal) bool { return true })
 	}
 	return out
 }

@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
-var sensors = []vehicle.Signal{
-	vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.ThrottleActuator,
-	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
+var sensors = []signal.Signal{
+	signal.ThrottlePosition, signal.ThrottlePositionB, signal.ThrottleActuator,
+	signal.AcceleratorPositionD, signal.AcceleratorPositionE,
 }
 
 func allFaults() (fs []faults.Fault) {
@@ -34,11 +36,11 @@ func allFaults() (fs []faults.Fault) {
 		}
 	}
 	return append(fs,
-		faults.Fault{Kind: faults.LostCommand, On: vehicle.ThrottleActuator},
-		faults.Fault{Kind: faults.StuckPlate, On: vehicle.ThrottlePosition},
-		faults.Fault{Kind: faults.OpenPlate, On: vehicle.ThrottlePosition, Size: 20},
-		faults.Fault{Kind: faults.OpenPlate, On: vehicle.ThrottlePosition, Size: 60},
-		faults.Fault{Kind: faults.LimpHome, On: vehicle.ThrottlePosition},
+		faults.Fault{Kind: faults.LostCommand, On: signal.ThrottleActuator},
+		faults.Fault{Kind: faults.StuckPlate, On: signal.ThrottlePosition},
+		faults.Fault{Kind: faults.OpenPlate, On: signal.ThrottlePosition, Size: 20},
+		faults.Fault{Kind: faults.OpenPlate, On: signal.ThrottlePosition, Size: 60},
+		faults.Fault{Kind: faults.LimpHome, On: signal.ThrottlePosition},
 	)
 }
 
@@ -93,7 +95,7 @@ func watch(samples []vehicle.Sample) (s vehicle.State, j faults.Injector) {
 
 func try(s vehicle.State, healthy faults.Injector, f faults.Fault, rest []vehicle.Sample, watched time.Duration) (o outcome) {
 	j := healthy.Begin(f)
-	begin, since, seen := rest[0].Time, vehicle.UnixMilli(0), time.Duration(0)
+	begin, since, seen := rest[0].Time, signal.UnixMilli(0), time.Duration(0)
 	last := begin
 	for i := range rest {
 		x := rest[i]
@@ -111,7 +113,7 @@ func try(s vehicle.State, healthy faults.Injector, f faults.Fault, rest []vehicl
 			last = x.Time
 		}
 		s = vehicle.Observe(s, x)
-		if v := s.Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
 			if o.found = true; o.observable {
 				o.after = x.Time.Sub(since)
 			}
@@ -140,7 +142,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 	tallies := map[class]*tally{}
 	var order []class
 	for n, d := range recorded(t) {
-		has := func(g vehicle.Signal) bool {
+		has := func(g signal.Signal) bool {
 			return slices.ContainsFunc(d.samples, func(x vehicle.Sample) bool { return x.Has(g) })
 		}
 		at := []float64{[]float64{0.25, 0.5, 0.75}[n%3]}
@@ -151,7 +153,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 			first := int(share * float64(len(d.samples)))
 			s, j := watch(d.samples[:first])
 			for _, f := range allFaults() {
-				if !has(f.On) || f.Kind == faults.LimpHome && !has(vehicle.ThrottleActuator) {
+				if !has(f.On) || f.Kind == faults.LimpHome && !has(signal.ThrottleActuator) {
 					continue
 				}
 				o := try(s, j, f, d.samples[first:], watched)

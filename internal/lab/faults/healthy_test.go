@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -109,7 +110,7 @@ func TestInventedCars(t *testing.T) {
 				if every > 2*time.Second {
 					within = 40 * every
 				}
-				o := try(s, j, faults.Fault{Kind: faults.Offset, On: vehicle.AcceleratorPositionD, Size: 20},
+				o := try(s, j, faults.Fault{Kind: faults.Offset, On: signal.AcceleratorPositionD, Size: 20},
 					d.samples[half:], time.Hour+within)
 				if !o.found || o.after > within {
 					t.Errorf("%s %s: a pedal sensor 20 %% off: found %v after %v, want within %v", car, d.name, o.found,

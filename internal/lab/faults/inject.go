@@ -3,7 +3,7 @@ package faults
 import (
 	"math"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 type Kind uint8
@@ -32,7 +32,7 @@ func (k Kind) String() string { return kindNames[k] }
 type Fault struct {
 	Kind Kind
 	// On is ignored for a fault of the plate.
-	On   vehicle.Signal
+	On   signal.Signal
 	Size float64
 	Seed uint64
 }
@@ -41,9 +41,9 @@ type Fault struct {
 // drives. A smaller change is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
-	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
+	case f.Kind >= StuckPlate, f.On == signal.ThrottlePosition, f.On == signal.ThrottlePositionB:
 		return 8
-	case f.On == vehicle.ThrottleActuator:
+	case f.On == signal.ThrottleActuator:
 		return 3
 	}
 	return 5
@@ -52,18 +52,18 @@ func (f Fault) Deviation() float64 {
 // springs hold the plate above closed, in percent, for the car to creep home.
 const springs = 6
 
-var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
+var plateSensors = [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB}
 
 // Injector must receive the samples in order, because it remembers those before the fault.
 type Injector struct {
 	fault  Fault
-	last   [vehicle.NumSignals]float64 // latest
-	closed [vehicle.NumSignals]float64 // lowest
+	last   [signal.Num]float64 // latest
+	closed [signal.Num]float64 // lowest
 	random uint64
 }
 
-func (j *Injector) Watch(r *vehicle.Readings) {
-	for g := range vehicle.Signal(vehicle.NumSignals) {
+func (j *Injector) Watch(r *signal.Readings) {
+	for g := range signal.Signal(signal.Num) {
 		if v, ok := r.Value(g); ok {
 			if j.closed[g] == 0 || float64(v) < j.closed[g] {
 				j.closed[g] = float64(v)
@@ -80,8 +80,8 @@ func (j Injector) Begin(f Fault) *Injector {
 }
 
 // Apply returns the greatest change in percent.
-func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
-	concerned := []vehicle.Signal{j.fault.On}
+func (j *Injector) Apply(r *signal.Readings) (changed float64) {
+	concerned := []signal.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {
 		concerned = plateSensors[:]
 	}
@@ -100,7 +100,7 @@ func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
 	return changed
 }
 
-func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
+func (j *Injector) value(g signal.Signal, healthy float64) float64 {
 	switch j.fault.Kind {
 	case Offset:
 		return healthy + j.fault.Size

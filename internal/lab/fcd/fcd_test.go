@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -43,7 +45,7 @@ func zipped(t testing.TB, text string) string {
 
 const small = "vehicle,time,latitude,longitude,speed\nA,0,44.5,11.25,0\nB,0.25,,,50\nA,12.5,-44.5,-11.25,31.5\nB,13,,,\n"
 
-func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
+func described(t *testing.T, path string, base signal.UnixMilli) []string {
 	t.Helper()
 	f, err := fcd.Open(t.Context(), path)
 	if err != nil {
@@ -55,7 +57,7 @@ func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 			t.Fatal(err)
 		}
 		line := fmt.Sprintf("%s %d", x.Vehicle, x.Time)
-		for s := range vehicle.Signal(vehicle.NumSignals) {
+		for s := range signal.Signal(signal.Num) {
 			if v, ok := x.Value(s); ok {
 				line += fmt.Sprintf(" %s=%g", s, v)
 			}
@@ -179,10 +181,10 @@ func TestReadLabels(t *testing.T) {
 	got, err := fcd.ReadLabels(t.Context(), file(t,
 		header+"B,20,jam,1,0.2\nB,30.5,slow,0,0.5\nA,20,normal,1,0.9\nA,10,slow,1,0.5\n"))
 	want := []fcd.Label{
-		{"A", 10 * time.Second, vehicle.SlowDriving, true},
-		{"B", 20 * time.Second, vehicle.TrafficJam, true},
-		{"A", 20 * time.Second, vehicle.NormalDriving, true},
-		{"B", 30500 * time.Millisecond, vehicle.SlowDriving, false},
+		{"A", 10 * time.Second, driving.Slow, true},
+		{"B", 20 * time.Second, driving.Jam, true},
+		{"A", 20 * time.Second, driving.Normal, true},
+		{"B", 30500 * time.Millisecond, driving.Slow, false},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
@@ -250,7 +252,7 @@ func FuzzSamples(f *testing.F) {
 	f.Add([]byte("speed,accuracy,heading,longitude,latitude,time,vehicle\n1,2,3,4,5,6,A\n"))
 	f.Add([]byte("vehicle,time,latitude,longitude,speed\n\"A\",1e3,0x1p-2,inf,\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		last := vehicle.UnixMilli(math.MinInt64)
+		last := signal.UnixMilli(math.MinInt64)
 		fleet, err := fcd.Open(t.Context(), file(t, string(text)))
 		if err != nil {
 			checkError(t, err)
@@ -265,8 +267,8 @@ func FuzzSamples(f *testing.F) {
 				t.Fatalf("%+v after %d", x, last)
 			}
 			last = x.Time
-			var again vehicle.Readings
-			for s := range vehicle.Signal(vehicle.NumSignals) {
+			var again signal.Readings
+			for s := range signal.Signal(signal.Num) {
 				if v, ok := x.Value(s); ok && again.Set(s, float64(v)) != nil {
 					t.Fatalf("%s is %g", s, v)
 				}
@@ -284,8 +286,8 @@ func FuzzLabels(f *testing.F) {
 		}
 		last := time.Duration(0)
 		for _, l := range all {
-			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < vehicle.NormalDriving ||
-				l.Truth > vehicle.TrafficJam {
+			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < driving.Normal ||
+				l.Truth > driving.Jam {
 				t.Fatalf("%+v after %s", l, last)
 			}
 			last = l.At

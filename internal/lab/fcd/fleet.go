@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -66,7 +67,7 @@ func (f *Fleet) AddPrefix(prefix string) {
 }
 
 // Samples yields each row with a reading at base plus its time, and ends after an error.
-func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
+func (f *Fleet) Samples(ctx context.Context, base signal.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)
 		if err != nil {
@@ -104,11 +105,11 @@ var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed",
 const neededFleetColumns = 5
 
 // fleetSignals are from the third column on.
-var fleetSignals = [...]vehicle.Signal{
-	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
+var fleetSignals = [...]signal.Signal{
+	signal.CurrentLatitude, signal.CurrentLongitude, signal.Speed, signal.CurrentHeading, signal.CurrentAccuracy,
 }
 
-func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli,
+func samples(ctx context.Context, r io.Reader, name string, base signal.UnixMilli,
 	speedOnly bool) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		last := base
@@ -128,7 +129,7 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 	}
 }
 
-func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample, err error) {
+func (t *table) sample(base signal.UnixMilli, speedOnly bool) (x vehicle.Sample, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
 		return x, err
 	}
@@ -137,16 +138,16 @@ func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample
 		return x, err
 	}
 	x.Time = base.Add(at)
-	for i, signal := range fleetSignals {
+	for i, g := range fleetSignals {
 		cell := t.cell(2 + i)
-		if cell == "" || speedOnly && signal != vehicle.Speed {
+		if cell == "" || speedOnly && g != signal.Speed {
 			continue
 		}
 		v, err := strconv.ParseFloat(cell, 64)
 		if err != nil {
 			return x, t.complain("%s must be a number, or empty where it was not read", fleetColumns[2+i])
 		}
-		if err := x.Set(signal, v); err != nil {
+		if err := x.Set(g, v); err != nil {
 			return x, t.complain("%w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -49,7 +50,7 @@ func TestLearnedFreeFlow(t *testing.T) {
 	}
 }
 
-var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+var freeFlowOrigin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 func learn(t *testing.T, m *road.Map, name string) {
 	t.Helper()

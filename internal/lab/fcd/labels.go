@@ -9,13 +9,14 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/vehicle"
 )
 
 type Label struct {
 	Vehicle vehicle.ID
 	At      time.Duration // since the file's time 0
-	Truth   vehicle.DrivingState
+	Truth   driving.State
 	// Sure is false close to the border to another state.
 	Sure bool
 }
@@ -62,11 +63,11 @@ func (t *table) label() (l Label, err error) {
 	}
 	switch t.cell(2) {
 	case "normal":
-		l.Truth = vehicle.NormalDriving
+		l.Truth = driving.Normal
 	case "slow":
-		l.Truth = vehicle.SlowDriving
+		l.Truth = driving.Slow
 	case "jam":
-		l.Truth = vehicle.TrafficJam
+		l.Truth = driving.Jam
 	default:
 		return l, t.complain("truth must be normal, slow or jam")
 	}

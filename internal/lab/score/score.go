@@ -1,7 +1,7 @@
 // Package score counts how driving verdicts agree with a known truth. It must never judge.
 package score
 
-import "example.org/carstate/internal/vehicle"
+import "example.org/carstate/internal/driving"
 
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
@@ -13,7 +13,7 @@ type Agreement struct {
 }
 
 // Add takes 0 for a missing verdict.
-func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
+func (a *Agreement) Add(truth, verdict driving.State) {
 	a.Confusion[truth-1][verdict]++
 	a.count()
 }
@@ -38,7 +38,7 @@ func (a *Agreement) count() {
 	}
 	a.Accuracy = Part(right, a.Rows)
 	sum, states := 0.0, 0
-	for state := vehicle.NormalDriving; state <= vehicle.TrafficJam; state++ {
+	for state := driving.Normal; state <= driving.Jam; state++ {
 		if s := a.Of(state); s.labelled+s.said > 0 {
 			sum += s.F1()
 			states++
@@ -50,7 +50,7 @@ func (a *Agreement) count() {
 // State counts the rows of one state.
 type State struct{ right, labelled, said int }
 
-func (a *Agreement) Of(state vehicle.DrivingState) State {
+func (a *Agreement) Of(state driving.State) State {
 	s := State{right: a.Confusion[state-1][state]}
 	for truth, row := range a.Confusion {
 		s.said += row[state]

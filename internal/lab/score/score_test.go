@@ -4,13 +4,13 @@ import (
 	"math"
 	"testing"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/score"
-	"example.org/carstate/internal/vehicle"
 )
 
 func TestAgreement(t *testing.T) {
 	var r score.Agreement
-	for _, c := range []struct{ truth, said vehicle.DrivingState }{
+	for _, c := range []struct{ truth, said driving.State }{
 		{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 1}, {3, 0}, {3, 3},
 	} {
 		r.Add(c.truth, c.said)
@@ -23,7 +23,7 @@ func TestAgreement(t *testing.T) {
 	if f := (0.75 + 0.5 + 2.0/3) / 3; math.Abs(r.MacroF1-f) > 1e-12 {
 		t.Errorf("macro-F1 %v, want %v", r.MacroF1, f)
 	}
-	if s := r.Of(vehicle.TrafficJam); s.Precision() != 1 || s.Recall() != 0.5 {
+	if s := r.Of(driving.Jam); s.Precision() != 1 || s.Recall() != 0.5 {
 		t.Errorf("jam: precision %v, recall %v", s.Precision(), s.Recall())
 	}
 

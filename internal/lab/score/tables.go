@@ -6,7 +6,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // Tables writes aligned tables. A line without a tab, also an empty one, ends a table.
@@ -32,7 +32,7 @@ var stateColumns = [...]string{"none", "normal", "slow", "jam"}
 func (t *Tables) Confusion(a *Agreement) {
 	t.Line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
 	for truth, row := range a.Confusion {
-		s := a.Of(vehicle.DrivingState(truth + 1))
+		s := a.Of(driving.State(truth + 1))
 		t.Line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3],
 			s.Precision(), s.Recall(), s.F1())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -20,7 +21,7 @@ const (
 // Samples is from time zero, with Between after each drive.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
-	start := vehicle.UnixMilli(0)
+	start := signal.UnixMilli(0)
 	for _, d := range drives {
 		for i := range d.Rows {
 			if r := &d.Rows[i]; !r.Readings.Empty() {
@@ -33,7 +34,7 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 }
 
 // Shift gives the last sample the time end.
-func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
+func Shift(samples []vehicle.Sample, end signal.UnixMilli) {
 	if len(samples) == 0 {
 		return
 	}
@@ -60,12 +61,12 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	if len(samples) == 0 {
 		return nil
 	}
-	Shift(samples, vehicle.At(time.Now())+samples[len(samples)-1].Time-samples[0].Time)
+	Shift(samples, signal.At(time.Now())+samples[len(samples)-1].Time-samples[0].Time)
 	for len(samples) > 0 {
 		if err := periodic.Pause(ctx, time.Until(samples[0].Time.Time())); err != nil {
 			return err
 		}
-		now, n := vehicle.At(time.Now()), 1
+		now, n := signal.At(time.Now()), 1
 		for n < len(samples) && n < Batch && samples[n].Time <= now {
 			n++
 		}

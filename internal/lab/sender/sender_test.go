@@ -13,6 +13,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -32,7 +33,7 @@ func TestSourceThatSpreads(t *testing.T) {
 	defer door.Close()
 	broker := refusingBroker(t, &asked)
 	sample := vehicle.Sample{Vehicle: "car", Time: 1000}
-	if err := sample.Set(vehicle.Speed, 50); err != nil {
+	if err := sample.Set(signal.Speed, 50); err != nil {
 		t.Fatal(err)
 	}
 	for name, send := range map[string]func(sender.Login) error{

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/faults"
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 type faultBook struct {
@@ -45,8 +45,8 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
 }
 
-func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
-	if !r.Has(vehicle.ThrottlePosition) {
+func (b *faultBook) apply(car int, at time.Duration, r *signal.Readings) {
+	if !r.Has(signal.ThrottlePosition) {
 		return // the car is parked
 	}
 	c := &b.cars[car]
@@ -71,9 +71,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	}
 }
 
-var faultySensors = [...]vehicle.Signal{
-	vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.ThrottleActuator,
-	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
+var faultySensors = [...]signal.Signal{
+	signal.ThrottlePosition, signal.ThrottlePositionB, signal.ThrottleActuator,
+	signal.AcceleratorPositionD, signal.AcceleratorPositionE,
 }
 
 func (b *faultBook) draw() faults.Fault {
@@ -93,7 +93,7 @@ func (b *faultBook) draw() faults.Fault {
 	case faults.OpenPlate:
 		f.Size = pick(20, 60)
 	case faults.LostCommand:
-		f.On = vehicle.ThrottleActuator
+		f.On = signal.ThrottleActuator
 	}
 	return f
 }

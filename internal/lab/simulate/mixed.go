@@ -4,7 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 )
 
 // A fleet is mixed if each state has at least 1/mixedShare of the cars from mixedBefore, because a
@@ -31,14 +32,14 @@ func Mixed(c Config) time.Duration {
 	var rarest []int // by step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
-		if fleet.Step(func(int, time.Duration, vehicle.Readings) {}); fleet.Now()%mixedStep != 0 {
+		if fleet.Step(func(int, time.Duration, signal.Readings) {}); fleet.Now()%mixedStep != 0 {
 			continue
 		}
 		var of [4]int
 		for i := range c.Vehicles {
 			of[fleet.Truth(i).Driving]++
 		}
-		rarest = append(rarest, min(of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam]))
+		rarest = append(rarest, min(of[driving.Normal], of[driving.Slow], of[driving.Jam]))
 		const window = int((mixedBefore + mixedAfter) / mixedStep)
 		at := fleet.Now() - mixedAfter
 		if at < mixedFirst {

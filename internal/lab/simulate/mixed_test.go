@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -43,7 +45,7 @@ func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 // folding counts the verdicts at the times after its first sample.
 type folding struct {
 	states map[vehicle.ID]vehicle.State
-	first  vehicle.UnixMilli
+	first  signal.UnixMilli
 	after  []time.Duration
 	seen   [][4]int
 }
@@ -67,7 +69,7 @@ func (d *folding) look() {
 		if state := s.Driving().State; state != 0 {
 			n[state-1]++
 		}
-		if v := s.Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+		if v := s.Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
 			n[3]++
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"example.org/carstate/client"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/score"
 	"example.org/carstate/internal/lab/traffic"
-	"example.org/carstate/internal/vehicle"
 )
 
 type scoreBoard struct {
@@ -74,9 +74,9 @@ func (k *known) behind(a client.DrivingAnswer) bool {
 	return false
 }
 
-var states = map[client.DrivingState]vehicle.DrivingState{
-	client.NormalDriving: vehicle.NormalDriving, client.SlowDriving: vehicle.SlowDriving,
-	client.TrafficJam: vehicle.TrafficJam,
+var states = map[client.DrivingState]driving.State{
+	client.NormalDriving: driving.Normal, client.SlowDriving: driving.Slow,
+	client.TrafficJam: driving.Jam,
 }
 
 // An answer behind is compared only at the end.

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"example.org/carstate/client"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/lab/traffic"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,13 +55,13 @@ type Simulation struct {
 	faults *faultBook
 	lanes  []chan vehicle.Sample // for each connection
 
-	begin        vehicle.UnixMilli // event time
+	begin        signal.UnixMilli // event time
 	handed       atomic.Int64
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
-	mu       sync.Mutex          // guards the fields below, fleet and faults
-	latest   []vehicle.UnixMilli // of the cars' latest samples
+	mu       sync.Mutex         // guards the fields below, fleet and faults
+	latest   []signal.UnixMilli // of the cars' latest samples
 	score    *scoreBoard
 	refusal  string        // of the first refusal
 	ended    bool          // everything is acknowledged
@@ -85,7 +87,7 @@ func New(c Config) *Simulation {
 		fleet:  underWay(c.Config),
 		ids:    c.IDs(),
 		faults: newFaultBook(c.Vehicles, c.Faults, c.Seed),
-		latest: make([]vehicle.UnixMilli, c.Vehicles),
+		latest: make([]signal.UnixMilli, c.Vehicles),
 		score:  newScoreBoard(c.Vehicles),
 	}
 }
@@ -100,7 +102,7 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	defer cut()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, cut) })()
 
-	s.begin = vehicle.At(time.Now().Add(-s.Backdate))
+	s.begin = signal.At(time.Now().Add(-s.Backdate))
 	var senders, watchers sync.WaitGroup
 	for _, door := range doors {
 		lane := make(chan vehicle.Sample, laneSamples)
@@ -155,7 +157,7 @@ func (s *Simulation) step(ctx context.Context) {
 	var samples []vehicle.Sample
 	var cars []int
 	s.mu.Lock()
-	s.fleet.Step(func(i int, at time.Duration, r vehicle.Readings) {
+	s.fleet.Step(func(i int, at time.Duration, r signal.Readings) {
 		s.faults.apply(i, at, &r)
 		x := vehicle.Sample{Vehicle: s.ids[i], Time: s.begin.Add(at), Readings: r}
 		s.latest[i] = x.Time
@@ -233,7 +235,7 @@ func (s *Simulation) status() string {
 		}
 	}
 	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
-		s.fleet.Now().Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam],
+		s.fleet.Now().Truncate(time.Second), of[driving.Normal], of[driving.Slow], of[driving.Jam],
 		parked, of[0]-parked, s.faults.standing())
 	if late := s.late(); late > lateMost {
 		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))
@@ -258,12 +260,12 @@ func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	}
 	light, ids := underWay(traffic.Config{Vehicles: c.Vehicles, PerSecond: lightPerSecond, Seed: c.Seed, Light: true}),
 		c.IDs()
-	begin := vehicle.At(time.Now().Add(-c.Backdate - sender.Between - lightTime))
+	begin := signal.At(time.Now().Add(-c.Backdate - sender.Between - lightTime))
 	for light.Now() < lightTime {
 		var samples []vehicle.Sample
 		for len(samples) < sender.Batch && light.Now() < lightTime {
-			light.Step(func(i int, at time.Duration, r vehicle.Readings) {
-				if r.Has(vehicle.CurrentLatitude) {
+			light.Step(func(i int, at time.Duration, r signal.Readings) {
+				if r.Has(signal.CurrentLatitude) {
 					samples = append(samples, vehicle.Sample{Vehicle: ids[i], Time: begin.Add(at), Readings: r})
 				}
 			})

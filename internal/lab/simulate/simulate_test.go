@@ -7,21 +7,23 @@ import (
 	"time"
 
 	"example.org/carstate/client"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
 func TestScoreBoard(t *testing.T) {
 	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
-	on := func(s vehicle.DrivingState, share float64) known {
+	on := func(s driving.State, share float64) known {
 		return known{Driving: s, LimitKmh: 50, OfFreeFlow: share, Since: time.Minute, now: 90 * time.Second}
 	}
 	b := newScoreBoard(2)
-	b.driving(on(vehicle.NormalDriving, 1.2), said(client.NormalDriving))
-	b.driving(on(vehicle.TrafficJam, 0.05), said(client.TrafficJam))
-	b.driving(on(vehicle.TrafficJam, 0.25), said(client.NormalDriving))
-	old := on(vehicle.SlowDriving, 0.45)
+	b.driving(on(driving.Normal, 1.2), said(client.NormalDriving))
+	b.driving(on(driving.Jam, 0.05), said(client.TrafficJam))
+	b.driving(on(driving.Jam, 0.25), said(client.NormalDriving))
+	old := on(driving.Slow, 0.45)
 	old.now = 5 * time.Minute
 	b.driving(old, client.DrivingAnswer{})
 	b.driving(known{}, said(client.TrafficJam)) // in a side street: no truth
@@ -70,7 +72,7 @@ func TestFaultBook(t *testing.T) {
 	changed := 0
 	for at := time.Duration(0); at < hours*time.Hour; at += 5 * time.Second {
 		for car := range cars {
-			var r vehicle.Readings
+			var r signal.Readings
 			plate := 20 + 10*float64(at/(30*time.Second)%3)
 			for _, g := range faultySensors {
 				if err := r.Set(g, plate); err != nil {

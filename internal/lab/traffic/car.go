@@ -3,7 +3,7 @@ package traffic
 import (
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 type car struct {
@@ -17,7 +17,7 @@ type car struct {
 	parks  bool          // when it has stopped
 	until  time.Duration
 	due    time.Duration // next report
-	truth  vehicle.DrivingState
+	truth  driving.State
 	share  float64       // of the speed in light traffic, by the cars around
 	change time.Duration // of truth
 }

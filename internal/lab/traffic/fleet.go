@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 )
 
 type Config struct {
@@ -34,8 +35,8 @@ type Fleet struct {
 }
 
 type Truth struct {
-	Driving    vehicle.DrivingState // 0 if the car is parked or in a side street
-	Since      time.Duration        // of Driving, on the clock of [Fleet.Now]
+	Driving    driving.State // 0 if the car is parked or in a side street
+	Since      time.Duration // of Driving, on the clock of [Fleet.Now]
 	Parked     bool
 	LimitKmh   float64 // 0 on no road
 	OfFreeFlow float64 // of the cars around, by the speed in light traffic
@@ -150,7 +151,7 @@ func (f *Fleet) Truth(i int) Truth {
 }
 
 // Step calls report for each report of a car by its number, on the clock of [Fleet.Now], in order.
-func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) {
+func (f *Fleet) Step(report func(car int, at time.Duration, r signal.Readings)) {
 	f.advance()
 	for i, c := range f.cars {
 		for c.due <= f.now {
@@ -265,7 +266,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 }
 
 func (c *car) learnTruth(now time.Duration) {
-	var truth vehicle.DrivingState
+	var truth driving.State
 	if c.place == onRoad {
 		truth, c.share = c.road.state(c.meter)
 	}

@@ -9,6 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,7 +26,7 @@ func TestFleetHolds(t *testing.T) {
 		f.now = time.Duration(rapid.IntRange(0, 1800).Draw(t, "begin")) * time.Second
 		f.schedule()
 		for range rapid.IntRange(300, 3000).Draw(t, "steps") {
-			f.Step(func(int, time.Duration, vehicle.Readings) {})
+			f.Step(func(int, time.Duration, signal.Readings) {})
 			if wrong := f.wrong(); wrong != "" {
 				t.Fatal(wrong)
 			}
@@ -82,7 +85,7 @@ func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	f.Settle(time.Minute)
 	said, was := fnv.New64a(), fnv.New64a()
 	for f.Now() < d {
-		f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+		f.Step(func(i int, at time.Duration, r signal.Readings) {
 			fmt.Fprint(said, i, at, r)
 		})
 		for i := range c.Vehicles {
@@ -116,7 +119,7 @@ func TestAllStates(t *testing.T) {
 	changes := make(map[*road]int)
 	jammed := make(map[*road]bool)
 	for f.Now() < tide {
-		f.Step(func(int, time.Duration, vehicle.Readings) {})
+		f.Step(func(int, time.Duration, signal.Readings) {})
 		if f.Now()%time.Second != 0 {
 			continue
 		}
@@ -127,7 +130,7 @@ func TestAllStates(t *testing.T) {
 			if truth.Parked {
 				parked++
 			}
-			if truth.Driving == vehicle.TrafficJam {
+			if truth.Driving == driving.Jam {
 				jam[c.road]++
 			}
 		}
@@ -165,17 +168,17 @@ func TestHealthyCars(t *testing.T) {
 	for _, perSecond := range []float64{0.1, 1, 5} {
 		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})
 		states := make([]vehicle.State, len(f.cars))
-		start := vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
+		start := signal.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 		reports, last := 0, make([]time.Duration, len(f.cars))
 		for f.Now() < 15*time.Minute {
-			f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+			f.Step(func(i int, at time.Duration, r signal.Readings) {
 				if at < last[i] || at > f.Now() || at < f.Now()-Step {
 					t.Errorf("a reading of %s after one of %s, at %s", at, last[i], f.Now())
 				}
 				last[i] = at
 				reports++
 				states[i] = vehicle.Observe(states[i], vehicle.Sample{Vehicle: "car", Time: start.Add(at), Readings: r})
-				if v := states[i].Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
+				if v := states[i].Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
 					t.Fatalf("car %d, %g readings a second, after %s: %s", i, perSecond, at,
 						states[i].ExplainThrottle().Text)
 				}

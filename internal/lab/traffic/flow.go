@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
 )
 
 // flow is the mean speed on each part of a road in the window: distance of all cars by their time
@@ -120,7 +120,7 @@ const (
 	jamUpTo     = 2.0 / 5
 )
 
-func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
+func (r *road) state(meter float64) (state driving.State, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)
 	if !ok {
@@ -129,9 +129,9 @@ func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) 
 	share = mps / r.light.aroundMps[at]
 	switch {
 	case share > normalAbove:
-		return vehicle.NormalDriving, share
+		return driving.Normal, share
 	case share > jamUpTo:
-		return vehicle.SlowDriving, share
+		return driving.Slow, share
 	}
-	return vehicle.TrafficJam, share
+	return driving.Jam, share
 }

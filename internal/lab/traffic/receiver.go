@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 type receiver struct {
@@ -34,7 +34,7 @@ func (p *point) stray(random *rand.Rand, meter, keep float64) {
 
 // locate adds the position, seconds ago. A parked car is at the kerb where it left its road. In
 // side streets there is no reception.
-func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) {
+func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *signal.Readings) {
 	var is point
 	var heading, mps float64
 	switch c.place {
@@ -57,11 +57,11 @@ func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *ve
 	is.northMeter += c.drift.northMeter + c.jitter.northMeter
 
 	latitude, longitude := is.degrees()
-	set(r, vehicle.CurrentLatitude, latitude)
-	set(r, vehicle.CurrentLongitude, longitude)
-	set(r, vehicle.CurrentAccuracy, math.Round(10*accuracyMeter*(1+0.1*random.Float64()))/10)
+	set(r, signal.CurrentLatitude, latitude)
+	set(r, signal.CurrentLongitude, longitude)
+	set(r, signal.CurrentAccuracy, math.Round(10*accuracyMeter*(1+0.1*random.Float64()))/10)
 	if mps >= leastCourseMps {
 		degrees := (heading + courseMps/mps*random.NormFloat64()) * 180 / math.Pi
-		set(r, vehicle.CurrentHeading, math.Mod(math.Round(math.Mod(degrees, 360)+360), 360))
+		set(r, signal.CurrentHeading, math.Mod(math.Round(math.Mod(degrees, 360)+360), 360))
 	}
 }

@@ -6,18 +6,19 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 )
 
-func get(r *vehicle.Readings, s vehicle.Signal) float64 {
+func get(r *signal.Readings, s signal.Signal) float64 {
 	v, _ := r.Value(s)
 	return float64(v)
 }
 
-func from(r *vehicle.Readings) point {
+func from(r *signal.Readings) point {
 	return point{
-		(get(r, vehicle.CurrentLongitude) - townLongitude) * meterADegree * math.Cos(townLatitude*math.Pi/180),
-		(get(r, vehicle.CurrentLatitude) - townLatitude) * meterADegree,
+		(get(r, signal.CurrentLongitude) - townLongitude) * meterADegree * math.Cos(townLatitude*math.Pi/180),
+		(get(r, signal.CurrentLatitude) - townLatitude) * meterADegree,
 	}
 }
 
@@ -36,17 +37,17 @@ func TestPositions(t *testing.T) {
 		was := make([]*road, len(f.cars))
 		var errs float64
 		for f.Now() < long {
-			f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+			f.Step(func(i int, at time.Duration, r signal.Readings) {
 				c := f.cars[i]
 				if c.place == sideStreet {
-					if r.Has(vehicle.CurrentLatitude) || r.Has(vehicle.CurrentHeading) {
+					if r.Has(signal.CurrentLatitude) || r.Has(signal.CurrentHeading) {
 						t.Fatal("a fix in a side street")
 					}
 					return
 				}
 				here := fix{at, from(&r)}
 				fixes++
-				if a := get(&r, vehicle.CurrentAccuracy); !r.Has(vehicle.CurrentAccuracy) || a < 4 || a > 6 {
+				if a := get(&r, signal.CurrentAccuracy); !r.Has(signal.CurrentAccuracy) || a < 4 || a > 6 {
 					t.Fatalf("an accuracy of %g m", a)
 				}
 				if before := last[i]; before.at != 0 {
@@ -69,11 +70,11 @@ func TestPositions(t *testing.T) {
 				if off > 30+Step.Seconds()*c.mps {
 					t.Fatalf("a fix is %.0f m from its car", off)
 				}
-				if r.Has(vehicle.CurrentHeading) {
+				if r.Has(signal.CurrentHeading) {
 					headings++
-					by := math.Remainder(get(&r, vehicle.CurrentHeading)-heading*180/math.Pi, 360)
-					if get(&r, vehicle.Speed) < 3 || math.Abs(by) > 60 {
-						t.Fatalf("a heading that is off by %.0f degrees at %g km/h", by, get(&r, vehicle.Speed))
+					by := math.Remainder(get(&r, signal.CurrentHeading)-heading*180/math.Pi, 360)
+					if get(&r, signal.Speed) < 3 || math.Abs(by) > 60 {
+						t.Fatalf("a heading that is off by %.0f degrees at %g km/h", by, get(&r, signal.Speed))
 					}
 				}
 			})
@@ -90,12 +91,12 @@ func TestWithoutPositions(t *testing.T) {
 	said := func(without bool) (all []string) {
 		f := New(Config{Vehicles: 60, PerSecond: 1, Seed: 7, WithoutPositions: without})
 		for f.Now() < time.Minute {
-			f.Step(func(i int, at time.Duration, r vehicle.Readings) {
-				if without && r.Has(vehicle.CurrentLatitude) {
+			f.Step(func(i int, at time.Duration, r signal.Readings) {
+				if without && r.Has(signal.CurrentLatitude) {
 					t.Fatal("a position")
 				}
 				var others []float64
-				for s := range vehicle.CurrentLatitude {
+				for s := range signal.CurrentLatitude {
 					others = append(others, get(&r, s))
 				}
 				all = append(all, fmt.Sprint(i, at, others))
@@ -122,12 +123,12 @@ func TestFleet_LightDay(t *testing.T) {
 	f.Settle(5 * time.Minute)
 	var normal, all float64
 	for f.Now() < tide {
-		f.Step(func(i int, _ time.Duration, _ vehicle.Readings) {
+		f.Step(func(i int, _ time.Duration, _ signal.Readings) {
 			switch f.Truth(i).Driving {
-			case vehicle.NormalDriving:
+			case driving.Normal:
 				normal++
 				fallthrough
-			case vehicle.SlowDriving, vehicle.TrafficJam:
+			case driving.Slow, driving.Jam:
 				all++
 			}
 		})

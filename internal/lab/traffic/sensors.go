@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 type sensors struct {
@@ -74,11 +74,11 @@ const (
 )
 
 // read returns what the sensors read at the time at, seconds ago.
-func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r vehicle.Readings) {
+func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r signal.Readings) {
 	if c.place == parked {
-		set(&r, vehicle.Speed, 0)
-		set(&r, vehicle.EngineSpeed, 0)
-		set(&r, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOff))
+		set(&r, signal.Speed, 0)
+		set(&r, signal.EngineSpeed, 0)
+		set(&r, signal.LowVoltageSystemState, float64(signal.IgnitionOff))
 		c.lastAt, c.ignitionDue = 0, 0
 		return r
 	}
@@ -89,8 +89,8 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	} else {
 		kmh = 0 // wheel sensors count teeth, and none passed
 	}
-	set(&r, vehicle.Speed, math.Round(kmh*10)/10)
-	set(&r, vehicle.EngineSpeed, math.Round(4*(engineRPM(kmh)+8*random.NormFloat64()))/4)
+	set(&r, signal.Speed, math.Round(kmh*10)/10)
+	set(&r, signal.EngineSpeed, math.Round(4*(engineRPM(kmh)+8*random.NormFloat64()))/4)
 
 	gone := footSeconds
 	if c.lastAt != 0 {
@@ -109,29 +109,29 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	}
 	c.lastPercent, c.lastAt = command, at
 
-	sense := func(s vehicle.Signal, on scale, percent, noise float64) {
+	sense := func(s signal.Signal, on scale, percent, noise float64) {
 		set(&r, s, oneByte(on.closed+on.span*percent/100+noise*random.NormFloat64()))
 	}
-	sense(vehicle.ThrottlePosition, c.plateA, plate, plateNoisePercent)
-	sense(vehicle.ThrottlePositionB, c.plateB, plate, plateNoisePercent)
-	sense(vehicle.ThrottleActuator, c.command, command, 0)
-	sense(vehicle.AcceleratorPositionD, c.pedalD, pedal, pedalNoisePercent)
-	sense(vehicle.AcceleratorPositionE, c.pedalE, pedal, pedalNoisePercent)
+	sense(signal.ThrottlePosition, c.plateA, plate, plateNoisePercent)
+	sense(signal.ThrottlePositionB, c.plateB, plate, plateNoisePercent)
+	sense(signal.ThrottleActuator, c.command, command, 0)
+	sense(signal.AcceleratorPositionD, c.pedalD, pedal, pedalNoisePercent)
+	sense(signal.AcceleratorPositionE, c.pedalE, pedal, pedalNoisePercent)
 	if at >= c.ignitionDue {
 		c.ignitionDue = at + ignitionEvery
-		set(&r, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
+		set(&r, signal.LowVoltageSystemState, float64(signal.IgnitionOn))
 	}
 	if freeFlow {
 		known := 0.0 // as in a side street
 		if c.place == onRoad {
 			known = math.Round(c.road.light.meanMps * 3.6)
 		}
-		set(&r, vehicle.FreeFlowSpeed, known)
+		set(&r, signal.FreeFlowSpeed, known)
 	}
 	return r
 }
 
-func set(r *vehicle.Readings, s vehicle.Signal, v float64) {
+func set(r *signal.Readings, s signal.Signal, v float64) {
 	if err := r.Set(s, v); err != nil {
 		panic(err) // a fault of a model
 	}

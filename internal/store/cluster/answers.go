@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
@@ -158,7 +159,7 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	case f.compare && *a != none && f.e.config.Known != nil:
 		driving, throttle := f.e.config.Known(id)
 		older := a.Driving.Time < driving || a.Throttle.Time < throttle
-		if older && max(driving, throttle) <= vehicle.At(f.e.now().Add(vehicle.MaxAhead)) {
+		if older && max(driving, throttle) <= signal.At(f.e.now().Add(vehicle.MaxAhead)) {
 			return
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/clustertest"
@@ -24,7 +26,7 @@ import (
 type shown struct {
 	mu   sync.Mutex // guards the fields below
 	all  map[vehicle.ID]store.Answer
-	puts []vehicle.UnixMilli // times of all answers that were shown of the vehicle b
+	puts []signal.UnixMilli // times of all answers that were shown of the vehicle b
 }
 
 func (s *shown) put(id vehicle.ID, a *store.Answer) {
@@ -41,13 +43,13 @@ func (s *shown) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-func (s *shown) time(id vehicle.ID) vehicle.UnixMilli {
+func (s *shown) time(id vehicle.ID) signal.UnixMilli {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id].Driving.Time
 }
 
-func (s *shown) known(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
+func (s *shown) known(id vehicle.ID) (driving, throttle signal.UnixMilli) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id].Driving.Time, s.all[id].Throttle.Time
@@ -90,8 +92,8 @@ type one struct {
 	store.Answer
 }
 
-func answer(id vehicle.ID, at vehicle.UnixMilli) one {
-	return one{id, store.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: at}}}
+func answer(id vehicle.ID, at signal.UnixMilli) one {
+	return one{id, store.Answer{Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: at}}}
 }
 
 func live(t *testing.T, e *Engine, p int, answers ...one) (*Partition, *testOwner) {
@@ -131,7 +133,7 @@ func followAnswers(t *testing.T, e *Engine) *shown {
 	return s
 }
 
-func (s *shown) await(t *testing.T, id vehicle.ID, at vehicle.UnixMilli) {
+func (s *shown) await(t *testing.T, id vehicle.ID, at signal.UnixMilli) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("%s is shown at %d", id, at), func() bool { return s.time(id) == at })
 }
@@ -146,12 +148,12 @@ func TestAnswers(t *testing.T) {
 	e := open(t, Config{Partitions: 2, URLs: url, Timeouts: impatient})
 	storetest.RunKeeper(t, e, store.Config{})
 	s := followAnswers(t, e)
-	for id, want := range map[vehicle.ID]vehicle.UnixMilli{"a": 1, "b": 2, "c": 3} {
+	for id, want := range map[vehicle.ID]signal.UnixMilli{"a": 1, "b": 2, "c": 3} {
 		if got := s.time(id); got != want {
 			t.Errorf("at the start, %s is shown at %d, want %d", id, got, want)
 		}
 	}
-	for at := range vehicle.UnixMilli(100) {
+	for at := range signal.UnixMilli(100) {
 		owner.change(part, answer("a", 10+at), false)
 	}
 	s.await(t, "a", 109)
@@ -168,7 +170,7 @@ func TestAnswers(t *testing.T) {
 	if got := s.time("a"); got != 90 {
 		t.Errorf("after the takeover, a is shown at %d, after 90", got)
 	}
-	ahead := vehicle.At(time.Now().Add(time.Hour))
+	ahead := signal.At(time.Now().Add(time.Hour))
 	part, owner = live(t, second, 0, answer("c", ahead)) // a car's clock was wrong
 	s.await(t, "c", ahead)
 	owner.change(part, answer("c", 5), false)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
@@ -64,9 +65,9 @@ func TestSharedCommits(t *testing.T) {
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)
-	codes := make([]vehicle.TroubleCode, 65535)
+	codes := make([]signal.TroubleCode, 65535)
 	for i := range codes {
-		codes[i] = vehicle.TroubleCode{'P', '0', '1', '2', byte('0' + i%10)}
+		codes[i] = signal.TroubleCode{'P', '0', '1', '2', byte('0' + i%10)}
 	}
 	cases := map[string]struct {
 		n    int
@@ -98,7 +99,7 @@ func TestLargeBatches(t *testing.T) {
 				batch[i] = c.make(i)
 			}
 			testkit.NoError(t, e.Append(t.Context(), batch))
-			at := vehicle.UnixMilli(0)
+			at := signal.UnixMilli(0)
 			for _, samples := range commits(t, e, c.n) {
 				if len(samples) > engine.ChunkSamples {
 					t.Errorf("a commit of %d samples", len(samples))
@@ -130,7 +131,7 @@ func TestCommitFitsPayload(t *testing.T) {
 	e := open(t, Config{})
 	x := sample("car", 1)
 	testkit.NoError(t, x.SetCodes(nil))
-	x.Codes = make([]vehicle.TroubleCode, engine.MaxSampleBytes/5+1)
+	x.Codes = make([]signal.TroubleCode, engine.MaxSampleBytes/5+1)
 	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, engine.ErrTooLarge) {
 		t.Errorf("a sample that is too large: %v", err)
 	}
@@ -155,7 +156,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
 	_, start := stalled(t, e)
-	codes := make([]vehicle.TroubleCode, 60_000) // 300,000 bytes
+	codes := make([]signal.TroubleCode, 60_000) // 300,000 bytes
 	big := func(at int64) vehicle.Sample {
 		x := sample("big", at)
 		testkit.NoError(t, x.SetCodes(codes))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
@@ -28,7 +29,7 @@ type Config struct {
 
 	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros. No older
 	// answer of another owner replaces them.
-	Known func(vehicle.ID) (driving, throttle vehicle.UnixMilli)
+	Known func(vehicle.ID) (driving, throttle signal.UnixMilli)
 
 	Timeouts Timeouts
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/clustertest"
@@ -108,7 +109,7 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	}
 	// The first sample of a round may have been stored without acknowledgement. The commit of
 	// tryTelemetry has no samples.
-	for last := vehicle.UnixMilli(0); last < 4; {
+	for last := signal.UnixMilli(0); last < 4; {
 		seq, samples := next(t, part)
 		for _, x := range samples {
 			if x.Time <= last || x.Time > last+2 {

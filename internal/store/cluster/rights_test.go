@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/clustertest"
@@ -248,8 +249,8 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 			var s vehicle.State
 			for i := range 20 {
 				x := storetest.Speed(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000, 50)
-				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0006),
-					x.Set(vehicle.CurrentLongitude, 11.34)); err != nil {
+				if err := errors.Join(x.Set(signal.CurrentLatitude, 44.5+float64(i)*0.0006),
+					x.Set(signal.CurrentLongitude, 11.34)); err != nil {
 					t.Fatal(err)
 				}
 				s = n.Roads.Observe(s, x)

@@ -13,6 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
@@ -23,8 +25,8 @@ var (
 	subjects = rapid.StringMatching(`(state|token|telemetry)\.[0-9]{1,3}(\.[0-9A-Za-z]{1,20})?`)
 )
 
-func code(t *rapid.T) vehicle.TroubleCode {
-	c, err := vehicle.ParseTroubleCode(rapid.StringMatching(`[PCBU][0-3][0-9A-F]{3}`).Draw(t, "code"))
+func code(t *rapid.T) signal.TroubleCode {
+	c, err := signal.ParseTroubleCode(rapid.StringMatching(`[PCBU][0-3][0-9A-F]{3}`).Draw(t, "code"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,26 +35,26 @@ func code(t *rapid.T) vehicle.TroubleCode {
 
 func anySample(t *rapid.T) vehicle.Sample {
 	x := vehicle.Sample{
-		Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time")),
+		Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: signal.UnixMilli(times.Draw(t, "time")),
 		Source: rapid.Uint32().Draw(t, "source"), Crowd: rapid.Bool().Draw(t, "crowd"),
 	}
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		if !rapid.Bool().Draw(t, "has") {
 			continue
 		}
 		var err error
 		switch s {
-		case vehicle.DTCList:
+		case signal.DTCList:
 			err = x.SetCodes(rapid.SliceOfN(rapid.Custom(code), 0, 40).Draw(t, "codes"))
-		case vehicle.LowVoltageSystemState:
-			err = x.SetIgnition(vehicle.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")))
-		case vehicle.CurrentLatitude:
+		case signal.LowVoltageSystemState:
+			err = x.SetIgnition(signal.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")))
+		case signal.CurrentLatitude:
 			err = x.Set(s, rapid.Float64Range(-90, 90).Draw(t, "latitude"))
-		case vehicle.CurrentLongitude:
+		case signal.CurrentLongitude:
 			err = x.Set(s, rapid.Float64Range(-180, 180).Draw(t, "longitude"))
 		default:
-			limit := map[vehicle.Signal]float64{
-				vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1,
+			limit := map[signal.Signal]float64{
+				signal.Speed: 500, signal.OBDSpeed: 500, signal.EngineSpeed: 20000, signal.MILOn: 1,
 			}[s]
 			if limit == 0 {
 				limit = 100
@@ -101,14 +103,14 @@ func TestStatesRoundTrip(t *testing.T) {
 		for i := range rapid.IntRange(0, 30).Draw(t, "samples") {
 			x := anySample(t)
 			if rapid.Bool().Draw(t, "near") {
-				x.Time = vehicle.UnixMilli(base + rapid.Int64Range(0, 3_600_000).Draw(t, "after"))
+				x.Time = signal.UnixMilli(base + rapid.Int64Range(0, 3_600_000).Draw(t, "after"))
 			}
 			if drives {
-				x.Time = vehicle.UnixMilli(base + int64(i)*10_000)
+				x.Time = signal.UnixMilli(base + int64(i)*10_000)
 				metres := rapid.Float64Range(0, 300).Draw(t, "metres")
-				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0025+metres/111e3),
-					x.Set(vehicle.CurrentLongitude, 11.34),
-					x.Set(vehicle.CurrentAccuracy, 5)); err != nil {
+				if err := errors.Join(x.Set(signal.CurrentLatitude, 44.5+float64(i)*0.0025+metres/111e3),
+					x.Set(signal.CurrentLongitude, 11.34),
+					x.Set(signal.CurrentAccuracy, 5)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -127,21 +129,21 @@ func TestStatesRoundTrip(t *testing.T) {
 	})
 }
 
-func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
+func anyWay(t *rapid.T) (w driving.Way, r driving.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
-	w = vehicle.Way{
-		Latitude: number(), Longitude: number(), Time: vehicle.UnixMilli(times.Draw(t, "fix")),
+	w = driving.Way{
+		Latitude: number(), Longitude: number(), Time: signal.UnixMilli(times.Draw(t, "fix")),
 		AnchorLatitude: number(), AnchorLongitude: number(),
 		SpeedKmh: number(),
 		Octant:   rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"),
-		Count: rapid.ByteMax(vehicle.WaySteps).Draw(t, "count"),
+		Count: rapid.ByteMax(driving.WaySteps).Draw(t, "count"),
 	}
 	for i := range w.Steps {
-		w.Steps[i] = vehicle.WayStep{
-			Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number(),
+		w.Steps[i] = driving.WayStep{
+			Stretch: driving.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number(),
 		}
 	}
-	return w, vehicle.RoadAround{
+	return w, driving.RoadAround{
 		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(),
 		DelayBehind: number(), DelayAhead: number(), ShownBehind: number(), FreeKmh: number(),
 		Cars: rapid.Byte().Draw(t, "cars"), Young: rapid.Bool().Draw(t, "young"),
@@ -189,18 +191,18 @@ func TestUnseal_NewerVersion(t *testing.T) {
 		decode func() error
 	}{
 		{"a sample with a signal that is not known", ErrNewer, func() error {
-			return DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<vehicle.NumSignals), func(vehicle.Sample) {})
+			return DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<signal.Num), func(vehicle.Sample) {})
 		}},
 		{"a source with a number that is too large", ErrDamaged, func() error {
 			return DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<33), func(vehicle.Sample) {})
 		}},
 		{"a way of too many stretches", ErrDamaged, func() error {
-			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: vehicle.Way{Count: vehicle.WaySteps + 1}}))
+			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: driving.Way{Count: driving.WaySteps + 1}}))
 			return err
 		}},
 		{"a state with a signal that is not known", ErrNewer, func() error {
 			s := vehicle.State{Time: 1}
-			s.Latest[vehicle.NumSignals-1].Time = 1
+			s.Latest[signal.Num-1].Time = 1
 			packed := AppendState(nil, &s)
 			packed[4] |= 0x40 // after the length and the outer bitmap of the second section
 			_, err := DecodeState(packed)
@@ -216,7 +218,7 @@ func TestUnseal_NewerVersion(t *testing.T) {
 // These formats must stay readable for as long as there are records.
 func TestStoredFormat(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
-	for _, err := range []error{x.Set(vehicle.Speed, 12.5), x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})} {
+	for _, err := range []error{x.Set(signal.Speed, 12.5), x.SetCodes([]signal.TroubleCode{{'P', '0', '1', '2', '0'}})} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,8 +272,8 @@ func TestPartitionOf(t *testing.T) {
 
 func FuzzDecodeSamples(f *testing.F) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
-	x.Set(vehicle.Speed, 12.5)
-	x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})
+	x.Set(signal.Speed, 12.5)
+	x.SetCodes([]signal.TroubleCode{{'P', '0', '1', '2', '0'}})
 	f.Add(AppendSample(nil, &x))
 	f.Add(AppendSample(AppendSample(nil, &x), &x))
 	f.Add([]byte{1, 'a', 2, 0x80, 0x08, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
@@ -292,7 +294,7 @@ func FuzzDecodeSamples(f *testing.F) {
 
 func FuzzDecodeState(f *testing.F) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
-	x.Set(vehicle.Speed, 12.5)
+	x.Set(signal.Speed, 12.5)
 	s := vehicle.Observe(vehicle.State{}, x)
 	f.Add(AppendState(nil, &s))
 	f.Add(AppendState(nil, &vehicle.State{}))

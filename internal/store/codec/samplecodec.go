@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -11,7 +12,7 @@ import (
 //
 //	uvarint length of vid, vid
 //	varint  time, Unix milliseconds
-//	uvarint bit set of the signals present, bit i for vehicle.Signal(i)
+//	uvarint bit set of the signals present, bit i for signal.Signal(i)
 //	float32 little endian, for each signal present, lowest bit first
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
@@ -23,18 +24,18 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = append(b, x.Vehicle...)
 	b = binary.AppendVarint(b, int64(x.Time))
 	var present uint64
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		if x.Has(s) {
 			present |= 1 << s
 		}
 	}
 	b = binary.AppendUvarint(b, present)
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	for s := range signal.Signal(signal.Num) {
 		if v, ok := x.Value(s); ok {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 		}
 	}
-	if x.Has(vehicle.DTCList) {
+	if x.Has(signal.DTCList) {
 		b = binary.AppendUvarint(b, uint64(len(x.Codes)))
 		for _, c := range x.Codes {
 			b = append(b, c[:]...)
@@ -75,24 +76,24 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 			}
 		}
 		x.Vehicle = last
-		x.Time = vehicle.UnixMilli(r.varint())
+		x.Time = signal.UnixMilli(r.varint())
 		present := r.uvarint()
-		if present>>vehicle.NumSignals != 0 {
+		if present>>signal.Num != 0 {
 			return ErrNewer
 		}
-		for s := range vehicle.Signal(vehicle.NumSignals) {
+		for s := range signal.Signal(signal.Num) {
 			if present&(1<<s) != 0 {
 				if err := x.Set(s, float64(r.float32())); err != nil {
 					return ErrDamaged
 				}
 			}
 		}
-		if x.Has(vehicle.DTCList) {
+		if x.Has(signal.DTCList) {
 			n := r.uvarint()
 			if n > uint64(len(r.b)) {
 				return ErrDamaged
 			}
-			x.Codes = make([]vehicle.TroubleCode, n)
+			x.Codes = make([]signal.TroubleCode, n)
 			for i := range x.Codes {
 				copy(x.Codes[i][:], r.bytes(len(x.Codes[i])))
 			}

@@ -12,10 +12,9 @@ import (
 	"hash/crc32"
 )
 
-// Records of another version are not read. In version 1, states had no [vehicle.Way]; in 2, each
-// kind of credential had a format of its own; in 3, states and roads had other fields; in 4,
-// samples had no source; in 5, states were packed in groups of eight bytes; in 6, each state had a
-// record.
+// Records of another version are not read. In version 1, states had no way; in 2, each kind of
+// credential had a format of its own; in 3, states and roads had other fields; in 4, samples had no
+// source; in 5, states were packed in groups of eight bytes; in 6, each state had a record.
 const SchemaVersion = 7
 
 // MessageVersion is the schema version since which messages of nodes that no stream stores have had

@@ -1,22 +1,17 @@
-//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
-
-// Numbers are read from memory as they are packed, so the machine must be little-endian.
-
 package codec
 
 import (
 	"encoding/binary"
-	"fmt"
+	"math"
 	"math/bits"
-	"reflect"
-	"unsafe"
 
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
-// A packed state is a varint, its newest event time in Unix milliseconds, and then a section for
-// the numbers of [vehicle.State] itself and for each struct or array in it. Most numbers are zero,
-// so a section is
+// A packed state is a varint, its newest event time in Unix milliseconds, and then the sections of
+// stateV7. Most numbers are zero, so a section is
 //
 //	byte     length of the outer bitmap
 //	bitmap   a bit for each byte of the inner bitmap that is not zero
@@ -24,179 +19,232 @@ import (
 //	numbers  those that are not zero: a time as the varint of its distance to the time before it, a
 //	         stretch of road too, a bool as nothing, and any other as its bytes, little endian
 //
-// No bit is lost, because verdicts depend on them. A number that is added at the end of a section
-// is zero in states that were packed before.
+// No bit is lost, because verdicts depend on them.
 
-type number struct {
-	at    int
-	mask  uint64 // of the number in the eight bytes from there
-	bytes int    // as packed; 0 if it is a bool or a distance
-	delta int    // of a time or a stretch: which number before it the distance is to; otherwise 0
+// stateV7 lists the numbers of a state in the order of schema version 7, whatever the order of the
+// fields. A number that is added at the end of a section is zero in states that were packed before.
+func (p *packer) stateV7(s *vehicle.State) {
+	p.section(func() { p.floats(&s.MeanSpeed).smalls((*uint8)(&s.Pace)).times(&s.RestingSince) })
+	p.section(func() {
+		for i := range s.Latest {
+			p.floats(&s.Latest[i].Value).times(&s.Latest[i].Time)
+		}
+	})
+	p.section(func() {
+		c := &s.ThrottleMemory.FaultCode
+		p.smalls(&c[0], &c[1], &c[2], &c[3], &c[4])
+	})
+	p.section(func() {
+		m := &s.Traffic
+		p.floats(&m.Kmh).times(&m.At, &m.Start, &m.Changed).
+			floats(&m.Share, &m.FreeKmh, &m.MeanSeconds, &m.Stop, &m.Rolled, &m.TopKmh).times(&m.TopAt).
+			floats(&m.Cruise).smalls((*uint8)(&m.Source)).bools(&m.Moved, &m.EngineMute).times(&m.Stood).
+			smalls(&m.Repeats)
+	})
+	p.section(func() {
+		w := &s.Way
+		p.floats(&w.Latitude, &w.Longitude).times(&w.Time).
+			floats(&w.AnchorLatitude, &w.AnchorLongitude, &w.SpeedKmh, &w.StayLatitude, &w.StayLongitude).
+			times(&w.StaySince).floats(&w.LegKmh).bools(&w.Outside).floats(&w.LineMetres, &w.SpeedMetres).
+			smalls(&w.Doubts).bools(&w.Distrusted).floats(&w.FromLatitude, &w.FromLongitude).
+			bools(&w.OnRoad, &w.CompassWrong).smalls(&w.Octant).bools(&w.Heading).smalls(&w.Count)
+		for i := range w.Steps {
+			p.stretch(&w.Steps[i].Stretch).floats(&w.Steps[i].Metres, &w.Steps[i].Seconds)
+		}
+	})
+	p.section(func() {
+		r := &s.Road
+		p.times(&r.Time).
+			floats(&r.FreeSecondsBehind, &r.FreeSecondsAhead, &r.DelayBehind, &r.DelayAhead).
+			floats(&r.ShownBehind, &r.FreeKmh, &r.Apart).times(&r.PassedFreely).smalls(&r.Cars).bools(&r.Young)
+	})
+	p.section(func() {
+		m, f, a := &s.ThrottleMemory, &s.ThrottleMemory.Follow, &s.ThrottleMemory.Alarm
+		p.times(&m.Last)
+		for i := range m.Sensors {
+			x := &m.Sensors[i]
+			p.times(&x.Start, &x.PrevStart).
+				floats(&x.Lo, &x.Hi, &x.PrevLo, &x.PrevHi, &x.Gap, &x.Step, &x.Travel, &x.AtLimit).
+				shorts(&x.RestFor).smalls(&x.Rest, &x.Top, &x.Marks)
+		}
+		for i := range m.Pairs {
+			x := &m.Pairs[i]
+			p.times(&x.Last).floats(&x.Weight, &x.MeanX, &x.MeanY, &x.Sxx, &x.Sxy, &x.Disagreement)
+			for k := range x.Stuck {
+				y := &x.Stuck[k]
+				p.times(&y.Since).floats(&y.At, &y.Low, &y.High, &y.PrevLow, &y.PrevHigh, &y.For)
+			}
+			for k := range x.Noise {
+				p.floats(&x.Noise[k].Level, &x.Noise[k].Moved, &x.Noise[k].Wide)
+			}
+		}
+		p.times(&f.Last).floats(&f.Low, &f.PlateLo, &f.PlateHi, &f.For, &f.Floor, &f.Rest, &f.RestFor).
+			shorts(&f.Followed, &f.Ignored).smalls(&f.Missed, (*uint8)(&f.Demand))
+		p.times(&a.Since, &a.Seen, &a.Looked).
+			floats(&a.Calm, &a.ValueX, &a.ValueY, &a.Expected, &a.Measure).
+			smalls((*uint8)(&a.Rule), (*uint8)(&a.X), (*uint8)(&a.Y), &a.Returns)
+		for i := range m.Lags {
+			x, y := &m.Lags[i][0], &m.Lags[i][1]
+			p.shorts(&x.Behind, &x.Lag).bools(&x.Led).shorts(&y.Behind, &y.Lag).bools(&y.Led)
+		}
+		for i := range m.Ages {
+			p.shorts(&m.Ages[i])
+		}
+		p.times(&m.CodeSeen).shorts(&m.CodeGap, &m.CodeGone, &m.Driven)
+	})
 }
 
 const (
-	toTime = iota + 1
-	toStretch
-)
-
-const (
-	innerBytes     = 64
+	mostNumbers    = 512 // of a section
+	mostHeadBytes  = 1 + mostNumbers/64 + mostNumbers/8
 	mostStateBytes = 4096
 )
 
-// padded has room for reading eight bytes at the last number of a state.
-type padded struct {
-	vehicle.State
-	_ uint64
+// packer appends numbers to packed, or if unpacks, reads them into a zero state.
+type packer struct {
+	unpacks, newer bool
+	packed         []byte
+	reader
+	set           [mostNumbers / 64]uint64 // inner bitmap
+	place         int                      // of the next number of the section
+	timeBefore    signal.UnixMilli
+	stretchBefore driving.Stretch
 }
 
-func (p *padded) memory() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+func (p *packer) section(numbers func()) {
+	p.set, p.place = [len(p.set)]uint64{}, 0
+	if p.unpacks {
+		for i, outer := range p.bytes(int(p.byte())) {
+			for ; outer != 0 && i < len(p.set); outer &= outer - 1 {
+				p.set[i] |= uint64(p.byte()) << (8 * bits.TrailingZeros8(outer))
+			}
+			p.short = p.short || outer != 0
+		}
+		numbers()
+		p.newer = p.newer || p.set != [len(p.set)]uint64{}
+		return
+	}
+	start := len(p.packed)
+	p.packed = append(p.packed, make([]byte, mostHeadBytes)...)
+	numbers()
+	behind, outer, length := p.packed[start+mostHeadBytes:], [len(p.set)]byte{}, 0
+	inner := make([]byte, 0, mostNumbers/8)
+	for i, set := range p.set {
+		for k := 0; set != 0; k++ {
+			if byte(set) != 0 {
+				outer[i], length, inner = outer[i]|1<<k, i+1, append(inner, byte(set))
+			}
+			set >>= 8
+		}
+	}
+	head := append(append(append(p.packed[:start], byte(length)), outer[:length]...), inner...)
+	p.packed = append(head, behind...)
+}
 
-var sections = sectionsOf(reflect.TypeFor[vehicle.State]())
+// next reports whether the next number is packed, which is so if it is set. The bit of one that is
+// unpacked is cleared, so that those of unknown numbers are left.
+func (p *packer) next(set bool) bool {
+	word, bit := &p.set[p.place/64%len(p.set)], uint64(1)<<(p.place%64)
+	p.place++
+	if set = set || *word&bit != 0; set {
+		*word ^= bit
+	}
+	return set
+}
 
-// sectionsOf panics at anything but numbers of fixed size, bools, and structs and arrays of them.
-func sectionsOf(state reflect.Type) [][]number {
-	all := make([][]number, 1)
-	for f := range state.Fields() {
+func (p *packer) floats(all ...*float32) *packer {
+	for _, v := range all {
+		n := math.Float32bits(*v)
 		switch {
-		case f.Name == "Time":
-		case f.Type.Kind() == reflect.Struct || f.Type.Kind() == reflect.Array:
-			all = append(all, numbersOf(nil, f.Type, int(f.Offset)))
+		case !p.next(n != 0):
+		case p.unpacks:
+			*v = p.float32()
 		default:
-			all[0] = numbersOf(all[0], f.Type, int(f.Offset))
+			p.packed = binary.LittleEndian.AppendUint32(p.packed, n)
 		}
 	}
-	most := binary.MaxVarintLen64
-	for _, numbers := range all {
-		most += 1 + innerBytes/8 + innerBytes + binary.MaxVarintLen64*len(numbers)
-		if most > mostStateBytes || len(numbers) > 8*innerBytes {
-			panic("a state has too many numbers")
-		}
-	}
-	return all
+	return p
 }
 
-func numbersOf(all []number, t reflect.Type, at int) []number {
-	switch t.Kind() {
-	case reflect.Struct:
-		for f := range t.Fields() {
-			all = numbersOf(all, f.Type, at+int(f.Offset))
-		}
-		return all
-	case reflect.Array:
-		for i := range t.Len() {
-			all = numbersOf(all, t.Elem(), at+i*int(t.Elem().Size()))
-		}
-		return all
-	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
-	default:
-		panic(fmt.Sprintf("%v in a stored value", t))
+func (p *packer) times(all ...*signal.UnixMilli) *packer {
+	for _, v := range all {
+		distance(p, v, &p.timeBefore)
 	}
-	n := number{at: at, mask: 1<<(8*t.Size()) - 1, bytes: int(t.Size())}
-	switch {
-	case t == reflect.TypeFor[vehicle.UnixMilli]():
-		n.bytes, n.delta = 0, toTime
-	case t == reflect.TypeFor[vehicle.Stretch]():
-		n.bytes, n.delta = 0, toStretch
-	case t.Kind() == reflect.Bool:
-		n.bytes = 0
+	return p
+}
+
+func (p *packer) stretch(v *driving.Stretch) *packer {
+	distance(p, v, &p.stretchBefore)
+	return p
+}
+
+func distance[T ~int64 | ~uint64](p *packer, v, before *T) {
+	if !p.next(*v != 0) {
+		return
 	}
-	return append(all, n)
+	if p.unpacks {
+		*v = *before + T(p.varint())
+	} else {
+		p.packed = binary.AppendVarint(p.packed, int64(*v-*before))
+	}
+	*before = *v
+}
+
+func (p *packer) shorts(all ...*uint16) *packer {
+	for _, v := range all {
+		switch {
+		case !p.next(*v != 0):
+		case p.unpacks:
+			*v = uint16(p.byte()) | uint16(p.byte())<<8
+		default:
+			p.packed = binary.LittleEndian.AppendUint16(p.packed, *v)
+		}
+	}
+	return p
+}
+
+func (p *packer) smalls(all ...*uint8) *packer {
+	for _, v := range all {
+		switch {
+		case !p.next(*v != 0):
+		case p.unpacks:
+			*v = p.byte()
+		default:
+			p.packed = append(p.packed, *v)
+		}
+	}
+	return p
+}
+
+func (p *packer) bools(all ...*bool) *packer {
+	for _, v := range all {
+		if set := p.next(*v); p.unpacks {
+			*v = set
+		}
+	}
+	return p
 }
 
 func AppendState(b []byte, s *vehicle.State) []byte {
-	from := padded{State: *s}
-	memory := from.memory()
-	var packed [mostStateBytes + 8]byte
-	at := binary.PutVarint(packed[:], int64(s.Time))
-	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
-	for _, numbers := range sections {
-		var inner [innerBytes]byte
-		for i := range numbers {
-			n := &numbers[i]
-			if binary.LittleEndian.Uint64(memory[n.at:])&n.mask != 0 {
-				inner[i/8] |= 1 << (i % 8)
-			}
-		}
-		length := at
-		at++
-		for i := 0; i < len(inner); i += 8 {
-			if binary.LittleEndian.Uint64(inner[i:]) != 0 {
-				at = length + 2 + i/8
-			}
-		}
-		packed[length] = byte(at - length - 1)
-		for i, set := range inner {
-			if set != 0 {
-				packed[length+1+i/8] |= 1 << (i % 8)
-				packed[at] = set
-				at++
-			}
-		}
-		for i, set := range inner {
-			for ; set != 0; set &= set - 1 {
-				n := &numbers[8*i+bits.TrailingZeros8(set)]
-				v := binary.LittleEndian.Uint64(memory[n.at:]) & n.mask
-				if n.delta != 0 {
-					at += binary.PutVarint(packed[at:], int64(v-before[n.delta]))
-					before[n.delta] = v
-					continue
-				}
-				binary.LittleEndian.PutUint64(packed[at:], v) // with zeros behind it
-				at += n.bytes
-			}
-		}
-	}
-	return append(b, packed[:at]...)
+	p := packer{packed: binary.AppendVarint(b, int64(s.Time)), timeBefore: s.Time}
+	p.stateV7(s)
+	return p.packed
 }
 
 // The error of DecodeState is [ErrNewer] for a number that this version does not know, or
 // [ErrDamaged].
-func DecodeState(body []byte) (vehicle.State, error) {
-	if len(body) > mostStateBytes {
+func DecodeState(body []byte) (s vehicle.State, err error) {
+	p := packer{unpacks: true, reader: reader{b: body}}
+	s.Time = signal.UnixMilli(p.varint())
+	p.timeBefore = s.Time
+	p.stateV7(&s)
+	switch {
+	case len(body) > mostStateBytes:
+		return vehicle.State{}, ErrDamaged
+	case p.newer:
+		return vehicle.State{}, ErrNewer
+	case p.short || len(p.b) != 0 || int(s.Way.Count) > driving.WaySteps:
 		return vehicle.State{}, ErrDamaged
 	}
-	var s padded
-	memory := s.memory()
-	r := reader{b: body}
-	s.Time = vehicle.UnixMilli(r.varint())
-	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
-	for _, numbers := range sections {
-		var inner [innerBytes]byte
-		for i, set := range r.bytes(int(r.byte())) {
-			for ; set != 0 && i < innerBytes/8; set &= set - 1 {
-				inner[8*i+bits.TrailingZeros8(set)] = r.byte()
-			}
-			r.short = r.short || set != 0
-		}
-		for i, set := range inner {
-			for ; set != 0; set &= set - 1 {
-				place := 8*i + bits.TrailingZeros8(set)
-				if place >= len(numbers) {
-					return vehicle.State{}, ErrNewer
-				}
-				n, v := &numbers[place], uint64(1)
-				switch {
-				case n.delta != 0:
-					v = before[n.delta] + uint64(r.varint())
-					before[n.delta] = v
-				case n.bytes > 0 && len(r.b) >= 8:
-					v = binary.LittleEndian.Uint64(r.b) & n.mask
-					r.b = r.b[n.bytes:]
-				case n.bytes > 0:
-					v = 0
-					for i, c := range r.bytes(n.bytes) {
-						v |= uint64(c) << (8 * i)
-					}
-				}
-				is := binary.LittleEndian.Uint64(memory[n.at:])
-				binary.LittleEndian.PutUint64(memory[n.at:], is&^n.mask|v)
-			}
-		}
-	}
-	if r.short || len(r.b) != 0 || int(s.Way.Count) > vehicle.WaySteps {
-		return vehicle.State{}, ErrDamaged
-	}
-	return s.State, nil
+	return s, nil
 }

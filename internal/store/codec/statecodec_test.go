@@ -6,8 +6,10 @@ import (
 	"os"
 	"testing"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,7 +25,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	}
 	if *updateGolden {
 		golden.State = roadtest.State(t)
-		golden.State.FaultCode = vehicle.TroubleCode{'P', '0', '1', '2', '0'}
+		golden.State.ThrottleMemory.FaultCode = signal.TroubleCode{'P', '0', '1', '2', '0'}
 		golden.Packed = AppendState(nil, &golden.State)
 		text, err := json.Marshal(golden)
 		testkit.NoError(t, err)
@@ -33,7 +35,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	testkit.NoError(t, err)
 	testkit.NoError(t, json.Unmarshal(text, &golden))
 	got, err := DecodeState(golden.Packed)
-	if err != nil || got != golden.State || got.ThrottleMemory == (vehicle.ThrottleMemory{}) || got.Way.Count == 0 {
+	if err != nil || got != golden.State || got.ThrottleMemory == (throttle.Memory{}) || got.Way.Count == 0 {
 		t.Errorf("error %v; got\n%+v, want\n%+v", err, got, golden.State)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/storetest"
@@ -50,7 +51,7 @@ func TestCheckpoints_AcrossRestarts(t *testing.T) {
 			batch = batch[:1]
 		}
 		for k := range int64(3) {
-			batch[0].Time = vehicle.UnixMilli(1000 * (3*int64(start) + k + 1))
+			batch[0].Time = signal.UnixMilli(1000 * (3*int64(start) + k + 1))
 			was := end()
 			put(ctx, t, e, slices.Clone(batch)...)
 			testkit.Await(t, "a checkpoint", func() bool { return end() >= was+2 })

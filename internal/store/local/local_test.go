@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/storetest"
@@ -65,8 +66,8 @@ func record[Text string | []byte](subject string, body Text) store.Write {
 }
 
 func sample(vid string, ms int64, speed float64) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: vehicle.UnixMilli(ms)}
-	if err := x.Set(vehicle.Speed, speed); err != nil {
+	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: signal.UnixMilli(ms)}
+	if err := x.Set(signal.Speed, speed); err != nil {
 		panic(err)
 	}
 	return x

@@ -9,7 +9,9 @@ import (
 
 	"github.com/golang/geo/s2"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -33,13 +35,13 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 		for step := range steps + 1 {
 			metres := float64(step) * kmh / 3.6 * every.Seconds()
 			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%s%d", s.Name, prefix, car)),
-				Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
-			for signal, value := range map[vehicle.Signal]float64{
-				vehicle.Speed: kmh, vehicle.CurrentHeading: s.Heading,
-				vehicle.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
-				vehicle.CurrentLongitude: math.Remainder(s.Longitude+metres*sin/metresPerDegree/math.Cos(s.Latitude*math.Pi/180), 360),
+				Time: signal.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
+			for g, value := range map[signal.Signal]float64{
+				signal.Speed: kmh, signal.CurrentHeading: s.Heading,
+				signal.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
+				signal.CurrentLongitude: math.Remainder(s.Longitude+metres*sin/metresPerDegree/math.Cos(s.Latitude*math.Pi/180), 360),
 			} {
-				if err := x.Set(signal, value); err != nil {
+				if err := x.Set(g, value); err != nil {
 					panic(err) // the street leads off the earth
 				}
 			}
@@ -61,10 +63,10 @@ func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sampl
 }
 
 // StretchAt takes degrees, the heading from north.
-func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
+func StretchAt(latitude, longitude, heading float64) driving.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude)).Parent(road.Level)
 	octant := uint64(math.Round(heading*road.Octants/360)) % road.Octants
-	return vehicle.Stretch(uint64(cell) | octant)
+	return driving.Stretch(uint64(cell) | octant)
 }
 
 func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {

@@ -4,7 +4,9 @@ import (
 	"math"
 	"testing"
 
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -16,30 +18,30 @@ func State(t testing.TB) vehicle.State {
 	var s vehicle.State
 	observe, latitude := Observer(), 44.5
 	for i := range 600 {
-		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
+		x := vehicle.Sample{Vehicle: "carA", Time: signal.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
 		pedal := 50 + 45*math.Sin(float64(i)/7)
 		latitude += pedal / 2 / 3.6 / 111_195
-		for g := range vehicle.Signal(vehicle.NumSignals) {
+		for g := range signal.Signal(signal.Num) {
 			var err error
 			switch g {
-			case vehicle.Speed, vehicle.OBDSpeed:
+			case signal.Speed, signal.OBDSpeed:
 				err = x.Set(g, pedal/2)
-			case vehicle.EngineSpeed:
+			case signal.EngineSpeed:
 				err = x.Set(g, 800+30*pedal)
-			case vehicle.FreeFlowSpeed:
+			case signal.FreeFlowSpeed:
 				err = x.Set(g, 50)
-			case vehicle.CurrentLatitude:
+			case signal.CurrentLatitude:
 				err = x.Set(g, latitude)
-			case vehicle.CurrentLongitude:
+			case signal.CurrentLongitude:
 				err = x.Set(g, 11.34)
-			case vehicle.CurrentHeading, vehicle.CurrentAccuracy:
+			case signal.CurrentHeading, signal.CurrentAccuracy:
 				err = x.Set(g, 1)
-			case vehicle.MILOn:
+			case signal.MILOn:
 				err = x.Set(g, 0)
-			case vehicle.DTCList:
+			case signal.DTCList:
 				err = x.SetCodes(nil)
-			case vehicle.LowVoltageSystemState:
-				err = x.SetIgnition(vehicle.IgnitionOn)
+			case signal.LowVoltageSystemState:
+				err = x.SetIgnition(signal.IgnitionOn)
 			default:
 				err = x.Set(g, pedal*0.8+float64(g))
 			}
@@ -49,7 +51,7 @@ func State(t testing.TB) vehicle.State {
 		}
 		s = observe(s, x)
 	}
-	if s.Way.Count == 0 || s.Road == (vehicle.RoadAround{}) {
+	if s.Way.Count == 0 || s.Road == (driving.RoadAround{}) {
 		t.Fatalf("the car has no way: %+v", s)
 	}
 	return s

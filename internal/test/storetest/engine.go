@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
@@ -79,9 +80,8 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 			}
 			got[x.Vehicle] = int64(x.Time)
 			i := int64(x.Time) - 1000
-			if v, _ := x.Value(vehicle.Speed); v != float32(i%200) || x.Source != uint32(i%3) || x.Crowd != (i%2 == 0) {
-				t.Fatalf("%s at %d: got the wrong speed %v or source %d %t", x.Vehicle, x.Time, v, x.Source,
-					x.Crowd)
+			if v, _ := x.Value(signal.Speed); v != float32(i%200) || x.Source != uint32(i%3) || x.Crowd != (i%2 == 0) {
+				t.Fatalf("%s at %d: got the wrong speed %v or source %d %t", x.Vehicle, x.Time, v, x.Source, x.Crowd)
 			}
 		}
 	}
@@ -107,9 +107,9 @@ func save(ctx context.Context, part store.Partition, c store.Checkpoint, erase b
 }
 
 // storedTimes returns the times of the states in the checkpoints of a partition.
-func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]vehicle.UnixMilli {
+func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]signal.UnixMilli {
 	t.Helper()
-	got := make(map[vehicle.ID]vehicle.UnixMilli)
+	got := make(map[vehicle.ID]signal.UnixMilli)
 	err := store.ReadStates(t.Context(), e, p, part.Checkpoints(), func(piece store.Piece) error {
 		return store.DecodeEntries(piece.Entries, func(x store.Entry) error {
 			s, err := codec.DecodeState(x.State)
@@ -144,7 +144,7 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 	if got := part.Checkpoints(); !slices.Equal(got, []store.Checkpoint{c, next}) {
 		t.Fatalf("got checkpoints %+v, want %+v", got, []store.Checkpoint{c, next})
 	}
-	want := map[vehicle.ID]vehicle.UnixMilli{vid: 1000, "carB": 2, "carC": 2}
+	want := map[vehicle.ID]signal.UnixMilli{vid: 1000, "carB": 2, "carC": 2}
 	if got := storedTimes(t, e, p, part); !maps.Equal(got, want) {
 		t.Fatalf("got states of %v, want %v", got, want)
 	}
@@ -166,7 +166,7 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 	}
 	part = takeAs(t, e, p, "third")
 	defer part.Close()
-	if got := storedTimes(t, e, p, part); !maps.Equal(got, map[vehicle.ID]vehicle.UnixMilli{"carC": 3}) {
+	if got := storedTimes(t, e, p, part); !maps.Equal(got, map[vehicle.ID]signal.UnixMilli{"carC": 3}) {
 		t.Errorf("after erasing: got states of %v, want one of carC", got)
 	}
 }
@@ -254,7 +254,7 @@ func releasing(t *testing.T, e store.Engine) {
 	if err := e.Release(ctx, 0, "first"); err != nil {
 		t.Fatalf("released twice: %v", err)
 	}
-	if got := storedTimes(t, e, 0, second); !maps.Equal(got, map[vehicle.ID]vehicle.UnixMilli{"carA": 5}) {
+	if got := storedTimes(t, e, 0, second); !maps.Equal(got, map[vehicle.ID]signal.UnixMilli{"carA": 5}) {
 		t.Fatalf("got states of %v, want that of carA", got)
 	}
 	testkit.NoError(t, save(ctx, second, store.Checkpoint{}, false))

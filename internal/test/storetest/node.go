@@ -13,6 +13,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/derive"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
@@ -284,8 +285,8 @@ func storeRecord(t testing.TB, e store.Engine, stream, subject string, body []by
 
 // Speed returns a sample with a vehicle's speed kmh (km/h) at the time at, in Unix milliseconds.
 func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
-	if err := x.Set(vehicle.Speed, kmh); err != nil {
+	x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(at)}
+	if err := x.Set(signal.Speed, kmh); err != nil {
 		panic(err)
 	}
 	return x

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -27,7 +28,7 @@ func recentOfOne(t *testing.T, e store.Engine) {
 		t.Fatalf("got %d samples since %s (asked at %s), all: %t; want 10 and all", len(r.Samples), r.Since, began, r.All)
 	}
 	for i, x := range r.Samples {
-		if v, _ := x.Value(vehicle.Speed); x.Vehicle != "car1" || int64(x.Time) != 1000+int64(i) || v != float32(i) {
+		if v, _ := x.Value(signal.Speed); x.Vehicle != "car1" || int64(x.Time) != 1000+int64(i) || v != float32(i) {
 			t.Errorf("sample %d: got %+v, which is wrong or out of order", i, x)
 		}
 	}

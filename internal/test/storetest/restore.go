@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
@@ -174,7 +175,7 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 2, Kept: 1, Forgotten: 1}) {
 		t.Errorf("states: got %+v, want 2 restored, 1 kept, 1 forgotten", n)
 	}
-	for id, at := range map[vehicle.ID]vehicle.UnixMilli{
+	for id, at := range map[vehicle.ID]signal.UnixMilli{
 		"Same": 1000, "Newer": 2000, "Added": 2000, "Gone": 0, "GoneLater": 0,
 	} {
 		if s, ok := b.StateOf(t, id); s.Time != at || ok != (at != 0) {

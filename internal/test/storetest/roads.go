@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -23,7 +25,7 @@ const (
 	roadLatitude, roadLongitude = 44.5, 11.34
 	roadMetres                  = 12_000
 	roadTiles                   = 4 // the minimum that the road crosses
-	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
+	roadBegan                   = signal.UnixMilli(1_795_000_000_000)
 )
 
 // Learn passes to m the samples of cars that drive along the road of these tests. The cars drive at
@@ -31,7 +33,7 @@ const (
 // the free flow of a stretch as soon as a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
-	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
+	begin := roadBegan + signal.UnixMilli(quarter)*15*60*1000
 	for car := range cars {
 		var s vehicle.State
 		id := vehicle.ID(fmt.Sprintf("car%d", car))
@@ -42,8 +44,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 			}
 			x := vehicle.Sample{Vehicle: id, Time: begin.Add(time.Duration(i) * every)}
 			if err := errors.Join(
-				x.Set(vehicle.Speed, kmh), x.Set(vehicle.CurrentLatitude, roadLatitude+metres/111_195),
-				x.Set(vehicle.CurrentLongitude, roadLongitude),
+				x.Set(signal.Speed, kmh), x.Set(signal.CurrentLatitude, roadLatitude+metres/111_195),
+				x.Set(signal.CurrentLongitude, roadLongitude),
 			); err != nil {
 				return err
 			}
@@ -56,8 +58,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 // Learned returns the free flow that a map has learned for each stretch, rounded to whole km/h.
 // Stretches without a known free flow are left out. It asks the map for the conditions one day
 // after roadBegan, when all drives of the tests are over.
-func Learned(m *road.Map) map[vehicle.Stretch]float64 {
-	known := make(map[vehicle.Stretch]float64)
+func Learned(m *road.Map) map[driving.Stretch]float64 {
+	known := make(map[driving.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
 		if c.FreeKmh != 0 {
 			known[c.Stretch] = math.Round(c.FreeKmh)
@@ -93,7 +95,7 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end
 
 // StoredRoads returns what a node that starts now learns from the stored profiles: the free flow of
 // each stretch, in whole km/h (see [Learned]).
-func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
+func StoredRoads(t *testing.T, e store.Engine) map[driving.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
 	KeepRoads(t, idle(e), m, false)()
@@ -102,7 +104,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 
 // SameRoads checks that two results of [Learned] are equal, and that want has at least one stretch
 // for every 200 m of the road of these tests.
-func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
+func SameRoads(t *testing.T, got, want map[driving.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
 		t.Fatalf("the test has learned only %d stretches", len(want))
@@ -158,7 +160,7 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 	KeepRoads(t, k, m, true)()
 	south := road.Box{West: 11, South: 44, East: 12, North: roadLatitude + roadMetres/2/111_195.}
 	testkit.NoError(t, k.ForgetRoads(t.Context(), south))
-	maps.DeleteFunc(want, func(s vehicle.Stretch, _ float64) bool {
+	maps.DeleteFunc(want, func(s driving.Stretch, _ float64) bool {
 		latitude, _ := road.Centre(s)
 		return latitude <= south.North
 	})

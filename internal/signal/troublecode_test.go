@@ -1,11 +1,11 @@
-package vehicle_test
+package signal_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
 
-	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/internal/signal"
 )
 
 func TestIsThrottleBoundaries(t *testing.T) {
@@ -27,7 +27,7 @@ func TestIsThrottleBoundaries(t *testing.T) {
 		"C0120": false, "B0120": false, "U0120": false, "P0107": false, "P1120": false, "P1125": false, "P3120": false,
 		"P0000": false, "P0300": false, "P0420": false,
 	} {
-		c, err := vehicle.ParseTroubleCode(code)
+		c, err := signal.ParseTroubleCode(code)
 		if err != nil {
 			t.Errorf("ParseTroubleCode(%q): %v", code, err)
 			continue
@@ -39,7 +39,7 @@ func TestIsThrottleBoundaries(t *testing.T) {
 			t.Errorf("%s: throttle = %v, want %v", code, got, want)
 		}
 	}
-	if (vehicle.TroubleCode{}).IsThrottle() {
+	if (signal.TroubleCode{}).IsThrottle() {
 		t.Error("no code at all counts as a throttle code")
 	}
 }
@@ -48,7 +48,7 @@ func TestIsThrottleBoundaries(t *testing.T) {
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {
-		c, err := vehicle.ParseTroubleCode(fmt.Sprintf("P%04X", i))
+		c, err := signal.ParseTroubleCode(fmt.Sprintf("P%04X", i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +75,11 @@ func TestParseTroubleCode(t *testing.T) {
 		"P4120":     "", "X0120": "", "P012G": "", "0120P": "", " P0120": "", "P0120 ": "", "P01\x000": "",
 		"Pſ120": "", "PO120": "", "P０120": "",
 	} {
-		c, err := vehicle.ParseTroubleCode(in)
+		c, err := signal.ParseTroubleCode(in)
 		if c.String() != want || (err == nil) != (want != "") {
 			t.Errorf("ParseTroubleCode(%q) = %q, %v; want %q", in, c, err, want)
 		}
-		if err != nil && !errors.Is(err, vehicle.ErrImpossible) {
+		if err != nil && !errors.Is(err, signal.ErrImpossible) {
 			t.Errorf("ParseTroubleCode(%q): %v does not wrap ErrImpossible", in, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestTroubleCodes(t *testing.T) {
 		"no data":              "[] false",
 		"none (timeout)":       "[] false",
 	} {
-		codes, ok := vehicle.TroubleCodes(in)
+		codes, ok := signal.TroubleCodes(in)
 		if got := fmt.Sprint(codes, ok); got != want {
 			t.Errorf("TroubleCodes(%q) = %s, want %s", in, got, want)
 		}

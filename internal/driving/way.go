@@ -1,6 +1,10 @@
-package vehicle
+package driving
 
-import "math"
+import (
+	"math"
+
+	"example.org/carstate/internal/signal"
+)
 
 // Stretch names a stretch of road in one direction. Only package road knows where it is. Zero is
 // none.
@@ -10,13 +14,13 @@ type Stretch uint64
 // reveals a place.
 type Way struct {
 	Latitude, Longitude             float32 // the newest accepted position (the fix), in degrees
-	Time                            UnixMilli
+	Time                            signal.UnixMilli
 	AnchorLatitude, AnchorLongitude float32 // where the direction of travel was last measured
 	SpeedKmh                        float32 // at the fix; negative: unknown
 	// The car has stayed in the circle of StayMetres since StaySince. LegKmh is its speed between
 	// the last two; negative: unknown.
 	StayLatitude, StayLongitude float32
-	StaySince                   UnixMilli
+	StaySince                   signal.UnixMilli
 	LegKmh                      float32
 	// The newest fix is the first outside the circle.
 	Outside bool
@@ -49,7 +53,7 @@ type WayStep struct {
 }
 
 type RoadAround struct {
-	Time UnixMilli // of the fix
+	Time signal.UnixMilli // of the fix
 	// In light traffic, ordinary red lights included: behind where the free flow is known, and on
 	// the likeliest way ahead where at least three cars drive.
 	FreeSecondsBehind, FreeSecondsAhead float32
@@ -61,20 +65,17 @@ type RoadAround struct {
 	// From 0 to 1: the car drives in another stream than those cars, for example on a road beside
 	// theirs.
 	Apart        float32
-	PassedFreely UnixMilli // when a car was last seen to pass here without delay
-	Cars         uint8     // about how many cars show the delays
+	PassedFreely signal.UnixMilli // when a car was last seen to pass here without delay
+	Cars         uint8            // about how many cars show the delays
 	// The free flow of more than half of the road is a guess.
 	Young bool
 }
-
-// Later, the car may be on another road.
-const roadHolds = maxStep
 
 // shownKmh returns the speed of the last leg, limited by the time in the circle since. Without a
 // leg, ok is false until this limit is below walking pace.
 func (w *Way) shownKmh() (kmh float32, ok bool) {
 	limit := float32(math.Inf(1))
-	if stayed := w.Time.seconds(w.StaySince); stayed > 0 {
+	if stayed := w.Time.Seconds(w.StaySince); stayed > 0 {
 		limit = 3.6 * StayMetres / stayed
 	}
 	if w.LegKmh < 0 {

@@ -1,51 +1,88 @@
-package vehicle
+// Package throttle holds the rules that conclude whether the throttle of a car is healthy, and what
+// they remember of it.
+//
+// The package has no clock and no I/O, and must never know about bytes, topics, headers or storage.
+package throttle
 
-// ThrottleMemory is in percent and seconds.
-type ThrottleMemory struct {
-	Last    UnixMilli // the newest time for which the rules have run
-	Sensors [NumThrottleSensors]SensorMemory
-	Pairs   [NumThrottlePairs]PairMemory
-	Follow  FollowMemory
-	Alarm   AlarmMemory
+import "example.org/carstate/internal/signal"
+
+type System uint8
+
+const (
+	Anomaly System = 0
+	Normal  System = 1
+)
+
+func (t System) String() string {
+	if t == Normal {
+		return "normal"
+	}
+	return "anomaly"
+}
+
+// Car is what the rules see of a car.
+type Car struct {
+	*Memory
+	*signal.Latest
+	IgnitionOff bool
+}
+
+// PlateTime has every sensor of the plate and its command.
+func (c Car) PlateTime() (newest signal.UnixMilli) {
+	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
+		signal.RelativeThrottlePosition, signal.ThrottleActuator} {
+		newest = max(newest, c.Latest[g].Time)
+	}
+	return newest
+}
+
+// Memory is in percent and seconds.
+type Memory struct {
+	// FaultCode is a throttle code until the lists have been without one for long enough.
+	FaultCode signal.TroubleCode
+	Last      signal.UnixMilli // the newest time for which the rules have run
+	Sensors   [NumSensors]SensorMemory
+	Pairs     [NumPairs]PairMemory
+	Follow    FollowMemory
+	Alarm     AlarmMemory
 	// Lags are of x and y of each pair. Ages are the hundredths of a second since the reading that
-	// a sensor's newest value repeats. (New fields go to the end, so that stored memories keep
-	// their meaning.)
-	Lags [NumThrottlePairs][2]LagMemory
-	Ages [NumThrottleSensors]uint16
+	// a sensor's newest value repeats.
+	Lags [NumPairs][2]LagMemory
+	Ages [NumSensors]uint16
 	// CodeSeen is when a list had a throttle code, or later if CodeGone could not hold the time
 	// since. CodeGap is the longest time in seconds between two such lists of one drive, and
 	// CodeGone that to the first list without a code when one was due.
-	CodeSeen          UnixMilli
+	CodeSeen          signal.UnixMilli
 	CodeGap, CodeGone uint16
 	// hundredths of a second of driving with plate A between the ends of its range, up to
 	// drivenKnown
 	Driven uint16
 }
 
-type ThrottleSensor uint8
+type Sensor uint8
 
 // Load is compared with the plate if only one sensor reports that.
 const (
-	PlateA ThrottleSensor = iota
+	PlateA Sensor = iota
 	PlateB
 	Command
 	PedalD
 	PedalE
 	Load
-	NumThrottleSensors = iota
+	NumSensors = iota
 )
 
-var throttleSensors = [NumThrottleSensors]Signal{
-	PlateA:  ThrottlePosition,
-	PlateB:  ThrottlePositionB,
-	Command: ThrottleActuator,
-	PedalD:  AcceleratorPositionD,
-	PedalE:  AcceleratorPositionE,
-	Load:    EngineLoad,
+var signals = [NumSensors]signal.Signal{
+	PlateA:  signal.ThrottlePosition,
+	PlateB:  signal.ThrottlePositionB,
+	Command: signal.ThrottleActuator,
+	PedalD:  signal.AcceleratorPositionD,
+	PedalE:  signal.AcceleratorPositionE,
+	Load:    signal.EngineLoad,
 }
 
 type SensorMemory struct {
-	Start, PrevStart       UnixMilli // extremes of the present period and of the previous one
+	Start, PrevStart       signal.UnixMilli // extremes of the present period and of the previous one
 	Lo, Hi, PrevLo, PrevHi float32
 	// Gap is the seconds between the last two readings, zero if more than bracketWithin; Step is
 	// the distance.
@@ -64,7 +101,7 @@ type SensorMemory struct {
 }
 
 type PairMemory struct {
-	Last UnixMilli // when the sensors were last compared
+	Last signal.UnixMilli // when the sensors were last compared
 	// moments of the line y(x): Weight is in seconds, Sxx is Σ w·(x-MeanX)², Sxy is Σ
 	// w·(x-MeanX)·(y-MeanY)
 	Weight, MeanX, MeanY, Sxx, Sxy float32
@@ -74,7 +111,7 @@ type PairMemory struct {
 }
 
 type StuckMemory struct {
-	Since UnixMilli // since when the sensor has had the value At
+	Since signal.UnixMilli // since when the sensor has had the value At
 	At    float32
 	// The other sensor was at or below Low once since, and at or above High once: the lowest upper
 	// bound and the highest lower bound of its ranges.
@@ -92,7 +129,7 @@ type NoiseMemory struct {
 
 // FollowMemory is of the demand: the pedal, or engine load without a pedal.
 type FollowMemory struct {
-	Last UnixMilli
+	Last signal.UnixMilli
 	// A rise is measured from Low; the plate has been between PlateLo and PlateHi since, and the
 	// demand high enough for For seconds.
 	Low, PlateLo, PlateHi, For float32
@@ -104,18 +141,18 @@ type FollowMemory struct {
 	Followed, Ignored uint16
 	Missed            uint8
 	// PlateA before one was read
-	Demand ThrottleSensor
+	Demand Sensor
 }
 
 // AlarmMemory has Returns alone if there is no anomaly.
 type AlarmMemory struct {
-	Since UnixMilli
+	Since signal.UnixMilli
 	// Seen is when the rule last measured at least half of its alarm, and Looked when it could.
-	Seen, Looked                      UnixMilli
+	Seen, Looked                      signal.UnixMilli
 	Calm                              float32 // seconds of readings after Seen
 	ValueX, ValueY, Expected, Measure float32 // when the alarm was raised; Expected is 0 if unknown
-	Rule                              ThrottleRule
-	X, Y                              ThrottleSensor // the same if there is only one
+	Rule                              Rule
+	X, Y                              Sensor // the same if there is only one
 	// how many anomalies have ended before, up to mostReturns
 	Returns uint8
 }

@@ -1,4 +1,8 @@
-package vehicle
+// Package signal holds what a car reports: its signals, their values and times, and trouble codes.
+//
+// Time is event time, when the car read its sensors. The package must never know about bytes,
+// topics, headers or storage.
+package signal
 
 import (
 	"errors"
@@ -30,12 +34,12 @@ const (
 	CurrentHeading
 	CurrentAccuracy
 	SpeedHolds // of the same time; only ingest sets it
-	NumSignals = iota
+	Num        = iota
 )
 
 // Percentages are those of SAE J1979. Speeds go beyond it (255 km/h, 16,384 rpm), because other
 // sources report more. A position with an error above 1,000 km is useless.
-var signalTable = [NumSignals]struct {
+var table = [Num]struct {
 	name     string
 	unit     string
 	min, max float64
@@ -62,19 +66,19 @@ var signalTable = [NumSignals]struct {
 }
 
 func (s Signal) String() string {
-	if s >= NumSignals {
+	if s >= Num {
 		return fmt.Sprintf("Signal(%d)", uint8(s))
 	}
-	return signalTable[s].name
+	return table[s].name
 }
 
-func (s Signal) Unit() string { return signalTable[s].unit }
+func (s Signal) Unit() string { return table[s].unit }
 
 // IsPosition: positions are private, and must never appear in a log, a metric or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
-func SignalByName[T string | []byte](name T) (Signal, bool) {
-	s, ok := signalsByName[string(name)]
+func ByName[T string | []byte](name T) (Signal, bool) {
+	s, ok := byName[string(name)]
 	return s, ok
 }
 
@@ -89,10 +93,10 @@ var aliases = [...]struct {
 	{"Vehicle.Diagnostics.DTCList", DTCList},
 }
 
-var signalsByName = func() map[string]Signal {
-	m := make(map[string]Signal, NumSignals+len(aliases))
-	for i := range signalTable[:SpeedHolds] {
-		m[signalTable[i].name] = Signal(i)
+var byName = func() map[string]Signal {
+	m := make(map[string]Signal, Num+len(aliases))
+	for i := range table[:SpeedHolds] {
+		m[table[i].name] = Signal(i)
 	}
 	for _, a := range aliases {
 		m[a.name] = a.s
@@ -100,8 +104,8 @@ var signalsByName = func() map[string]Signal {
 	return m
 }()
 
-func SignalNames() (names []string) {
-	for _, t := range signalTable[:SpeedHolds] {
+func Names() (names []string) {
+	for _, t := range table[:SpeedHolds] {
 		names = append(names, t.name)
 	}
 	for _, a := range aliases {
@@ -114,17 +118,10 @@ var ErrImpossible = errors.New("impossible value")
 
 // holds is false for NaN.
 func (s Signal) holds(v float64) bool {
-	return v >= signalTable[s].min && v <= signalTable[s].max
+	return v >= table[s].min && v <= table[s].max
 }
 
-func (s Signal) check(v float64) error {
-	if s.holds(v) {
-		return nil
-	}
-	return outOfRange[s]
-}
-
-var outOfRange = func() (all [NumSignals]error) {
+var outOfRange = func() (all [Num]error) {
 	for i := range all {
 		s := Signal(i)
 		all[i] = fmt.Errorf("%w: %s must be %s", ErrImpossible, s, s.Range())
@@ -133,7 +130,7 @@ var outOfRange = func() (all [NumSignals]error) {
 }()
 
 func (s Signal) Range() string {
-	t := &signalTable[s]
+	t := &table[s]
 	if s == LowVoltageSystemState {
 		return "one of " + strings.Join(ignitionNames[:], ", ")
 	}
@@ -160,7 +157,7 @@ func (s Signal) isAbsent(v float64) bool {
 	case CurrentHeading:
 		return v < 0 || v == 511
 	}
-	return signalTable[s].unit == "percent" && (v == -1 || near(0.4*0xFE) || near(0.4*0xFF))
+	return table[s].unit == "percent" && (v == -1 || near(0.4*0xFE) || near(0.4*0xFF))
 }
 
 type Ignition uint8

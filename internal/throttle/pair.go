@@ -1,30 +1,32 @@
-package vehicle
+package throttle
+
+import "example.org/carstate/internal/signal"
 
 // compare returns how many seconds a comparison at t covers. Disagreement is a one-sided CUSUM
 // (Page, 1954).
-func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
-	d, p := &throttlePairs[i], &m.Pairs[i]
-	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
-	x, y := s.reading(d.x), s.reading(d.y)
+func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
+	d, p := &pairs[i], &c.Pairs[i]
+	sx, sy := &c.Sensors[d.x], &c.Sensors[d.y]
+	x, y := c.reading(d.x), c.reading(d.y)
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
 	// Between two close readings, x was in the range of its recent readings; so a reading of y in
 	// between can be compared with that range, and the other way round.
 	together := x.Time == y.Time
-	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
+	if c.waits(i, 0, d.x, together) || c.waits(i, 1, d.y, together) {
 		return 0, false
 	}
 	bracketed := sx.Gap > 0 && sy.Gap > 0 &&
-		(together || x.Time == t && t.seconds(y.Time) <= sx.Gap || y.Time == t && t.seconds(x.Time) <= sy.Gap)
+		(together || x.Time == t && t.Seconds(y.Time) <= sx.Gap || y.Time == t && t.Seconds(x.Time) <= sy.Gap)
 	hx, hy := sx.span(), sy.span()
 	settled := hx.width() <= settledWithin && hy.width() <= settledWithin
 	free := d.free
 	switch {
 	case bracketed:
-		after = min(t.seconds(p.Last), coversMost)
+		after = min(t.Seconds(p.Last), coversMost)
 	case together:
-		after = min(t.seconds(p.Last), coversAlone)
+		after = min(t.Seconds(p.Last), coversAlone)
 		hx, hy = span{x.Value, x.Value}, span{y.Value, y.Value}
 		settled = sx.Step <= settledWithin && sy.Step <= settledWithin
 		free = aloneFree
@@ -56,7 +58,7 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		p.Noise[0].fade(after)
 		p.Noise[1].fade(after)
 		// A repeated value may be old, and does not show where the partner of a stuck sensor is.
-		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
+		waited := c.Lags[i][0].repeats() || c.Lags[i][1].repeats()
 		if x.Time == t {
 			p.Noise[0].moved(sx.Step)
 			if !waited || sx.Step != 0 {
@@ -81,9 +83,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	if p.Weight < trustedAfter {
 		within *= 2
 	}
-	healthy := m.Alarm.Since == 0 && s.FaultCode == (TroubleCode{}) && off <= within
+	healthy := c.Alarm.Since == 0 && c.FaultCode == (signal.TroubleCode{}) && off <= within
 	if healthy && settled && !hx.saturated() && !hy.saturated() {
-		p.learn(x.Value, y.Value, min(t.seconds(last), coversMost))
+		p.learn(x.Value, y.Value, min(t.Seconds(last), coversMost))
 	}
 	return after, true
 }
@@ -154,7 +156,7 @@ func (p *PairMemory) forget(weight float32) {
 
 // observe folds a reading. partner is the range of the other sensor since began. Unless sure, the
 // other may also have been in its range before.
-func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMilli, sure bool, after float32) {
+func (m *StuckMemory) observe(r signal.Reading, atEnd bool, partner span, began signal.UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
 		return

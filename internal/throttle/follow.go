@@ -1,25 +1,27 @@
-package vehicle
+package throttle
 
-func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
-	f := &m.Follow
+import "example.org/carstate/internal/signal"
+
+func (c Car) follow(t signal.UnixMilli) (after float32, looked bool) {
+	f := &c.Follow
 	demand := Load
-	for _, pedal := range [...]ThrottleSensor{PedalE, PedalD} {
-		if s.reading(pedal).Time != 0 {
+	for _, pedal := range [...]Sensor{PedalE, PedalD} {
+		if c.reading(pedal).Time != 0 {
 			demand = pedal
 		}
 	}
-	asked, plate := s.reading(demand), s.reading(PlateA)
+	asked, plate := c.reading(demand), c.reading(PlateA)
 	if asked.Time == 0 || plate.Time == 0 || asked.Time != t && plate.Time != t {
 		return 0, false
 	}
-	up := m.Sensors[demand].span()
-	gap := t.seconds(f.Last)
+	up := c.Sensors[demand].span()
+	gap := t.Seconds(f.Last)
 	if f.Demand != demand {
 		*f = FollowMemory{Demand: demand, Floor: up.hi}
 		gap = 2 * bracketWithin
 	}
 	f.Last = t
-	if gap > bracketWithin || t.seconds(asked.Time) > bracketWithin || t.seconds(plate.Time) > bracketWithin {
+	if gap > bracketWithin || t.Seconds(asked.Time) > bracketWithin || t.Seconds(plate.Time) > bracketWithin {
 		f.restart(up.hi, plate.Value)
 		return 0, false
 	}
@@ -31,7 +33,7 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		margin, rise, lasts = loadRests, loadRise, loadLasts
 	}
 	if up.hi-f.Floor <= margin {
-		lo := m.Sensors[PlateA].span().lo
+		lo := c.Sensors[PlateA].span().lo
 		if !f.trusted() {
 			f.Rest = max(f.Rest, lo)
 		}

@@ -1,4 +1,6 @@
-package vehicle
+package throttle
+
+import "example.org/carstate/internal/signal"
 
 // Many loggers and gateways send rows with a value of every sensor, and repeat that of a sensor
 // that was not read again. It then seems stationary while the other of its pair moves. So the rules
@@ -45,16 +47,16 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 
 // observeLags reports for each pair whether one sensor has just followed the other. Only readings
 // with one time stamp begin a lag: they are the sign of a source that may repeat old values.
-func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
-	after := hundredths(t - m.Last)
-	for i := range throttlePairs {
-		d, lags := &throttlePairs[i], &m.Lags[i]
-		x, y := m.stepAt(s, d.x, t), m.stepAt(s, d.y, t)
-		together := s.Latest[throttleSensors[d.x]].Time == t && s.Latest[throttleSensors[d.y]].Time == t
+func (c Car) observeLags(t signal.UnixMilli) (followed [NumPairs]bool) {
+	after := hundredths(t - c.Last)
+	for i := range pairs {
+		d, lags := &pairs[i], &c.Lags[i]
+		x, y := c.stepAt(d.x, t), c.stepAt(d.y, t)
+		together := c.Latest[signals[d.x]].Time == t && c.Latest[signals[d.y]].Time == t
 		if lags[0].Behind+lags[1].Behind == 0 && (!together || x < movesBy && y < movesBy) {
 			continue
 		}
-		agree := m.agree(s, i)
+		agree := c.agree(i)
 		followed[i] = x > 0 && lags[0].repeats() || y > 0 && lags[1].repeats()
 		lags[0].observe(after, x, together && y >= movesBy, agree)
 		lags[1].observe(after, y, together && x >= movesBy, agree)
@@ -63,26 +65,26 @@ func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrott
 }
 
 // agree is true while nothing is known about the pair.
-func (m *ThrottleMemory) agree(s *State, pair int) bool {
-	d, p := &throttlePairs[pair], &m.Pairs[pair]
-	x, y := s.reading(d.x).Value, s.reading(d.y).Value
+func (c Car) agree(pair int) bool {
+	d, p := &pairs[pair], &c.Pairs[pair]
+	x, y := c.reading(d.x).Value, c.reading(d.y).Value
 	off, _ := p.off(span{x, x}, span{y, y})
 	return !p.mature() || off <= d.free
 }
 
-func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
-	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
+func (c Car) stepAt(i Sensor, t signal.UnixMilli) float32 {
+	if c.reading(i).Time != t || c.Sensors[i].PrevStart == t {
 		return 0
 	}
-	return m.Sensors[i].Step
+	return c.Sensors[i].Step
 }
 
-func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
+func (m *Memory) isNew(i Sensor, v float32, was signal.Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
 	}
-	for k := range throttlePairs {
-		d := &throttlePairs[k]
+	for k := range pairs {
+		d := &pairs[k]
 		if d.x == i && m.Lags[k][0].repeats() || d.y == i && m.Lags[k][1].repeats() {
 			return false
 		}
@@ -92,17 +94,17 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 
 // waits reports whether sensor i (side 0 is x, 1 is y) may not have been read since the other
 // moved.
-func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
+func (m *Memory) waits(pair, side int, i Sensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }
 
 // reading returns the newest reading that is not a repetition.
-func (s *State) reading(i ThrottleSensor) Reading {
-	r := s.Latest[throttleSensors[i]]
-	r.Time -= 10 * UnixMilli(s.ThrottleMemory.Ages[i])
+func (c Car) reading(i Sensor) signal.Reading {
+	r := c.Latest[signals[i]]
+	r.Time -= 10 * signal.UnixMilli(c.Ages[i])
 	return r
 }
 
-func hundredths(d UnixMilli) uint16 { return uint16(min(max(d/10, 1), 65535)) }
+func hundredths(d signal.UnixMilli) uint16 { return uint16(min(max(d/10, 1), 65535)) }
 
 func addTime(a, b uint16) uint16 { return uint16(min(uint32(a)+uint32(b), 65535)) }

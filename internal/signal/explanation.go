@@ -1,4 +1,4 @@
-package vehicle
+package signal
 
 import "math"
 
@@ -20,4 +20,9 @@ type Fact struct {
 	Time  UnixMilli // of the newest reading behind the value
 }
 
-func rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }
+func NewFact(name string, value float64, unit string, threshold float64, limit string, t UnixMilli) Fact {
+	return Fact{name, value, unit, threshold, limit, t}
+}
+
+// Rounded is a measure for people.
+func Rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }

@@ -1,16 +1,18 @@
-package vehicle
+package driving
 
 import (
 	"math"
 	"time"
+
+	"example.org/carstate/internal/signal"
 )
 
-type TrafficMemory struct {
+type Traffic struct {
 	// Kmh is the newest known speed: as read, or as the positions show it.
 	Kmh float32
-	At  UnixMilli
+	At  signal.UnixMilli
 	// Changed is when Pace last changed in this drive, or zero.
-	Start, Changed UnixMilli
+	Start, Changed signal.UnixMilli
 	Share, FreeKmh float32
 	// MeanSeconds is the weight of MeanSpeed in seconds.
 	MeanSeconds float32
@@ -19,14 +21,14 @@ type TrafficMemory struct {
 	// Rolled is how many metres the car has driven since, up to moveUp.
 	Rolled float32
 	TopKmh float32 // the highest speed in the time topHolds
-	TopAt  UnixMilli
+	TopAt  signal.UnixMilli
 	// Cruise is the mean of the speeds above cruiseFromKmh; zero if there were none in this drive.
 	Cruise float32
 	Source FreeFlowSource
 	Moved  bool
 	// The engine was at rest while the car drove, so it says nothing about a stop.
 	EngineMute bool
-	Stood      UnixMilli // since when the car is stationary, or zero
+	Stood      signal.UnixMilli // since when the car is stationary, or zero
 	// Repeats counts speeds that equal the one before. A source that sends changes only never
 	// repeats one.
 	Repeats uint8
@@ -47,132 +49,132 @@ func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeMotion needs the previous readings in Latest. The positions replace a speed that they
+// Observe needs the previous readings in Latest. The positions replace a speed that they
 // refute or that is missing for speedHolds, and show the speed between two sparse readings.
-func (s *State) observeMotion(r *Readings, t UnixMilli) {
-	m := &s.Traffic
+func (c Car) Observe(r *signal.Readings, t signal.UnixMilli) {
+	m := &c.Traffic
 	if t < m.At {
 		return
 	}
 	kmh, read := r.Speed()
-	last, _ := s.Speed()
+	last, _ := c.Latest.Speed()
 	if read && last.Time != 0 && kmh == last.Value {
 		m.Repeats = max(m.Repeats, m.Repeats+1)
 	}
-	shown, shows := s.Way.shownKmh()
-	shows = shows && s.Way.Time == t
+	shown, shows := c.Way.shownKmh()
+	shows = shows && c.Way.Time == t
 	switch since := t.Sub(m.At); {
-	case read && !s.Way.Distrusted && since > sparse && shows:
+	case read && !c.Way.Distrusted && since > sparse && shows:
 		mean := max(shown, min(m.Kmh, kmh)) // a winding way is longer than the line
-		s.drive(kmh, mean, mean, t)
-	case read && !s.Way.Distrusted && since > maxStep && m.At != 0 && since <= newDrive:
+		c.drive(kmh, mean, mean, t)
+	case read && !c.Way.Distrusted && since > maxStep && m.At != 0 && since <= signal.NewDrive:
 		// The car may have been anywhere since: the reading is one sample of its speed.
 		m.Kmh, m.At, m.Stop = kmh, t.Add(-sampleCounts), 0
-		s.drive(kmh, kmh, kmh, t)
-	case read && !s.Way.Distrusted:
-		s.drive(kmh, m.Kmh, kmh, t)
-	case shows && (s.Way.Distrusted || t.Sub(last.Time) > speedHolds):
-		s.drive(shown, shown, shown, t)
+		c.drive(kmh, kmh, kmh, t)
+	case read && !c.Way.Distrusted:
+		c.drive(kmh, m.Kmh, kmh, t)
+	case shows && (c.Way.Distrusted || t.Sub(last.Time) > speedHolds):
+		c.drive(shown, shown, shown, t)
 	}
 }
 
-// holdSpeed repeats the newest speed if the source seems to send changes only. If SpeedHolds was
+// HoldSpeed repeats the newest speed if the source seems to send changes only. If SpeedHolds was
 // read with it, that alone decides.
-func (s *State) holdSpeed() {
-	m := &s.Traffic
-	last, ok := s.Speed()
-	holds, since := unchangedHolds, s.Time.Sub(m.At)
-	if given := s.Latest[SpeedHolds]; given.Time != 0 && given.Time == last.Time {
+func (c Car) HoldSpeed(now signal.UnixMilli) {
+	m := &c.Traffic
+	last, ok := c.Latest.Speed()
+	holds, since := unchangedHolds, now.Sub(m.At)
+	if given := c.Latest[signal.SpeedHolds]; given.Time != 0 && given.Time == last.Time {
 		holds = time.Duration(given.Value) * time.Second
 	} else if m.Repeats != 0 || since > maxStep {
 		return
 	}
-	if !ok || s.Way.Distrusted || since <= unchangedAfter || s.Time.Sub(last.Time) > holds {
+	if !ok || c.Way.Distrusted || since <= unchangedAfter || now.Sub(last.Time) > holds {
 		return
 	}
-	before := Reading{m.Kmh, m.At}
-	s.drive(last.Value, last.Value, last.Value, s.Time)
-	s.observeRest(before)
+	before := signal.Reading{Value: m.Kmh, Time: m.At}
+	c.drive(last.Value, last.Value, last.Value, now)
+	c.observeRest(before)
 }
 
 // drive folds the speed kmh at t, after a linear change between from and to.
-func (s *State) drive(kmh, from, to float32, t UnixMilli) {
-	m := &s.Traffic
+func (c Car) drive(kmh, from, to float32, t signal.UnixMilli) {
+	m := &c.Traffic
 	step := t.Sub(m.At)
 	switch {
-	case m.At == 0 || step > newDrive:
-		s.startDrive(kmh, t)
-		m.Moved = kmh > movingKmh
+	case m.At == 0 || step > signal.NewDrive:
+		c.startDrive(kmh, t)
+		m.Moved = kmh > signal.MovingKmh
 	case step > 0:
 		seconds, left := float32(step.Seconds()), m.Cruise > 0
-		s.collect(from, to, seconds)
-		if s.Pace != TrafficJam { // in a jam, Cruise keeps the speed from before the jam
+		c.collect(from, to, seconds)
+		if c.Pace != Jam { // in a jam, Cruise keeps the speed from before the jam
 			m.cruise(from, to, seconds)
 		}
 		if !left && m.Cruise > 0 { // the mean so far is of the way out of a car park
-			s.MeanSpeed, m.MeanSeconds = kmh, 0
+			c.MeanSpeed, m.MeanSeconds = kmh, 0
 		}
 	}
 	m.Kmh, m.At = kmh, t
 	if kmh >= m.TopKmh || t.Sub(m.TopAt) > topHolds {
 		m.TopKmh, m.TopAt = kmh, t
 	}
-	s.setPace(t)
+	c.setPace(t)
 }
 
-func (s *State) startDrive(kmh float32, t UnixMilli) {
-	s.Traffic = TrafficMemory{Start: t, Kmh: kmh, At: t, Repeats: s.Traffic.Repeats}
-	s.MeanSpeed, s.Pace = kmh, NormalDriving
+func (c Car) startDrive(kmh float32, t signal.UnixMilli) {
+	c.Traffic = Traffic{Start: t, Kmh: kmh, At: t, Repeats: c.Traffic.Repeats}
+	c.MeanSpeed, c.Pace = kmh, Normal
 }
 
 // collect adds a linear change to the mean, which then does not depend on how often a car reports.
 // At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that reports once
 // in 30 s would seem to creep.
-func (s *State) collect(from, to, seconds float32) {
-	s.Traffic.Moved = s.Traffic.Moved || to > movingKmh
+func (c Car) collect(from, to, seconds float32) {
+	c.Traffic.Moved = c.Traffic.Moved || to > signal.MovingKmh
 	stops, starts := to < stopKmh, from < stopKmh
 	if starts && stops {
-		s.addStop((from+to)/2, seconds)
+		c.addStop((from+to)/2, seconds)
 		return
 	}
 	if starts {
 		ramp := min(seconds, (to-from)/rampKmhPerSecond)
 		slow := ramp * below(from, to, stopKmh)
-		s.addStop(from, seconds-ramp)
-		s.addStop((from+stopKmh)/2, slow)
+		c.addStop(from, seconds-ramp)
+		c.addStop((from+stopKmh)/2, slow)
 		from, seconds = stopKmh, ramp-slow
 	}
 	if !stops {
-		s.addDrive(from, to, seconds)
+		c.addDrive(from, to, seconds)
 		return
 	}
 	ramp := min(seconds, (from-to)/rampKmhPerSecond)
 	slow := ramp * below(from, to, stopKmh)
-	s.addDrive(from, stopKmh, ramp-slow)
-	s.addStop((stopKmh+to)/2, slow)
-	s.addStop(to, seconds-ramp)
+	c.addDrive(from, stopKmh, ramp-slow)
+	c.addStop((stopKmh+to)/2, slow)
+	c.addStop(to, seconds-ramp)
 }
 
-func (s *State) addStop(kmh, seconds float32) {
-	m := &s.Traffic
+func (c Car) addStop(kmh, seconds float32) {
+	m := &c.Traffic
 	until := m.Stop + seconds
 	counts := min(until, stopCounts) - min(m.Stop, stopCounts) + max(until, longStop) - max(m.Stop, longStop)
 	m.Stop, m.Rolled = min(until, longStop), 0
 	if m.Moved { // otherwise the car idles where it was parked
-		s.addToMean(kmh, kmh, counts)
+		c.addToMean(kmh, kmh, counts)
 	}
 }
 
-func (s *State) addDrive(from, to, seconds float32) {
+func (c Car) addDrive(from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
-	m := &s.Traffic
+	m := &c.Traffic
 	if m.Stop > 0 && m.Rolled < moveUp {
 		rolls := timeFor(moveUp-m.Rolled, from, to, seconds)
 		at := from + (to-from)*rolls/seconds
 		rolled := m.Rolled + (from+at)/2*rolls/3.6
-		s.addStop((from+at)/2, rolls)
+		c.addStop((from+at)/2, rolls)
 		m.Rolled = rolled
 		if rolls >= seconds {
 			return
@@ -180,7 +182,7 @@ func (s *State) addDrive(from, to, seconds float32) {
 		from, seconds = at, seconds-rolls
 	}
 	m.Stop = 0
-	s.addToMean(from, to, seconds)
+	c.addToMean(from, to, seconds)
 }
 
 // addToMean adds a linear change of speed to MeanSpeed. With τ = meanDecay, m the old mean, w its
@@ -189,7 +191,7 @@ func (s *State) addDrive(from, to, seconds float32) {
 // (m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ))),
 //
 // whatever the number of steps.
-func (s *State) addToMean(from, to, seconds float32) {
+func (c Car) addToMean(from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
@@ -197,9 +199,9 @@ func (s *State) addToMean(from, to, seconds float32) {
 	kept := math.Exp(-t / decay)
 	weight := decay * (1 - kept)
 	sum := float64(to)*weight - float64(to-from)/t*decay*(weight-t*kept)
-	was := float64(s.Traffic.MeanSeconds) * kept
-	s.MeanSpeed = float32(max(0, (float64(s.MeanSpeed)*was+sum)/(was+weight)))
-	s.Traffic.MeanSeconds = float32(was + weight)
+	was := float64(c.Traffic.MeanSeconds) * kept
+	c.MeanSpeed = float32(max(0, (float64(c.MeanSpeed)*was+sum)/(was+weight)))
+	c.Traffic.MeanSeconds = float32(was + weight)
 }
 
 // timeFor returns after how many seconds of a linear change the car has driven the metres, at most
@@ -214,7 +216,7 @@ func timeFor(metres, from, to, seconds float32) float32 {
 	return min(seconds, 2*metres/(v+float32(math.Sqrt(float64(root)))))
 }
 
-func (m *TrafficMemory) cruise(from, to, seconds float32) {
+func (m *Traffic) cruise(from, to, seconds float32) {
 	above := 1 - below(from, to, cruiseFromKmh)
 	if above == 0 {
 		return
@@ -238,41 +240,40 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-func (s *State) setPace(t UnixMilli) {
-	m := &s.Traffic
-	road := s.share(t)
+func (c Car) setPace(t signal.UnixMilli) {
+	m := &c.Traffic
+	road := c.share(t)
 	want := StateOfShare(m.Share)
 	if m.Changed != 0 && t.Sub(m.Changed) < paceHolds {
-		if want < s.Pace {
-			want = min(s.Pace, StateOfShare(m.Share/clearBy))
+		if want < c.Pace {
+			want = min(c.Pace, StateOfShare(m.Share/clearBy))
 		} else {
-			want = max(s.Pace, StateOfShare(m.Share*clearBy))
+			want = max(c.Pace, StateOfShare(m.Share*clearBy))
 		}
 	}
-	if !road && s.knowsRoad(t) {
+	if !road && c.knowsRoad(t) {
 		// The car is alone. A stop says little of traffic if the car reaches the road's speed
 		// between its stops.
 		want = min(want, StateOfShare(m.TopKmh*perCruise/m.FreeKmh))
 	}
-	if !road && s.isTooYoung(want, t) {
-		want = s.Pace
+	if !road && c.isTooYoung(want, t) {
+		want = c.Pace
 	}
-	if want != s.Pace {
-		s.Pace, m.Changed = want, t
+	if want != c.Pace {
+		c.Pace, m.Changed = want, t
 	}
 }
 
-func (s *State) isTooYoung(want DrivingState, t UnixMilli) bool {
-	m := &s.Traffic
-	if want > NormalDriving && s.Way.Time != 0 && !s.Way.OnRoad {
+func (c Car) isTooYoung(want State, t signal.UnixMilli) bool {
+	m := &c.Traffic
+	if want > Normal && c.Way.Time != 0 && !c.Way.OnRoad {
 		return true
 	}
 	counted := paceAfter
 	if m.Cruise == 0 {
 		counted = paceAfterPark
 	}
-	return want > NormalDriving && float64(m.MeanSeconds) < weight(counted) ||
-		want == TrafficJam && t.Sub(m.Start) < firstMinute
+	return want > Normal && float64(m.MeanSeconds) < weight(counted) || want == Jam && t.Sub(m.Start) < firstMinute
 }
 
 // weight returns the MeanSeconds of a new mean: τ·(1-e^(-counted/τ)), with τ = meanDecay.
@@ -283,15 +284,15 @@ func weight(counted time.Duration) float64 {
 // share computes Share as of t: the car's own mean speed divided by the free flow, or if others
 // show it (road), travel times just behind and ahead of the car. Ahead, the delay is that of the
 // others; behind, theirs weighs othersWeight·ShownBehind, and the car's own the rest.
-func (s *State) share(t UnixMilli) (road bool) {
-	m, a := &s.Traffic, &s.Road
-	m.FreeKmh, m.Source = s.freeFlow(t)
+func (c Car) share(t signal.UnixMilli) (road bool) {
+	m, a := &c.Traffic, &c.Road
+	m.FreeKmh, m.Source = c.freeFlow(t)
 	own := float32(1)
 	if m.MeanSeconds > 0 {
-		own = s.MeanSpeed / m.FreeKmh
+		own = c.MeanSpeed / m.FreeKmh
 	}
 	m.Share = own
-	if !s.seenByOthers(t) {
+	if !c.seenByOthers(t) {
 		return false
 	}
 	// The delays are relative to a.FreeKmh, which differs from m.FreeKmh if it is a guess and a
@@ -312,39 +313,39 @@ func (s *State) share(t UnixMilli) (road bool) {
 	return true
 }
 
-func (s *State) seenByOthers(t UnixMilli) bool {
-	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
+func (c Car) seenByOthers(t signal.UnixMilli) bool {
+	return c.knowsRoad(t) && (c.Road.DelayBehind > 0 || c.Road.DelayAhead > 0)
 }
 
 // freeFlow returns the first that is known: learned (unless Young), sent, the guess for the road,
 // shown by the car itself, that of any street.
-func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
-	shown, sent := max(streetKmh, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[FreeFlowSpeed]
+func (c Car) freeFlow(t signal.UnixMilli) (float32, FreeFlowSource) {
+	shown, sent := max(streetKmh, min(perCruise*c.Traffic.Cruise, mostAssumed)), c.Latest[signal.FreeFlowSpeed]
 	switch {
-	case s.knowsRoad(t) && s.Road.Apart >= apartFrom && shown > streetKmh && shown < s.Road.FreeKmh:
+	case c.knowsRoad(t) && c.Road.Apart >= apartFrom && shown > streetKmh && shown < c.Road.FreeKmh:
 		return shown, FreeFlowShown // the free flow may be that of the other stream
-	case s.knowsRoad(t) && !s.Road.Young:
-		return s.Road.FreeKmh, FreeFlowOfRoad
+	case c.knowsRoad(t) && !c.Road.Young:
+		return c.Road.FreeKmh, FreeFlowOfRoad
 	case sent.Value > 0 && t.Sub(sent.Time) <= freeFlowHolds:
 		return max(leastFree, min(sent.Value, mostFree)), FreeFlowSent
-	case s.knowsRoad(t):
-		return s.Road.FreeKmh, FreeFlowOfRoad
+	case c.knowsRoad(t):
+		return c.Road.FreeKmh, FreeFlowOfRoad
 	case shown > streetKmh:
 		return shown, FreeFlowShown
 	}
 	return streetKmh, FreeFlowOfStreet
 }
 
-func (s *State) knowsRoad(t UnixMilli) bool {
-	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
+func (c Car) knowsRoad(t signal.UnixMilli) bool {
+	return c.Road.FreeKmh > 0 && t.Sub(c.Road.Time) <= roadHolds
 }
 
-func (s *State) roadTime(t UnixMilli) UnixMilli {
-	if s.knowsRoad(t) {
-		t = min(t, s.Road.Time)
+func (c Car) roadTime(t signal.UnixMilli) signal.UnixMilli {
+	if c.knowsRoad(t) {
+		t = min(t, c.Road.Time)
 	}
-	if _, source := s.freeFlow(t); source == FreeFlowSent {
-		t = min(t, s.Latest[FreeFlowSpeed].Time)
+	if _, source := c.freeFlow(t); source == FreeFlowSent {
+		t = min(t, c.Latest[signal.FreeFlowSpeed].Time)
 	}
 	return t
 }

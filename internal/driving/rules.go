@@ -1,9 +1,9 @@
-package vehicle
+package driving
 
 import "time"
 
-// DrivingRules increases whenever the same readings may lead to another verdict.
-const DrivingRules = 7
+// Version increases whenever the same readings may lead to another verdict.
+const Version = 7
 
 // The share is the speed of traffic divided by its speed in light traffic, or the inverse of travel
 // times, ordinary red lights included. docs/verdicts.md compares the borders with the Highway
@@ -13,14 +13,14 @@ const (
 	SlowShare = 2.0 / 3
 )
 
-func StateOfShare(share float32) DrivingState {
+func StateOfShare(share float32) State {
 	switch {
 	case share <= JamShare:
-		return TrafficJam
+		return Jam
 	case share <= SlowShare:
-		return SlowDriving
+		return Slow
 	}
-	return NormalDriving
+	return Normal
 }
 
 // Chosen by the results on two simulated roads (Bologna and a motorway, with Eclipse SUMO);
@@ -32,16 +32,14 @@ const (
 	clearBy, paceHolds = 1.03, time.Minute
 	// Weight of other cars in the delay of the stretches just driven.
 	othersWeight = 0.8
-
 	// From this RoadAround.Apart on, the free flow of the road may be that of another stream.
 	apartFrom = 0.5
 
 	// In a stop, a car is slower than stopKmh. The next moveUp metres belong to it, because parking
 	// takes moves of one or two car lengths.
 	stopKmh, moveUp = 4, 12
-	// The mean has the first stopCounts seconds of a stop and the time after longStop. A red light
-	// shows little about traffic; but lights complete their cycle in two minutes, and parking takes
-	// no longer.
+	// The mean has the first stopCounts seconds of a stop and the time after longStop: lights
+	// complete their cycle in two minutes, and parking takes no longer.
 	stopCounts, longStop = 30, 120
 	meanDecay            = time.Minute
 	// For the cycle of a light, a speed that the car reached shows that the road is free.
@@ -49,10 +47,10 @@ const (
 
 	// An unknown free flow is perCruise times the mean of the speeds above cruiseFromKmh, from
 	// streetKmh to mostAssumed. Lights and crossings make the mean a quarter lower than the speed
-	// between them. A limit of 50 km/h allows a mean of 33; jams on a motorway are below.
+	// between them. A limit of 50 km/h allows a mean of 33; jams on a motorway are below. With
+	// cruiseDecay, minutes in a city forget a motorway.
 	cruiseFromKmh, perCruise, streetKmh, mostAssumed = 27, 0.75, 33, 82
-	// so that minutes in a city forget a motorway
-	cruiseDecay = 4 * time.Minute
+	cruiseDecay                                      = 4 * time.Minute
 	// Of a free flow that a source sends: below 10 km/h is a yard, and no mean is above 130.
 	leastFree, mostFree = 10, 130
 
@@ -64,23 +62,17 @@ const (
 
 const (
 	// Up to maxStep, the speed between two readings is interpolated; a car that reports once a
-	// minute may be late. After sparse, positions show better how the car drove.
-	maxStep, sparse = 75 * time.Second, 15 * time.Second
-	sampleCounts    = 20 * time.Second // how long a reading after maxStep is valid
+	// minute may be late. After sparse, positions show better how the car drove. A reading after
+	// maxStep is valid for sampleCounts, and the car may have left the road.
+	maxStep, sparse, sampleCounts = 75 * time.Second, 15 * time.Second, 20 * time.Second
+	freeFlowHolds, roadHolds      = maxStep, maxStep
 	// A speed may be missing for so long before positions replace it.
 	speedHolds = 10 * time.Second
 	// A speed that is sent only when it changes is repeated when it is older than unchangedAfter.
 	// Nobody drives longer than unchangedHolds at exactly one speed.
 	unchangedAfter, unchangedHolds = 30 * time.Second, 30 * time.Minute
-	// the longest time between two readings of one drive
-	newDrive = 10 * time.Minute
-	// 1 m/s², which drivers exceed at a light: a car that stops is stationary for the rest of the
-	// time.
+	// 1 m/s², which drivers exceed at a light
 	rampKmhPerSecond = 3.6
-	// Then the car may have left the road.
-	freeFlowHolds = maxStep
-	// A faster car is driving.
-	movingKmh = 3
 	// A slower car is stationary. An engine at rest above drivingFrom is that of an electric or
 	// hybrid car: a towed car is slower, and few start-stop systems stop the engine.
 	stationaryBelow, drivingFrom = 1, 20
@@ -90,11 +82,8 @@ const (
 	// Start-stop systems stop the engine for minutes.
 	restAfter = 5 * time.Minute
 	// If neither engine nor ignition shows it: cars in a queue rarely wait longer without moving
-	// once.
-	parkedAfter = 10 * time.Minute
-	// For a mean above motorway before: cars do not park there, and it may be closed for an hour.
-	closedAfter = time.Hour
-	motorway    = 80
+	// once. For a mean above motorway before: cars do not park there, and it may be closed.
+	parkedAfter, closedAfter, motorway = 10 * time.Minute, time.Hour, 80
 	// so long, an "ignition on" keeps a car with its engine at rest from being parked
 	ignitionHolds = time.Hour
 	// A car may roll so long after its ignition went off. If it moves later, the "ignition on" was

@@ -1,12 +1,12 @@
-package vehicle
+package throttle
 
 import "time"
 
-type ThrottleRule uint8
+type Rule uint8
 
 // The numbers are stored in states, so new rules go to the end.
 const (
-	NoThrottleRule ThrottleRule = iota
+	NoRule Rule = iota
 	RuleTroubleCode
 	RuleRedundantSensors
 	RulePlateCommand
@@ -14,18 +14,18 @@ const (
 	RuleStuckSensor
 	RuleElectricalLimit
 	RuleNoise
-	numThrottleRules = iota
+	numRules = iota
 )
 
 // A version increases with every change of what the rule finds. The trouble codes (SAE J2012) are
 // those of the engine computer for the same fault. It checks raw voltages every few milliseconds;
 // readings here are seconds apart, so these rules wait longer.
-var throttleRules = [numThrottleRules]struct {
+var rules = [numRules]struct {
 	name    string
 	version int
 	text    string
 }{
-	NoThrottleRule:  {"throttle/none", 1, "normal: every measure is within its limit"},
+	NoRule:          {"throttle/none", 1, "normal: every measure is within its limit"},
 	RuleTroubleCode: {"throttle/trouble-code", 4, "the car reports a trouble code of its throttle or pedal"},
 	// P2135, P2138
 	RuleRedundantSensors: {"throttle/redundant-sensors", 3,
@@ -43,20 +43,19 @@ var throttleRules = [numThrottleRules]struct {
 	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
 }
 
-func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleRules-1)].name }
+func (r Rule) String() string { return rules[min(r, numRules-1)].name }
 
 // Positions are in percent of the sensor's range (SAE J1979, steps of 0.4), durations in seconds.
+// docs/verdicts.md explains the rules.
 //
 // No threshold was found by search: each is about twice the greatest measure in 47 hours of healthy
-// driving, which the comments give. docs/verdicts.md cross-validates this factor, at 1.8;
-// TestMargins of internal/lab/faults prints it.
+// driving, which the comments give. TestMargins of internal/lab/faults cross-validates that.
 const (
 	// Between two readings so close, the position is between the two values: a foot moves a pedal
 	// in less than a second. Others are compared only under one time stamp. With 5 s, 23 of 94
 	// healthy drives thinned to a reading in 3 or 4 s had a false anomaly.
 	bracketWithin = 2.5
-	// Sensors are compared by their range over such a period, because a logger gives all readings
-	// of a row one time stamp.
+	// the period of a range, because a logger gives all readings of a row one time stamp
 	bucketMillis = 500
 	// The most that one reading adds to a measure; coversAlone if there is no other within
 	// bracketWithin, because its time stamp may be wrong by seconds.
@@ -65,45 +64,35 @@ const (
 	// After one sensor of a pair has moved by movesBy, an unchanged value of the other is a
 	// repetition for one and a half times its lag, plus lagSpare. The lag lasts until it has moved
 	// by followsBy and agrees. Lags are in hundredths of a second.
-	movesBy, followsBy = 2.0, 1.5
-	lagLeast, lagMost  = 5, 2500
-	lagSpare           = 50
+	movesBy, followsBy          = 2.0, 1.5
+	lagLeast, lagMost, lagSpare = 5, 2500, 50
 
-	// A pair is learned while the recent readings of both sensors differ by less.
-	settledWithin = 2.0
-	// Both must have been settled for matureAfter to be compared, and for trustedAfter to be
-	// learned only within the normal difference, not twice that.
-	matureAfter, trustedAfter = 12.0, 30.0
+	// A pair is learned while the recent readings of both sensors differ by less. Both must have
+	// been settled for matureAfter to be compared, and for trustedAfter to be learned only within
+	// the normal difference, not twice that.
+	settledWithin, matureAfter, trustedAfter = 2.0, 12.0, 30.0
 	// the greatest weight, in seconds, of what is known of a pair, and of that in a new drive
 	pairMemory, pairDriveMemory = 300.0, 20.0
 	// slopePrior is the weight, in percent² × seconds, of a slope of 1, which may be wrong by
-	// slopeDoubt: half the slope and opposite directions can be learned. No real pair is below
-	// slopeLeast.
-	slopePrior, slopeDoubt, slopeLeast = 50.0, 2.0, 0.3
-	// in percent² × seconds, so that one chance agreement far from the usual positions does not
-	// determine the slope
-	slopeLeverage = 60.0
+	// slopeDoubt. No real pair is below slopeLeast. With slopeLeverage, one chance agreement far
+	// from the usual positions does not determine the slope.
+	slopePrior, slopeDoubt, slopeLeast, slopeLeverage = 50.0, 2.0, 0.3, 60.0
 	// Ends of a range: on one car, sensor B stays at 99.2 % while A moves from 67 to 78 %. Others
 	// end at 4.75 or 4.5 V of 5 V: from clipsFrom on, where the sensor never read more.
-	saturatedFrom = 97.0
-	clipsFrom     = 80
+	saturatedFrom, clipsFrom = 97.0, 80
 
 	// Redundant sensors, plate and command: distance (at most disagreementMost) less the allowance,
-	// times seconds. Healthy: at most 16.6.
+	// times seconds. Healthy: at most 16.6. The allowance is aloneFree if a time stamp may be wrong
+	// by seconds, as from a gateway that sends the last reading of each sensor once a minute.
 	disagreementMost, disagreementAlarm = 12.0, 36.0
-	sensorsFree                         = 3.0
-	commandFree                         = 2.0
-	// The allowance if a time stamp may be wrong by seconds, as from a gateway that sends the last
-	// reading of each sensor once a minute.
-	aloneFree = 6.0
+	sensorsFree, commandFree, aloneFree = 3.0, 2.0, 6.0
 
 	// Stuck sensors: seconds within stuckWithin, although the other was surely at two positions
 	// more than stuckRange apart, or at the end of a range, stuckRangeAtEnd. Sure is between two
 	// readings up to sureWithin apart, and from sureFrom under one time stamp; else between the
 	// extremes of three. Healthy: at most 1 s.
-	sureWithin, sureFrom                = 2.1, 1.2
-	stuckRangeAtEnd                     = 30.0
-	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0
+	sureWithin, sureFrom                                 = 2.1, 1.2
+	stuckWithin, stuckRange, stuckRangeAtEnd, stuckAlarm = 1.0, 8.0, 30.0, 5.0
 
 	// Noise of one sensor of a pair: steps, each at most noiseMost, less noiseFree and the movement
 	// of the other. One wrong reading makes two steps, which are too few. Healthy: at most 19.2.
@@ -113,72 +102,45 @@ const (
 	// because cruise control moves a plate far, but smoothly. Healthy: at most 203, of plate A 126;
 	// plate A beyond engine load at most 5, and 35 if read every 1.5 s; beyond the pedal 47 % of
 	// either limit.
-	travelMost, travelDecay = 10.0, 30.0
-	loadTravelAlarm         = 40.0
-	followTravelAlarm       = 50.0
-	pedalTravelAlarm        = 120.0
-	travelAlarm             = 450.0
-	plateTravelAlarm        = 250.0
+	travelMost, travelDecay, travelAlarm, plateTravelAlarm = 10.0, 30.0, 450.0, 250.0
+	loadTravelAlarm, followTravelAlarm, pedalTravelAlarm   = 40.0, 50.0, 120.0
 
 	// Electrical limits: seconds at about 0 or 100 % where another reading shows that the sensor
-	// cannot be. Healthy: always 0.
-	//
-	// Many healthy sensors read 0 or 100 %: the scale of some begins at 0, a foot presses a pedal
-	// to its end, and a diesel's flap may rest at 100 %. So at 0, the sensor must have a live zero:
-	// never below liveZero in restKnown hundredths of a second at rest (the usual one gives 0.5 V
-	// of 5 V). At 100 %, the plate must have been below for drivenKnown of driving, and the foot be
-	// off the pedal, or engine load below fullLoad, or without these, the car stationary; a pedal
-	// is contradicted by a plate as closed as without a demand.
-	lowLimit, highLimit           = 4.0, 95.0
-	lowLimitAlarm, highLimitAlarm = 3.0, 5.0
-	liveZero, restKnown           = 10, 800
-	drivenKnown                   = 12_000
-	fullLoad                      = 50.0
+	// cannot be. Healthy: always 0. Many healthy sensors read 0 or 100 %: the scale of some begins
+	// at 0, a foot presses a pedal to its end, and a diesel's flap may rest at 100 %. The usual
+	// live zero gives 0.5 V of 5 V. restKnown and drivenKnown are in hundredths of a second.
+	lowLimit, highLimit, lowLimitAlarm, highLimitAlarm = 4.0, 95.0, 3.0, 5.0
+	liveZero, restKnown, drivenKnown, fullLoad         = 10, 800, 12_000, 50.0
 
-	// Plate and pedal: how many demands the plate ignored in a row. Healthy: at most 1. A demand is
-	// a rise of the pedal, or without one, of engine load.
-	//
-	// The plate must be known to follow: followsAfter demands, and ignoredShare for each that it
-	// ignored, with a closed rest for restsFor. An idling engine bears up to loadRests. The rest
-	// excludes diesels, whose plate rests open (at 83.5 % on one car).
-	//
-	// A trusted plate may rest open, which is rather stuck open: after trustedAt demands with a
-	// rest below trustedRest, or trustedOpen (a diesel whose plate was at first closed at idle, at
-	// up to 49 %, followed 22). An open rest before counts as closed after closedShare times as
-	// long.
-	pedalRise, pedalLasts      = 6.0, 4.0
-	loadRise, loadLasts        = 20.0, 3.0
-	missedAlarm                = 3.0
-	plateMoves                 = 1.5
-	followsAfter, ignoredShare = 8, 8
-	trustedAt, trustedRest     = 12, 28.0
-	trustedOpen                = 30
-	restsClosedBelow           = 50.0
-	restsFor, loadRests        = 20.0, 12.0
-	closedShare                = 4.0
+	// Plate and pedal: how many demands the plate ignored in a row. Healthy: at most 1. The plate
+	// must be known to follow, with a closed rest: the plates of diesels rest open (at 83.5 % on
+	// one car). An idling engine bears up to loadRests.
+	pedalRise, pedalLasts, loadRise, loadLasts = 6.0, 4.0, 20.0, 3.0
+	missedAlarm, plateMoves                    = 3.0, 1.5
+	followsAfter, ignoredShare                 = 8, 8
+	restsClosedBelow, restsFor, loadRests      = 50.0, 20.0, 12.0
+	// A plate that rests open after so many demands is stuck open (a diesel whose plate was at
+	// first closed at idle, at up to 49 %, followed 22). An open rest before counts as closed after
+	// closedShare times as long.
+	trustedAt, trustedRest, trustedOpen, closedShare = 12, 28.0, 30, 4.0
 
-	// How long an engine speed of 0 is valid: nothing moves the plate until then. Loggers read it
-	// at least that often.
+	// How long an engine speed of 0 is valid; loggers read it at least that often.
 	engineHolds = 10 * time.Second
 
 	// A fault that comes and goes is not repaired between two episodes: each anomaly that has ended
 	// doubles the calm time of the next, up to mostReturns times, and returnShare of the evidence
 	// raises it.
-	calmFor     = 60.0
-	mostReturns = 4
-	returnShare = 0.7
-	// One list with a code begins an anomaly, because the car has already confirmed the fault. A
-	// list within codeRoundFor may be the answer of another computer.
-	codeGoneFor  = calmFor
-	codeRoundFor = 10
+	calmFor, mostReturns, returnShare = 60.0, 4, 0.7
+	// A list within codeRoundFor may be the answer of another computer.
+	codeGoneFor, codeRoundFor = calmFor, 10
 )
 
-const NumThrottlePairs = 3
+const NumPairs = 3
 
 // In each pair, y should follow x within free percent.
-var throttlePairs = [NumThrottlePairs]struct {
-	x, y            ThrottleSensor
-	disagree, stuck ThrottleRule
+var pairs = [NumPairs]struct {
+	x, y            Sensor
+	disagree, stuck Rule
 	free            float32
 }{
 	{PlateA, PlateB, RuleRedundantSensors, RuleStuckSensor, sensorsFree},

@@ -1,26 +1,27 @@
-package vehicle
+package throttle
 
-// observeThrottle changes the memories of the sensors alone, so the readings of one time may arrive
-// in any order. Latest must still have the previous ones.
-func (s *State) observeThrottle(r *Readings, t UnixMilli) {
-	m := &s.ThrottleMemory
-	for i := range ThrottleSensor(NumThrottleSensors) {
-		latest := s.Latest[throttleSensors[i]]
-		v, ok := r.Value(throttleSensors[i])
+import "example.org/carstate/internal/signal"
+
+// Observe changes the memories of the sensors alone, so the readings of one time may arrive in any
+// order. Latest must still have the previous ones.
+func (c Car) Observe(r *signal.Readings, t signal.UnixMilli) {
+	for i := range Sensor(NumSensors) {
+		latest := c.Latest[signals[i]]
+		v, ok := r.Value(signals[i])
 		if !ok {
 			continue
 		}
-		if m.isNew(i, v, latest) {
-			m.Sensors[i].observe(i, v, s.reading(i), t)
-			m.Ages[i] = 0
+		if c.isNew(i, v, latest) {
+			c.Sensors[i].observe(i, v, c.reading(i), t)
+			c.Ages[i] = 0
 		} else {
-			m.Ages[i] = addTime(m.Ages[i], hundredths(t-latest.Time))
+			c.Ages[i] = addTime(c.Ages[i], hundredths(t-latest.Time))
 		}
 	}
 }
 
-func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
-	gap := t.seconds(was.Time)
+func (m *SensorMemory) observe(i Sensor, v float32, was signal.Reading, t signal.UnixMilli) {
+	gap := t.Seconds(was.Time)
 	m.Step, m.Top = abs(v-was.Value), max(m.Top, uint8(v))
 	if was.Time == 0 || gap > bracketWithin {
 		m.Start, m.Lo, m.Hi = t, v, v
@@ -66,7 +67,7 @@ const (
 
 // end returns 0 if a healthy sensor of this car may be at v. A plate that rests open is the flap of
 // a diesel; it may read 0 when it is driven, unless the car has driven long enough without that.
-func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
+func (m *Memory) end(i Sensor, v float32) int {
 	sensor := &m.Sensors[i]
 	switch {
 	case v <= lowLimit && sensor.RestFor >= restKnown && sensor.Rest >= liveZero &&
@@ -79,9 +80,9 @@ func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 }
 
 // The reading covers after seconds; first means that the sensor was elsewhere before.
-func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, after float32, first bool) {
-	sensor, v := &m.Sensors[i], s.Latest[throttleSensors[i]].Value
-	speed, _ := s.Speed()
+func (c Car) observeScale(i Sensor, t signal.UnixMilli, after float32, first bool) {
+	sensor, v := &c.Sensors[i], c.Latest[signals[i]].Value
+	speed, _ := c.Latest.Speed()
 	stands := speed.Time != 0 && speed.Value == 0 && t.Sub(speed.Time) <= engineHolds
 	if stands && (sensor.RestFor < restKnown || sensor.Rest >= restsClosedBelow && v > lowLimit) {
 		if sensor.RestFor == 0 || uint8(v) < sensor.Rest {
@@ -89,38 +90,38 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 		}
 		sensor.RestFor = min(addTime(sensor.RestFor, uint16(100*after)), restKnown)
 	}
-	if i == PlateA && m.Driven < drivenKnown && v >= highLimit {
+	if i == PlateA && c.Driven < drivenKnown && v >= highLimit {
 		sensor.Marks |= markOpen
-	} else if i == PlateA && m.Driven < drivenKnown && v <= lowLimit {
+	} else if i == PlateA && c.Driven < drivenKnown && v <= lowLimit {
 		sensor.Marks |= markZero
-	} else if i == PlateA && speed.Value > movingKmh && t.Sub(speed.Time) <= engineHolds {
-		m.Driven = min(addTime(m.Driven, uint16(100*after)), drivenKnown)
+	} else if i == PlateA && speed.Value > signal.MovingKmh && t.Sub(speed.Time) <= engineHolds {
+		c.Driven = min(addTime(c.Driven, uint16(100*after)), drivenKnown)
 	}
-	switch at := m.end(i, v); {
+	switch at := c.end(i, v); {
 	case at == 0 || first:
 		sensor.AtLimit = 0
 	case at == lowEnd && (i != PlateA || sensor.Rest < restsClosedBelow), // else a flap, which may be closed
-		m.closed(s, i, t, stands) == (at == highEnd), m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
+		c.closed(i, t, stands) == (at == highEnd), c.Alarm.Rule == RuleElectricalLimit && c.Alarm.X == i:
 		// A sensor with an anomaly needs no further witness.
 		sensor.AtLimit = min(sensor.AtLimit+after, 2*highLimitAlarm)
 	}
 }
 
 // closed reports whether another reading contradicts 100 %.
-func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
+func (c Car) closed(i Sensor, t signal.UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
-		f := &m.Follow
-		return f.RestFor >= restsFor && f.Rest < restsClosedBelow && f.Ignored <= f.Followed+1 && s.recent(PlateA, t) &&
-			s.reading(PlateA).Value <= f.Rest+settledWithin
+		f := &c.Follow
+		return f.RestFor >= restsFor && f.Rest < restsClosedBelow && f.Ignored <= f.Followed+1 && c.recent(PlateA, t) &&
+			c.reading(PlateA).Value <= f.Rest+settledWithin
 	case PlateA:
-		for _, pedal := range [...]ThrottleSensor{PedalD, PedalE} {
-			if p := &m.Sensors[pedal]; s.recent(pedal, t) && p.RestFor >= restKnown {
-				return s.reading(pedal).Value <= float32(p.Rest)+2*settledWithin
+		for _, pedal := range [...]Sensor{PedalD, PedalE} {
+			if p := &c.Sensors[pedal]; c.recent(pedal, t) && p.RestFor >= restKnown {
+				return c.reading(pedal).Value <= float32(p.Rest)+2*settledWithin
 			}
 		}
-		if s.recent(Load, t) {
-			return s.reading(Load).Value < fullLoad
+		if c.recent(Load, t) {
+			return c.reading(Load).Value < fullLoad
 		}
 		return stands
 	}
@@ -130,18 +131,18 @@ func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands 
 // noAnswer reports whether two or more signals were read, and all were 0, as from an adapter that
 // has lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone
 // may then have lost their supply.
-func (s *State) noAnswer(t UnixMilli) bool {
+func (c Car) noAnswer(t signal.UnixMilli) bool {
 	zeros, plates, moves := 0, 0, false
-	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
-		AcceleratorPositionE, EngineLoad, Speed, OBDSpeed, EngineSpeed} {
-		switch r := &s.Latest[g]; {
+	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB, signal.ThrottleActuator, signal.AcceleratorPositionD,
+		signal.AcceleratorPositionE, signal.EngineLoad, signal.Speed, signal.OBDSpeed, signal.EngineSpeed} {
+		switch r := &c.Latest[g]; {
 		case r.Time == 0 || t.Sub(r.Time) > engineHolds:
 		case r.Value == 0:
 			zeros++
-			if g >= ThrottlePosition && g <= ThrottleActuator {
+			if g >= signal.ThrottlePosition && g <= signal.ThrottleActuator {
 				plates++
 			}
-		case g == Speed:
+		case g == signal.Speed:
 			moves = true
 		default:
 			return false
@@ -186,7 +187,5 @@ func (a span) open() span {
 
 // fade is e^(-step/decay), for short steps, at one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
-
-func (m UnixMilli) seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
 
 func abs(x float32) float32 { return max(x, -x) }

@@ -1,0 +1,97 @@
+package vehicle
+
+import (
+	"time"
+
+	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
+)
+
+type Outcome uint8
+
+const (
+	Answered Outcome = iota
+	Unknown          // no reading that could answer was ever received
+	Stale
+	NotDriving
+)
+
+func (o Outcome) String() string {
+	return [...]string{"", "unknown", "stale", "not_driving"}[o]
+}
+
+// MaxAhead is how far a verdict may be ahead of the clock: ingest accepts 30 s, and the clocks of
+// two nodes may differ by another 30 s. If it is further ahead, a clock was wrong, so its age is
+// unknown.
+const MaxAhead = time.Minute
+
+func fresh(t, now signal.UnixMilli, maxAge time.Duration) Outcome {
+	switch {
+	case t == 0:
+		return Unknown
+	case maxAge > 0 && (now.Sub(t) > maxAge || t.Sub(now) > MaxAhead):
+		return Stale
+	}
+	return Answered
+}
+
+type DrivingVerdict driving.Verdict
+
+// At is like [ThrottleVerdict.At], but the outcome of a car that is not being driven is NotDriving
+// in place of Answered.
+func (v DrivingVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
+	if o := fresh(v.Time, now, maxAge); o != Answered {
+		return o
+	}
+	if v.NotDriving {
+		return NotDriving
+	}
+	return Answered
+}
+
+func (s *State) Driving() DrivingVerdict { return DrivingVerdict(s.driving().Verdict()) }
+
+func (s *State) ExplainDriving() signal.Explanation { return s.driving().Explain() }
+
+type ThrottleVerdict struct {
+	System throttle.System
+	// Time is that of the car's newest reading for an anomaly, because a known fault does not age
+	// while the car reports; otherwise that of the plate.
+	Time signal.UnixMilli
+}
+
+// At also returns Stale if Time is more than MaxAhead after now. If maxAge is zero or less, no
+// verdict is stale.
+func (v ThrottleVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
+	return fresh(v.Time, now, maxAge)
+}
+
+// Throttle has no verdict without a trouble code and any reading of the plate. Silence ends no
+// anomaly.
+func (s *State) Throttle() ThrottleVerdict {
+	if s.ThrottleMemory.FaultCode != (signal.TroubleCode{}) {
+		return ThrottleVerdict{throttle.Anomaly, s.Time}
+	}
+	m := s.ThrottleMemory
+	c := s.throttle(&m)
+	c.RunRules()
+	if m.Alarm.Since != 0 {
+		return ThrottleVerdict{throttle.Anomaly, s.Time}
+	}
+	return ThrottleVerdict{throttle.Normal, c.PlateTime()}
+}
+
+func (s *State) ExplainThrottle() signal.Explanation {
+	m := s.ThrottleMemory
+	c := s.throttle(&m)
+	c.RunRules()
+	return c.Explain(s.Time)
+}
+
+func (s *State) ThrottleAlarm() (alarm throttle.Alarm, found bool) {
+	m := s.ThrottleMemory
+	c := s.throttle(&m)
+	c.RunRules()
+	return c.Alarmed()
+}
