@@ -5,13 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
 
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -92,58 +90,12 @@ func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
 	t.Cleanup(func() { os.Stdin = input })
-	for _, args := range []string{"source remove gateway", "token issue --developer Ada"} {
-		os.Stdin = openTerminal(t, "y") // the line does not end
-		ctx, cancel := context.WithCancel(t.Context())
-		asked := writerThen{then: cancel} // after the question
-		var stdout bytes.Buffer
-		code := run(ctx, strings.Fields(args+" --data-dir "+t.TempDir()), &stdout, &asked)
-		if text := asked.String(); code != exitStopped ||
-			!strings.HasSuffix(text, "\ncarstate: stopped before it was done\n") {
-			t.Errorf("%s: got exit code %d, %q", args, code, text)
-		}
-	}
-}
-
-func TestTokenIssueAsksATerminal(t *testing.T) {
-	t.Setenv("TERM", "xterm")
-	input := os.Stdin
-	t.Cleanup(func() { os.Stdin = input })
-	file := filepath.Join(t.TempDir(), "answers")
-	testkit.NoError(t, os.WriteFile(file, []byte("all\n"), 0o600))
-	open := func(name string) *os.File {
-		t.Helper()
-		f, err := os.Open(name)
-		testkit.NoError(t, err)
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	key, _ := access.NewSecret(access.OperatorKind)
-	keyFile := filepath.Join(t.TempDir(), "key")
-	testkit.NoError(t, os.WriteFile(keyFile, []byte(key), 0o600))
-	const missing = "say which vehicles the token sees"
-	for _, c := range []struct {
-		name string
-		in   *os.File
-		code int
-		asks bool
-		want string
-	}{
-		{"a terminal", openTerminal(t, " all \n"), exitError, true, "no carstate answers"},
-		{"a list", openTerminal(t, "A1,B2\n"), exitError, true, "no carstate answers"},
-		{"a wrong list", openTerminal(t, "A1,,B2\n"), exitUsage, true, "vehicle 2 of the list"},
-		{"nothing typed", openTerminal(t, "\n"), exitUsage, true, missing},
-		{"the end", openTerminal(t, "\x04"), exitUsage, true, missing},
-		{"no terminal", open(file), exitUsage, false, missing},
-		{"nothing there", open(os.DevNull), exitUsage, false, missing},
-	} {
-		os.Stdin = c.in
-		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), []string{"token", "issue", "--developer", "Ada", "--admin-addr", "127.0.0.1:1",
-			"--key-file", keyFile}, &stdout, &stderr)
-		if asked := strings.Contains(stderr.String(), "Which vehicles does the token see?"); code != c.code ||
-			asked != c.asks || !strings.Contains(stderr.String(), c.want) {
-			t.Errorf("%s: got exit code %d, asked %t, %q; want %d, %t, %q", c.name, code, asked, &stderr, c.code, c.asks, c.want)
-		}
+	os.Stdin = openTerminal(t, "y") // the line does not end
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := writerThen{then: cancel} // after the question
+	var stdout bytes.Buffer
+	code := run(ctx, []string{"source", "remove", "gateway", "--data-dir", t.TempDir()}, &stdout, &asked)
+	if text := asked.String(); code != exitStopped || !strings.HasSuffix(text, "\ncarstate: stopped before it was done\n") {
+		t.Errorf("got exit code %d, %q, want %d", code, text, exitStopped)
 	}
 }

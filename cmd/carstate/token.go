@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/term"
 )
 
 type tokenCommand struct {
@@ -34,7 +31,6 @@ type tokenIssue struct {
 	jsonFlag
 }
 
-// Run asks at a terminal which vehicles the token sees, if the command line does not say so.
 func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if c.Developer == "" {
 		return usageError("--developer must not be empty")
@@ -58,11 +54,6 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		r.Kind = access.SandboxKind
 	} else {
 		if c.Vehicles == "" {
-			if c.Vehicles, err = askVehicles(ctx, os.Stdin, w.err); err != nil {
-				return err
-			}
-		}
-		if c.Vehicles == "" {
 			return usageError("say which vehicles the token sees: --vehicles all, --vehicles VID,… or --vehicles @FILE")
 		}
 		if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
@@ -70,14 +61,6 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		}
 	}
 	return c.ask(w, func(a *client.Client) (any, error) { return a.IssueToken(ctx, r) })
-}
-
-// askVehicles returns "" if in is not a terminal.
-func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, error) {
-	if term.Terminal(in) == nil {
-		return "", nil
-	}
-	return term.Ask(ctx, in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
 type tokenArg struct {

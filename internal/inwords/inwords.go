@@ -97,17 +97,6 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// Rate is of events a second: one decimal below 10, except 0, and otherwise a whole number.
-func Rate(f float64) string {
-	switch {
-	case f == 0:
-		return "0"
-	case f < 10:
-		return strconv.FormatFloat(f, 'f', 1, 64)
-	}
-	return Count(int64(f + .5))
-}
-
 // RateLimit returns "no limit" for "" and "none".
 func RateLimit(rate string) string {
 	if rate == "" || rate == "none" {

@@ -34,7 +34,7 @@ func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 		d := a.docs[string(path)]
 		switch {
 		case d == nil:
-			w.fail(failPath)
+			w.fail(failures["path"])
 		case !r.IsRead():
 			w.fail(failMethod)
 		default:

@@ -78,61 +78,36 @@ func withoutToken(name string) *failure {
 // retryAfter has the failures that the client has not caused, and seconds.
 var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1", "upgrading": "5", "broken": "5"}
 
-// The failures of framing have the names of [http1.Fault].
+// Those that are used in several places. The failures of framing have the names of [http1.Fault].
 var (
-	failPath      = failures["path"]
-	failMethod    = failures["method"]
-	failEncoding  = failures["encoding"]
-	failTwoVids   = failures["vid_twice"]
-	failTwoTokens = failures["token_twice"]
-	failNoVid     = failures["vid_missing"]
-	failEmptyVid  = failures["vid_empty"]
-	failVidSpace  = failures["vid_white_space"]
-	failVidDash   = failures["vid_dash"]
-	failVidShape  = failures["vid_placeholder"]
-	failVidASCII  = failures["vid_not_ascii"]
-	failVid       = failures["vid_form"]
-	failNotReady  = failures["not_ready"]
-)
-
-var (
+	failMethod      = failures["method"]
+	failEncoding    = failures["encoding"]
+	failTwoVids     = failures["vid_twice"]
+	failTwoTokens   = failures["token_twice"]
+	failNotReady    = failures["not_ready"]
 	failNoToken     = withoutToken("token_missing")
 	failWrongPlace  = withoutToken("token_in_header")
-	failEmptyToken  = failures["token_empty"]
-	failSourceKey   = failures["source_key"]
-	failAdminKey    = failures["admin_key"]
-	failTokenID     = failures["token_id"]
-	failBearer      = failures["token_bearer"]
-	failTokenSpace  = failures["token_white_space"]
-	failTokenLong   = failures["token_too_long"]
-	failTokenForm   = failures["token_form"]
-	failChecksum    = failures["token_mistyped"]
-	failNotKnown    = failures["token_unknown"]
-	failRevoked     = failures["token_revoked"]
-	failExpired     = failures["token_expired"]
-	failReplaced    = failures["token_replaced"]
-	failUnread      = failures["upgrading"]
-	failNoDriving   = failures["no_car_driving_state"]
-	failNoThrottle  = failures["no_throttle_system"]
 	failRateLimited = failures["rate_limited"] // response.tooManyCalls writes the body
 )
 
-var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
+var failScope = [noOperation]*failure{
+	carDrivingState: failures["no_car_driving_state"], throttleSystem: failures["no_throttle_system"],
+}
 
 func tokenFailure(err error, token []byte) *failure {
 	switch {
 	case errors.Is(err, access.ErrExpired):
-		return failExpired
+		return failures["token_expired"]
 	case errors.Is(err, access.ErrRevoked):
-		return failRevoked
+		return failures["token_revoked"]
 	case errors.Is(err, access.ErrReplaced):
-		return failReplaced
+		return failures["token_replaced"]
 	case errors.Is(err, access.ErrNotKnown):
-		return failNotKnown
+		return failures["token_unknown"]
 	case errors.Is(err, access.ErrUnread):
-		return failUnread
+		return failures["upgrading"]
 	case errors.Is(err, access.ErrChecksum):
-		return failChecksum
+		return failures["token_mistyped"]
 	}
 	return malformed(token)
 }
@@ -143,26 +118,26 @@ func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {
 	case len(token) == 0:
-		return failEmptyToken
+		return failures["token_empty"]
 	case begins("Bearer ") || begins("bearer "):
-		return failBearer
+		return failures["token_bearer"]
 	case bytes.ContainsAny(token, " \t\r\n"):
-		return failTokenSpace
+		return failures["token_white_space"]
 	case begins(string(access.SourceKind)):
-		return failSourceKey
+		return failures["source_key"]
 	case begins(string(access.AdminKind)):
-		return failAdminKey
+		return failures["admin_key"]
 	case begins("cstid"):
-		return failTokenID
+		return failures["token_id"]
 	}
 	for _, kind := range []access.Kind{access.TokenKind, access.SandboxKind} {
 		switch {
 		case !begins(string(kind)):
 		case len(token) > kind.Length():
-			return failTokenLong
+			return failures["token_too_long"]
 		case len(token) < kind.Length() && access.IsBase62(token[len(kind):]):
-			return failChecksum
+			return failures["token_mistyped"]
 		}
 	}
-	return failTokenForm
+	return failures["token_form"]
 }

@@ -101,19 +101,19 @@ func unhex(c byte) int {
 func checkVid(p *params) *failure {
 	switch {
 	case !p.hasVid:
-		return failNoVid
+		return failures["vid_missing"]
 	case len(p.vid) == 0:
-		return failEmptyVid
+		return failures["vid_empty"]
 	case vehicle.CheckID(p.vid) == nil:
 		return nil
 	case bytes.ContainsAny(p.vid, " \t\r\n"):
-		return failVidSpace
+		return failures["vid_white_space"]
 	case bytes.IndexByte([]byte("<{["), p.vid[0]) >= 0:
-		return failVidShape
+		return failures["vid_placeholder"]
 	case bytes.IndexFunc(p.vid, func(r rune) bool { return r > unicode.MaxASCII }) >= 0:
-		return failVidASCII
+		return failures["vid_not_ascii"]
 	case bytes.IndexByte(p.vid, '-') >= 0:
-		return failVidDash
+		return failures["vid_dash"]
 	}
-	return failVid
+	return failures["vid_form"]
 }

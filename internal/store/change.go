@@ -74,26 +74,3 @@ func Change(
 }
 
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
-
-// storeBatch returns [ErrConflict] at once, repeats the writes while no response arrives, and
-// retries after other errors until the time patience has passed. If a lost response hid that the
-// writes were stored, the repeated ones have a conflict.
-func storeBatch(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) error {
-	if len(writes) == 0 {
-		return nil
-	}
-	for until := time.Now().Add(patience); ; {
-		_, err := r.Store(ctx, stream, writes)
-		switch {
-		case err == nil, errors.Is(err, ErrConflict):
-			return err
-		case !errors.Is(err, context.DeadlineExceeded) && time.Now().After(until):
-			return err
-		}
-		if periodic.Pause(ctx, storeBatchPause) != nil {
-			return err
-		}
-	}
-}
-
-const storeBatchPause = 100 * time.Millisecond

@@ -380,7 +380,8 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored b
 	return true, granted.Sets, r.k.Create(ctx, theirs)
 }
 
-// If the service has one of the records already, each is stored by itself.
+// If the batch is not stored, perhaps because the service has one of the records already, each is
+// stored by itself.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
 	if kind == "state" {
 		return r.restoreStates(ctx, batch)
@@ -395,26 +396,20 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record)
 		seen[w.Subject] = true
 		writes = append(writes, w)
 	}
-	err := ErrConflict
 	if !twice {
-		err = storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], writes)
+		if _, err := r.k.engine.Store(ctx, inBatches[kind], writes); err == nil {
+			n.Restored, writes = len(writes), nil
+		}
 	}
-	switch {
-	case err == nil:
-		n.Restored = len(writes)
-	case !errors.Is(err, ErrConflict):
-		return err
-	default:
-		for _, w := range writes {
-			restored, err := r.restoreOne(ctx, inBatches[kind], w)
-			if err != nil {
-				return err
-			}
-			if restored {
-				n.Restored++
-			} else {
-				n.Kept++
-			}
+	for _, w := range writes {
+		restored, err := r.restoreOne(ctx, inBatches[kind], w)
+		if err != nil {
+			return err
+		}
+		if restored {
+			n.Restored++
+		} else {
+			n.Kept++
 		}
 	}
 	r.count(kind, n, len(batch))

@@ -66,8 +66,6 @@ func (c *Client) Restore(
 	return report, errorf("%s disconnected without a report: the restore may be repeated", where)
 }
 
-// Bury makes the service forget vehicles again, by their receipts, for example after the restore of
-// an older backup.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }

@@ -30,7 +30,6 @@ type Client struct {
 
 var directly = HTTPClient(nil)
 
-// IssueToken issues a token, whose secret only this response contains.
 func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
@@ -62,7 +61,6 @@ func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, 
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
 }
 
-// GrantToken adds vehicles to a token and removes others. The lists must not overlap.
 func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant",
 		wire.GrantRequest{Add: add, Remove: remove})
@@ -76,7 +74,6 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource changes what is not nil.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -108,7 +105,6 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 		rotateBody(overlap))
 }
 
-// AddSource adds a source, whose key only this response contains.
 func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
@@ -117,12 +113,10 @@ func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSou
 	})
 }
 
-// ForgetRoads forgets the roads in a box: west,south,east,north in degrees.
 func (c *Client) ForgetRoads(ctx context.Context, box string) (wire.ForgottenRoads, error) {
 	return send[wire.ForgottenRoads](ctx, c, http.MethodPost, "/v1/roads/forget", wire.ForgetRoadsRequest{BBox: box})
 }
 
-// Sources returns the sources that were not removed, by name.
 func (c *Client) Sources(ctx context.Context) ([]ops.SourceSummary, error) {
 	list, err := send[wire.SourceList](ctx, c, http.MethodGet, "/v1/sources", nil)
 	return list.Sources, err
@@ -138,7 +132,6 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSumma
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// Vehicles returns a page of the list of vehicles.
 func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehiclePage, error) {
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
@@ -151,17 +144,14 @@ func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url
 		"the list is incomplete: the connection was closed before its end")
 }
 
-// Vehicle returns what is known of a vehicle.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (ops.VehicleRecord, error) {
 	return send[ops.VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
 }
 
-// Status returns the state of the node.
 func (c *Client) Status(ctx context.Context) (wire.Status, error) {
 	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Node returns the settings of the node.
 func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
@@ -171,46 +161,38 @@ func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.Node
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }
 
-// Forget deletes everything about a vehicle, on all nodes, and refuses its telemetry from then on.
 func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget",
 		nil)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again.
 func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }
 
-// Relearn discards what was learned of a vehicle's throttle, and its anomaly.
 func (c *Client) Relearn(ctx context.Context, id vehicle.ID) (ops.Relearned, error) {
 	return send[ops.Relearned](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/relearn", nil)
 }
 
-// RotateSource is like RotateToken.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
 	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate",
 		rotateBody(overlap))
 }
 
-// AddOperator adds an operator, whose key only this response contains.
 func (c *Client) AddOperator(ctx context.Context, name string, readOnly bool) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators",
 		wire.OperatorRequest{Name: name, ReadOnly: readOnly})
 }
 
-// Operators returns the operators that were not removed, by name.
 func (c *Client) Operators(ctx context.Context) ([]ops.OperatorSummary, error) {
 	list, err := send[wire.OperatorList](ctx, c, http.MethodGet, "/v1/operators", nil)
 	return list.Operators, err
 }
 
-// RotateOperator gives an operator a new key. The old one is invalid at once.
 func (c *Client) RotateOperator(ctx context.Context, name string) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators/"+url.PathEscape(name)+"/rotate", nil)
 }
 
-// RemoveOperator removes an operator. It may be repeated.
 func (c *Client) RemoveOperator(ctx context.Context, name string) (ops.OperatorSummary, error) {
 	return send[ops.OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
 }
@@ -224,7 +206,6 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 	return wire.RotateRequest{OverlapSeconds: new(int64(overlap / time.Second))}
 }
 
-// SearchAudit returns a page of the audit. query has the parameters of GET /v1/audit.
 func (c *Client) SearchAudit(ctx context.Context, query url.Values) (ops.EventList, error) {
 	return send[ops.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }

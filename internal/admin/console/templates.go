@@ -44,7 +44,6 @@ func (c *Console) functions() template.FuncMap {
 		"count":   inwords.Count[int],
 		"calls":   inwords.Count[int64],
 		"total":   func(f float64) string { return inwords.Count(int64(f)) },
-		"rate":    inwords.Rate,
 		"bytes":   inwords.Bytes,
 		"number":  inwords.Number,
 		"percent": func(share float64) string { return inwords.Number(100 * share) },

@@ -18,7 +18,6 @@ type Expiry struct {
 // IsZero reports whether the expiry is left out.
 func (x Expiry) IsZero() bool { return !x.given }
 
-// At returns an Expiry. The zero time means never.
 func At(t time.Time) Expiry { return Expiry{true, t} }
 
 // Or returns the time, zero for never, or otherwise if it is left out.

@@ -9,7 +9,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// IssuedToken is a new token.
 type IssuedToken struct {
 	ID          string          `json:"id"`
 	AccessToken string          `json:"access_token"`
@@ -20,7 +19,6 @@ type IssuedToken struct {
 	Rate        string          `json:"rate"`       // empty: no limit
 }
 
-// RotatedToken is a token with a new secret.
 type RotatedToken struct {
 	ID           string      `json:"id"`
 	AccessToken  string      `json:"access_token"`
@@ -29,7 +27,6 @@ type RotatedToken struct {
 	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced secrets that are still valid
 }
 
-// AddedSource is a new source.
 type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
@@ -42,14 +39,12 @@ type AddedSource struct {
 	TrustedCrowd bool `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
 }
 
-// RotatedSource is a source with a new key.
 type RotatedSource struct {
 	Name         string      `json:"name"`
 	Key          string      `json:"key"`
 	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
 }
 
-// OperatorKey is an operator with a new key.
 type OperatorKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
@@ -62,7 +57,6 @@ type RotatedAdminKey struct {
 
 // Requests. A member that is left out is not changed.
 type (
-	// TokenRequest issues a token.
 	TokenRequest struct {
 		Developer  string           `json:"developer"`
 		Operations []string         `json:"operations,omitzero"` // left out: all
@@ -71,22 +65,18 @@ type (
 		Rate       string           `json:"rate,omitzero"`
 		Sandbox    bool             `json:"sandbox,omitzero"`
 	}
-	// RotateRequest replaces a secret.
 	RotateRequest struct {
 		OverlapSeconds *int64 `json:"overlap_seconds,omitzero"` // left out: access.DefaultOverlap
 	}
-	// GrantRequest changes the vehicles of a token.
 	GrantRequest struct {
 		Add    ops.VIDs `json:"add,omitzero"`
 		Remove ops.VIDs `json:"remove,omitzero"`
 	}
-	// TokenChange changes a token.
 	TokenChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
 		Rate      *string          `json:"rate,omitzero"` // empty: no limit
 	}
-	// SourceChange changes a source.
 	SourceChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
@@ -97,12 +87,10 @@ type (
 
 		TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
 	}
-	// OperatorRequest adds an operator.
 	OperatorRequest struct {
 		Name     string `json:"name"`
 		ReadOnly bool   `json:"read_only,omitzero"`
 	}
-	// SourceRequest adds a source.
 	SourceRequest struct {
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
@@ -114,7 +102,6 @@ type (
 
 		TrustedCrowd *bool `json:"trusted_crowd,omitzero"` // left out: if vehicles is all
 	}
-	// ForgetRoadsRequest forgets roads.
 	ForgetRoadsRequest struct {
 		BBox string `json:"bbox"` // west,south,east,north in degrees
 	}
@@ -122,19 +109,15 @@ type (
 
 // Responses.
 type (
-	// TokenList is all tokens.
 	TokenList struct {
 		Tokens []ops.TokenSummary `json:"tokens"`
 	}
-	// SourceList is all sources.
 	SourceList struct {
 		Sources []ops.SourceSummary `json:"sources"`
 	}
-	// OperatorList is all operators.
 	OperatorList struct {
 		Operators []ops.OperatorSummary `json:"operators"`
 	}
-	// ForgottenRoads answers a ForgetRoadsRequest.
 	ForgottenRoads struct {
 		Stretches int `json:"stretches"` // that this node knew in the box
 	}
@@ -151,7 +134,6 @@ type NodeSettings struct {
 	ReadOnly *bool  `json:"read_only,omitzero"` // telemetry is refused
 }
 
-// BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
 // BackupKeyHeader has the backup key of the service that made the backup, or [AnyBackup]. Without
@@ -162,7 +144,6 @@ const BackupKeyHeader = "Carstate-Backup-Key"
 const AnyBackup = "unauthenticated"
 
 type (
-	// BackupKey authenticates backups.
 	BackupKey struct {
 		Key string `json:"key"`
 	}
