@@ -63,9 +63,10 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
+func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key string) {
 	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
+	return l.key
 }
 
 func (l *Load) report(f finding) {
