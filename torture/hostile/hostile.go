@@ -33,30 +33,29 @@ import (
 const fullCount = 100_000
 
 var Row = row.Row{
-	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount, Long: 10 * fullCount,
+	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount,
 	Controls: defects.Controls("hostile", "overlooks-transfer-encoding", "echoes-input", "no-read-deadline",
 		"answers-subscribe"),
-	Needs: needs,
-	Run:   run,
+	Run: run,
 }
 
 // Of this process, and of the node.
 const descriptors = 17_500
 
-func needs() error {
+func mustHave() {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Max < descriptors {
-		return fmt.Errorf("a process may open only %d files: allow it more with 'ulimit -n %d'", limit.Max, descriptors)
+		must.Fail("a process may open only %d files: allow it more with 'ulimit -n %d'", limit.Max, descriptors)
 	}
 	for program, pkg := range map[string]string{"nginx": "nginx-light", "haproxy": "haproxy"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is not installed: run 'apt-get install %s' as root", program, pkg)
+			must.Fail("%s is not installed: run 'apt-get install %s' as root", program, pkg)
 		}
 	}
-	return nil
 }
 
 func run(ctx context.Context, a *row.Attempt) {
+	mustHave()
 	w := &world{attempt: a, log: &logWatch{attempt: a},
 		contract: &contract{make(map[string]*token), make(map[string]car), make(map[string]document)}}
 	// Verdicts must not become stale.

@@ -29,9 +29,8 @@ import (
 )
 
 var Row = row.Row{
-	Name: "nodes", Counts: "disturbances", CI: 5, Long: 100,
+	Name: "nodes", Counts: "disturbances", CI: 5,
 	Controls: defects.Controls("nodes", "takeover-skips", "one-replica"),
-	Needs:    needs,
 	Run:      run,
 }
 

@@ -18,9 +18,8 @@ import (
 )
 
 var Row = row.Row{
-	Name: "overload", Counts: "seconds at each rate", CI: 9, Long: 60,
+	Name: "overload", Counts: "seconds at each rate", CI: 9,
 	Controls: defects.Controls("overload", "acknowledge-early", "no-shedding"),
-	Needs:    needs,
 	Run:      run,
 }
 
@@ -286,12 +285,4 @@ func newQuota(name string, thousandths int) (dir string, err error) {
 			"/sys/fs/cgroup that has a controller of the CPU: %w", err)
 	}
 	return dir, nil
-}
-
-func needs() error {
-	dir, err := newQuota("carstate-torture-probe-"+strconv.Itoa(os.Getpid()), 500)
-	if err != nil {
-		return err
-	}
-	return os.Remove(dir)
 }

@@ -26,7 +26,7 @@ import (
 )
 
 var Row = row.Row{
-	Name: "soak", Counts: "minutes", CI: 1, Long: 1440, FlagOnly: true,
+	Name: "soak", Counts: "minutes", CI: 1, FlagOnly: true,
 	Controls: defects.Controls("soak", "leak"),
 	Run:      run,
 }
