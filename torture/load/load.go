@@ -165,21 +165,6 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-func (l *Load) MustHaveHappened() {
-	l.journal.mu.Lock()
-	n := make(map[group]int)
-	for _, r := range l.journal.records {
-		n[r.group]++
-	}
-	l.journal.mu.Unlock()
-	l.a.Some("HTTP requests acknowledged", int(l.posted.Load()))
-	l.a.Some("MQTT messages acknowledged", int(l.published.Load()))
-	l.a.Some("tokens issued", n[group{}]+n[group{gone: true}])
-	l.a.Some("of them revoked", n[group{gone: true}])
-	l.a.Some("sources added", n[group{source: true}]+n[group{source: true, gone: true}])
-	l.a.Figure("of them removed", float64(n[group{source: true, gone: true}]), "")
-}
-
 func rest(ctx context.Context) bool {
 	row.Pause(ctx, 20*time.Millisecond)
 	return ctx.Err() == nil
