@@ -13,11 +13,9 @@ need() {
 
 if [ "${1:-}" = torture ]; then
 	what="the torture needs"
-	need slowhttptest slowhttptest # thousands of slow clients
 	need nginx nginx-light # proxies in front of carstate, which parse requests differently
 	need haproxy haproxy
 	need ip iproute2 # a network of our own that can be cut
-	need taskset util-linux # confines attackers to one processor
 else
 	what="the tests need"
 	need mosquitto_pub mosquitto-clients # a real MQTT client

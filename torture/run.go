@@ -27,11 +27,7 @@ import (
 )
 
 func main() {
-	end := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
-		end = append(end, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), end...)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
 	if len(os.Args) == 3 && os.Args[1] == "attempt" {
 		err = attempt(ctx, os.Args[2], os.Stdout)
@@ -70,7 +66,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	chosenNames := flags.String("rows", names(false), "run only these `rows`; of "+names(true))
-	long := flags.Bool("long", false, "run the long size of each row, which takes hours")
 	count := flags.String("count", "", "the size of rows, by `ROW=N`, such as kill=1000,power=200")
 	seed := flags.Uint64("seed", 0, "the `seed` of everything random (0: a new one, printed)")
 	controls := flags.Bool("controls", true, "also run the broken builds that the rows must catch")
@@ -83,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 12 // few enough bits for JavaScript
 	}
-	scratch := must.Get(makeScratch(*dir))
+	scratch := must.Get(os.MkdirTemp(must.Get(filepath.Abs(*dir)), "carstate-torture-"))
 	defer os.RemoveAll(scratch)
 	binary := filepath.Join(scratch, "carstate")
 	must.Do(nodeprocess.Build(ctx, "..", "", binary))
@@ -93,30 +88,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	var failed []string
 	for _, r := range chosen {
 		n, built := r.CI, binary
-		if *long || r.Tests != "" && len(chosen) == 1 {
-			n = r.Long
-		}
 		if given[r.Name] > 0 {
 			n = given[r.Name]
 		}
 		d := done{Row: r.Name, Machine: machine, Version: version, At: time.Now().UTC().Truncate(time.Second), Seed: *seed,
 			Count: n}
-		var lack error
-		if r.Needs != nil {
-			lack = r.Needs()
-		}
-		if lack != nil && len(chosen) == 1 {
-			return fmt.Errorf("row %s: %w", r.Name, lack)
-		}
 		if r.Tests != "" {
 			built = filepath.Join(scratch, "tests")
-			lack = nodeprocess.Build(ctx, "..", r.Tests, built)
+			must.Do(nodeprocess.Build(ctx, "..", r.Tests, built))
 		}
-		if lack != nil {
-			d.Outcome.NotDone(lack)
-		} else {
-			d.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: built}, limitOf(r, n))
-		}
+		d.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: built}, limitOf(r, n))
 		d.Took = time.Since(d.At)
 		if ctx.Err() != nil && !d.Outcome.Found() {
 			return ctx.Err()
@@ -231,21 +212,4 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 		o.NotDone(err)
 	}
 	return json.NewEncoder(stdout).Encode(o)
-}
-
-// On a file system in memory, a missing sync would go unnoticed.
-func makeScratch(dir string) (string, error) {
-	var s syscall.Statfs_t
-	err := syscall.Statfs(dir, &s)
-	const tmpfs, ramfs = 0x01021994, 0x858458f6
-	if kind := uint32(s.Type); err == nil && (kind == tmpfs || kind == ramfs) {
-		err = fmt.Errorf("%s is a tmpfs, in memory", dir)
-	}
-	if err == nil {
-		dir, err = os.MkdirTemp(dir, "carstate-torture-")
-	}
-	if err != nil {
-		return "", fmt.Errorf("no scratch directory: %w: name one on a disk with -dir", err)
-	}
-	return filepath.Abs(dir)
 }

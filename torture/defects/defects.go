@@ -9,9 +9,9 @@
 // - By: a pattern of the findings that prove it, where * matches variable parts.
 //
 // The rest is a unified diff. Its line numbers are ignored: the lines of each hunk must occur
-// exactly once in the file. If they moved to another file, run `go -C torture test ./defects
-// -update`. If they changed, write the defect into the committed product by hand, put the output of
-// `git diff -U1` below the lines above the diff, and `git restore` the product.
+// exactly once in the file. If they moved, change the file's name in the patch. If they changed,
+// write the defect into the committed product by hand, put the output of `git diff -U1` below the
+// lines above the diff, and `git restore` the product.
 package defects
 
 import (

@@ -19,21 +19,21 @@ import (
 const tests = "./internal/store/local"
 
 var Power = row.Row{
-	Name: "power", Counts: "cuts", CI: 20_000, Long: 200_000,
+	Name: "power", Counts: "cuts", CI: 20_000,
 	Controls: defects.Controls("power", "no-sync", "cursor-ahead", "directory-unsynced", "rename-unsynced"),
 	Tests:    tests,
 	Run:      running("TestPowerCuts", "powercuts"),
 }
 
 var Full = row.Row{
-	Name: "full", Counts: "times full", CI: 1000, Long: 2000,
+	Name: "full", Counts: "times full", CI: 1000,
 	Controls: defects.Controls("full", "swallowed-errors", "untold-errors"),
 	Tests:    tests,
 	Run:      running("TestDiskFull", "fullwrites"),
 }
 
 var Damage = row.Row{
-	Name: "damage", Counts: "damaged directories", CI: 5000, Long: 100_000,
+	Name: "damage", Counts: "damaged directories", CI: 5000,
 	Controls: defects.Controls("damage", "manifest-unchecked", "overlooked-damage"),
 	Tests:    tests,
 	Run:      running("TestDamage", "damages"),

@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,31 +33,29 @@ import (
 const fullCount = 100_000
 
 var Row = row.Row{
-	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount, Long: 10 * fullCount,
+	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount,
 	Controls: defects.Controls("hostile", "overlooks-transfer-encoding", "echoes-input", "no-read-deadline",
 		"answers-subscribe"),
-	Needs: needs,
-	Run:   run,
+	Run: run,
 }
 
 // Of this process, and of the node.
 const descriptors = 17_500
 
-func needs() error {
+func mustHave() {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Max < descriptors {
-		return fmt.Errorf("a process may open only %d files: allow it more with 'ulimit -n %d'", limit.Max, descriptors)
+		must.Fail("a process may open only %d files: allow it more with 'ulimit -n %d'", limit.Max, descriptors)
 	}
-	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light",
-		"haproxy": "haproxy", "chrt": "util-linux", "taskset": "util-linux"} {
+	for program, pkg := range map[string]string{"nginx": "nginx-light", "haproxy": "haproxy"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is not installed: run 'apt-get install %s' as root", program, pkg)
+			must.Fail("%s is not installed: run 'apt-get install %s' as root", program, pkg)
 		}
 	}
-	return nil
 }
 
 func run(ctx context.Context, a *row.Attempt) {
+	mustHave()
 	w := &world{attempt: a, log: &logWatch{attempt: a},
 		contract: &contract{make(map[string]*token), make(map[string]car), make(map[string]document)}}
 	// Verdicts must not become stale.
@@ -223,32 +220,21 @@ const (
 	rounds      = 3 // the best counts, as other load can only lengthen delays
 	recoveries  = 6
 	heldWithin  = 15 * time.Second
+	// Of a slow client, until it tries again.
+	pauseBetween = 2 * time.Second
 )
-
-type attack struct {
-	name string
-	// holds: the connections stay open; half must be connected. The others are refused; half must
-	// be.
-	holds bool
-	args  []string
-}
 
 func slow(ctx context.Context, w *world) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
 	aimed := a.Count >= fullCount/5
 	atRest := must.Get(w.Descriptors())
-	// The attackers get a processor: their system calls are not preempted.
+	// The attackers get a processor.
 	parts := row.Split(w.PID())
-	processor := parts.Number
-	if processor >= 0 {
-		set := func(s *row.Processors) {
-			row.Confine(w.PID(), s)
-			row.Confine(os.Getpid(), s)
-		}
-		set(&parts.Others)
-		defer set(&parts.All)
-	}
+	row.Confine(w.PID(), &parts.Others)
+	row.Confine(os.Getpid(), &parts.One)
+	defer row.Confine(w.PID(), &parts.All)
+	defer row.Confine(os.Getpid(), &parts.All)
 	p := &probe{world: w}
 	p.measure(ctx, 2)
 	before := p.measure(ctx, windows)
@@ -256,23 +242,41 @@ func slow(ctx context.Context, w *world) {
 	toBefore := func(d time.Duration) float64 {
 		return math.Round(100*float64(d)/float64(max(before, 1))) / 100
 	}
-	url := w.URL(nodeprocess.Query)
-	query := url + drivingPath + "?access_token=" + w.open[0].secret + "&vid=CarJam"
-	for _, x := range []attack{
-		{"heads sent slowly", true, []string{"-H", "-i", "1", "-x", "24", "-t", "GET", "-u", query}},
-		{"bodies sent slowly", false, []string{"-B", "-i", "1", "-x", "10", "-s", "8192", "-t", "POST", "-u", query}},
-		{"answers read slowly", true, []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url +
-			"/openapi.json"}},
+	head := strings.TrimSuffix(row.Question(drivingPath, w.open[0].secret, "CarJam"), "\r\n")
+	for _, x := range []struct {
+		name        string
+		first, more string
+		reads       int  // bytes a second
+		holds       bool // the connections stay open; else they are refused. Half must be.
+	}{
+		{"heads sent slowly", head, "X: y\r\n", 4096, true},
+		{"bodies sent slowly", "POST" + head[3:] + "Content-Length: 8192\r\n\r\n", "x", 4096, false},
+		{"answers read slowly", strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n", 3), "", 32, true},
 	} {
+		flood := row.Flood{Count: connections, Within: pauseBetween, Between: pauseBetween,
+			Stall: func(ctx context.Context, _ int, begun func()) error {
+				return row.Stall(ctx, w.Address(nodeprocess.Query), x.first, x.more, x.reads, begun)
+			}}
 		// A round with too few connections counts only if no round had enough.
 		var with, after time.Duration
 		held, enough := 0, false
 		refused := w.refused(ctx, "")
 		for round := range rounds {
-			m, n := p.under(ctx, windows, connections, processor, &x)
+			stop := flood.Start(ctx)
+			row.Pause(ctx, pauseBetween)
+			_ = nodeprocess.Until(ctx, heldWithin, func(context.Context) error {
+				n, err := p.Descriptors()
+				if err == nil && x.holds && n < connections/2+connections/20 {
+					err = fmt.Errorf("%d of %d are connected", n, connections)
+				}
+				return err
+			})
+			connected := row.Median(ctx, p.Descriptors)
+			m := p.measure(ctx, windows)
+			n := connected() - atRest
+			stop()
 			w.settle(ctx, atRest)
 			must.Do(ctx.Err())
-			n -= atRest
 			ok := !x.holds || n >= connections/2
 			if round == 0 || ok && !enough || ok == enough && m < with {
 				with, held, enough = m, n, ok
@@ -316,52 +320,6 @@ func slow(ctx context.Context, w *world) {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func (p *probe) under(ctx context.Context, windows, connections, processor int, x *attack) (
-	p99 time.Duration, held int) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// slowhttptest hides its limit of open files. Real attackers have their own machines, so it
-	// gets only idle time.
-	own := ""
-	if processor >= 0 {
-		own = "taskset -c " + strconv.Itoa(processor)
-	}
-	args := append([]string{"-c", `ulimit -n "$(ulimit -H -n)"; exec ` + own + ` chrt --idle 0 slowhttptest "$@"`,
-		"slowhttptest", "-c", strconv.Itoa(connections), "-r", strconv.Itoa(connections/2 + 1),
-		"-l", strconv.Itoa(int(heldWithin.Seconds()) + windows + 5), "-p", "3", "-v", "0"}, x.args...)
-	var attacking sync.WaitGroup
-	var failed error
-	attacking.Go(func() {
-		// It ends early if all clients are refused.
-		for ctx.Err() == nil {
-			out, err := exec.CommandContext(ctx, "sh", args...).CombinedOutput()
-			if err != nil && ctx.Err() == nil {
-				failed = fmt.Errorf("slowhttptest: %w: %.300s", err, out)
-				cancel()
-				return
-			}
-		}
-	})
-	limit := heldWithin
-	if !x.holds {
-		limit = 3 * time.Second
-	}
-	_ = nodeprocess.Until(ctx, limit, func(context.Context) error {
-		n, err := p.Descriptors()
-		if err == nil && n < connections/2+connections/20 {
-			err = fmt.Errorf("%d of %d are connected", n, connections)
-		}
-		return err
-	})
-	connected := row.Median(ctx, p.Descriptors)
-	p99 = p.measure(ctx, windows)
-	held = connected()
-	cancel()
-	attacking.Wait()
-	must.Do(failed)
-	return p99, held
-}
 
 func (w *world) settle(ctx context.Context, atRest int) {
 	const slack = 40

@@ -101,7 +101,7 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
-	var left, resets atomic.Int64
+	var left atomic.Int64
 	all := new(row.Tally)
 	left.Store(int64(total))
 	began := time.Now()
@@ -126,14 +126,10 @@ func requests(ctx context.Context, w *world) {
 			if wrong != "" {
 				a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
 			}
-			if x.reset {
-				resets.Add(1)
-			}
 		}
 	})
 	must.Do(ctx.Err())
 	a.Figure("hostile requests", float64(total)/time.Since(began).Seconds(), "1/s")
-	a.Figure("connections that were cut off", float64(resets.Load()), "")
 	a.Figure(messages, float64(all.Of(messages)), "")
 	for _, status := range []int{200, 400, 401, 403, 404, 405, 414, 431} {
 		name := fmt.Sprintf("answers %d", status)

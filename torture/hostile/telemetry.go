@@ -76,7 +76,6 @@ func telemetry(ctx context.Context, w *world) {
 	files, memory := peaks()
 	must.Do(ctx.Err())
 	w.checkFolded(ctx, fleet)
-	fleet.Figures()
 	for _, name := range hostility {
 		a.Some(name, met.Of(name))
 	}

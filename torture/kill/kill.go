@@ -16,7 +16,7 @@ import (
 )
 
 var Row = row.Row{
-	Name: "kill", Counts: "kills under load", CI: 30, Long: 1000,
+	Name: "kill", Counts: "kills under load", CI: 30,
 	Controls: defects.Controls("kill", "acknowledge-early", "cursor-ahead", "states-unstored", "answers-unfolded"),
 	Run:      run,
 }

@@ -63,9 +63,10 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
+func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key string) {
 	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
+	return l.key
 }
 
 func (l *Load) report(f finding) {
@@ -162,21 +163,6 @@ func lines(samples []sample) string {
 			s.vid, s.at*1000, s.speedKmh())
 	}
 	return b.String()
-}
-
-func (l *Load) MustHaveHappened() {
-	l.journal.mu.Lock()
-	n := make(map[group]int)
-	for _, r := range l.journal.records {
-		n[r.group]++
-	}
-	l.journal.mu.Unlock()
-	l.a.Some("HTTP requests acknowledged", int(l.posted.Load()))
-	l.a.Some("MQTT messages acknowledged", int(l.published.Load()))
-	l.a.Some("tokens issued", n[group{}]+n[group{gone: true}])
-	l.a.Some("of them revoked", n[group{gone: true}])
-	l.a.Some("sources added", n[group{source: true}]+n[group{source: true, gone: true}])
-	l.a.Figure("of them removed", float64(n[group{source: true, gone: true}]), "")
 }
 
 func rest(ctx context.Context) bool {

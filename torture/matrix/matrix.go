@@ -34,7 +34,7 @@ const (
 )
 
 var Row = row.Row{
-	Name: "matrix", Counts: "triples", CI: inCI, Long: 3_000_000,
+	Name: "matrix", Counts: "triples", CI: inCI,
 	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
 	Run:      run,
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,29 +141,12 @@ type network struct {
 	made   []string
 }
 
-func needs() error {
-	if os.Geteuid() != 0 {
-		return errors.New("run it as root: it makes network namespaces, to cut servers off")
-	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		return errors.New("the program ip is missing: apt-get install -y iproute2")
-	}
-	n := newNetwork()
-	err := errors.Join(must.Caught(func() { n.open(context.Background(), 1) }), n.close())
-	if err != nil {
-		return fmt.Errorf("network namespaces and bridges cannot be made here, for which it needs CAP_SYS_ADMIN and "+
-			"CAP_NET_ADMIN: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return nil
-}
-
 // Reserved for benchmarks and not routed (RFC 2544).
 func newNetwork() *network {
 	return &network{tag: fmt.Sprintf("cst%d", os.Getpid()), subnet: fmt.Sprintf("198.18.%d.", os.Getpid()%256)}
 }
 
 func (n *network) open(ctx context.Context, servers int) {
-	sweep()
 	hub := n.tag + "hub"
 	n.namespace(ctx, hub)
 	commands := []string{
@@ -195,18 +177,6 @@ func (n *network) namespace(ctx context.Context, name string) {
 	n.made = append(n.made, name)
 }
 
-// Of earlier runs that were killed.
-func sweep() {
-	left, _ := filepath.Glob("/run/netns/cst*")
-	for _, file := range left {
-		var pid int
-		_, err := fmt.Sscanf(filepath.Base(file), "cst%d", &pid)
-		if _, gone := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil && errors.Is(gone, fs.ErrNotExist) {
-			_ = ip(context.Background(), "netns del "+filepath.Base(file))
-		}
-	}
-}
-
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
 func (n *network) address(server int) string { return fmt.Sprintf("%s%d", n.subnet, 10+server) }
 
@@ -231,7 +201,8 @@ func ip(ctx context.Context, args string) error {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("ip %s: %w: %s", args, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("ip %s: %w: %s: network namespaces need root, and the package iproute2", args, err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

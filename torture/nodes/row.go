@@ -29,9 +29,8 @@ import (
 )
 
 var Row = row.Row{
-	Name: "nodes", Counts: "disturbances", CI: 5, Long: 100,
+	Name: "nodes", Counts: "disturbances", CI: 5,
 	Controls: defects.Controls("nodes", "takeover-skips", "one-replica"),
-	Needs:    needs,
 	Run:      run,
 }
 
@@ -78,8 +77,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	before, without, after := s.alone(ctx)
 	must.Do(ctx.Err())
 	s.report(a)
-	s.load.Figures()
-	a.Figure("answers followed", float64(s.follow.answers), "")
 	a.Figure("queries", float64(asked), "")
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
 	p := row.Percentile(revoked, 0.99)
@@ -89,7 +86,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.Figure("queries a second of eight clients, before the servers are cut off", math.Round(before.perSecond), "/s")
 	a.AtLeast("queries a second without any server, to before", ratio(without.perSecond, before.perSecond), "×", 0.7)
 	a.AtLeast("queries a second once they are back, to before", ratio(after.perSecond, before.perSecond), "×", 0.7)
-	a.Figure("their p99 without any server, to before", ratio(float64(without.p99), float64(before.p99)), "×")
 	a.AtMost("CPU of the node a query without any server, to before", ratio(float64(without.cpu), float64(before.cpu)),
 		"×", 1.2)
 }

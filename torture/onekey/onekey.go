@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -27,7 +25,7 @@ import (
 )
 
 var Row = row.Row{
-	Name: "onekey", Counts: "stalled requests of one source", CI: 2100, Long: 2100, // a source may have no more
+	Name: "onekey", Counts: "stalled requests of one source", CI: 2100, // a source may have no more
 	Controls: defects.Controls("onekey", "unshared-room", "unbounded-backlog"),
 	Run:      run,
 }
@@ -58,10 +56,10 @@ func run(ctx context.Context, a *row.Attempt) {
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
 	p.measure(ctx, 2, "nothing")
 	for _, f := range []*flood{
-		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
-		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
-		{name: "fast senders", count: 4, stall: sendFast, busy: true},
-		{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
+		{"stalled requests over HTTP/1.1", row.Flood{Count: a.Count, Within: comeWithin, Stall: t.overHTTP1}, false},
+		{"stalled MQTT packets", row.Flood{Count: a.Count * 13 / 210, Within: comeWithin, Stall: t.overMQTT}, false},
+		{"fast senders", row.Flood{Count: 4, Stall: t.sendFast}, true},
+		{"senders of cheap bytes", row.Flood{Count: 16, Stall: t.sendCheap}, true},
 	} {
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
@@ -76,13 +74,16 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	atOnce := 0
 	for range rounds {
 		before := p.measure(ctx, windows, "nothing")
-		stop := f.start(ctx, t)
+		f.Between = pauseBetween
+		stop := f.Start(ctx)
+		median := row.Median(ctx, func() (int, error) { return f.Held(), nil })
 		err := f.await(ctx)
 		var under []time.Duration
 		if err == nil {
 			under = p.measure(ctx, windows, f.name)
 		}
-		held := stop()
+		held := median()
+		stop()
 		must.Do(ctx.Err())
 		must.Do(err)
 		var now, times []float64
@@ -112,20 +113,13 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// In a flood requests only begin. One that the service ends is replaced.
 type flood struct {
-	name   string
-	count  int
-	within time.Duration
-	stall  stall
-	busy   bool         // the flood takes the processor
-	held   atomic.Int64 // in progress
+	name string
+	row.Flood
+	busy bool // the flood takes the processor
 }
 
 const busyMillis = 250
-
-// stall calls begun, and waits until the request or ctx ends.
-type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
 	// For how long the service waits for a request that stalls.
@@ -133,48 +127,21 @@ const (
 	pauseBetween = 500 * time.Millisecond
 )
 
-func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	for i := range f.count {
-		running.Go(func() {
-			// If all began at the same time, they would end at the same time.
-			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
-			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
-				here := false
-				_ = f.stall(ctx, t, i, func() {
-					here = true
-					f.held.Add(1)
-				})
-				if here {
-					f.held.Add(-1)
-				}
-			}
-		})
-	}
-	median := row.Median(ctx, func() (int, error) { return int(f.held.Load()), nil })
-	return func() int {
-		held := median()
-		cancel()
-		running.Wait()
-		return held
-	}
-}
-
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
-		if n := f.held.Load(); int(n) < f.count*3/4 {
-			return fmt.Errorf("of %d %s only %d are there", f.count, f.name, n)
+		if n := f.Held(); n < f.Count*3/4 {
+			return fmt.Errorf("of %d %s only %d are there", f.Count, f.name, n)
 		}
 		return nil
 	})
 }
 
-func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
-	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(row.Upload(t.key, row.NDJSON, 8_000_000)+"{"), begun)
+func (t *target) overHTTP1(ctx context.Context, _ int, begun func()) error {
+	request := row.Upload(t.key, row.NDJSON, 8_000_000) + "{"
+	return row.Stall(ctx, t.Address(nodeprocess.Ingest), request, "", 4096, begun)
 }
 
-func sendFast(ctx context.Context, t *target, i int, begun func()) error {
+func (t *target) sendFast(ctx context.Context, i int, begun func()) error {
 	begun()
 	newest := time.Now().Add(-100*24*time.Hour).UnixMilli() + int64(i)*1000
 	for {
@@ -189,7 +156,7 @@ func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	}
 }
 
-func sendCheap(ctx context.Context, t *target, _ int, begun func()) error {
+func (t *target) sendCheap(ctx context.Context, _ int, begun func()) error {
 	begun()
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL(nodeprocess.Ingest)+"/v1/telemetry",
@@ -216,28 +183,13 @@ var blanks = func() []byte {
 	return b.Bytes()
 }()
 
-func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
+func (t *target) overMQTT(ctx context.Context, i int, begun func()) error {
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
 		Key: t.key}
-	return untilClosed(ctx, t.Address(nodeprocess.MQTT), append(login.Packet(), stalledPublish...), begun)
+	return row.Stall(ctx, t.Address(nodeprocess.MQTT), string(append(login.Packet(), stalledPublish...)), "", 4096, begun)
 }
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
-
-func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if _, err := conn.Write(what); err != nil {
-		return err
-	}
-	begun()
-	_, err = io.Copy(io.Discard, conn)
-	return err
-}
 
 const (
 	senders = 16

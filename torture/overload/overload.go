@@ -18,9 +18,8 @@ import (
 )
 
 var Row = row.Row{
-	Name: "overload", Counts: "seconds at each rate", CI: 9, Long: 60,
+	Name: "overload", Counts: "seconds at each rate", CI: 9,
 	Controls: defects.Controls("overload", "acknowledge-early", "no-shedding"),
-	Needs:    needs,
 	Run:      run,
 }
 
@@ -61,14 +60,14 @@ type node struct {
 	options   nodeprocess.Options
 	process   *nodeprocess.Node
 	users     *users
-	quota     *quota
+	quota     string // directory
 	processor *row.Processors
 }
 
 func (n *node) run(ctx context.Context) {
 	n.options = nodeprocess.Options{Binary: n.a.Binary, Dir: filepath.Join(n.a.Dir, n.what), Flags: load.Flags}
 	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
-	defer func() { must.Do(os.Remove(n.quota.dir)) }()
+	defer func() { must.Do(os.Remove(n.quota)) }()
 	n.process = must.Get(nodeprocess.StartReady(ctx, n.options, time.Minute))
 	defer func() { n.process.Kill() }() // by then it may be another process
 	n.users = n.prepare(ctx, n.process)
@@ -77,7 +76,7 @@ func (n *node) run(ctx context.Context) {
 }
 
 func (n *node) confine() {
-	must.Do(os.WriteFile(filepath.Join(n.quota.dir, "cgroup.procs"), []byte(strconv.Itoa(n.process.PID())), 0o644))
+	must.Do(os.WriteFile(filepath.Join(n.quota, "cgroup.procs"), []byte(strconv.Itoa(n.process.PID())), 0o644))
 	row.Confine(n.process.PID(), n.processor)
 }
 
@@ -120,9 +119,7 @@ func (n *node) measure(ctx context.Context) {
 	n.users.openLoop(ctx, 2*n.closed(ctx, closedUsers[0]), 0, growTime)
 	about := 0.0
 	for _, users := range closedUsers {
-		rate := n.closed(ctx, users)
-		n.a.Figure(fmt.Sprintf("%s: answers to %d users who wait for them", n.what, users), rate, "/s")
-		about = max(about, rate)
+		about = max(about, n.closed(ctx, users))
 	}
 	must.Do(ctx.Err())
 	if about == 0 {
@@ -138,7 +135,7 @@ func (n *node) measure(ctx context.Context) {
 var closedUsers = []int{1000, 128}
 
 func (n *node) closed(ctx context.Context, users int) float64 {
-	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
+	r := n.users.closedLoop(ctx, users, settleTime, closedTime, func() {})
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
 	return float64(r.good) / closedTime.Seconds()
 }
@@ -146,30 +143,16 @@ func (n *node) closed(ctx context.Context, users int) float64 {
 type measured struct {
 	result
 	during time.Duration
-	cpu    time.Duration
 }
 
 func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
 
 func (m measured) offers() float64 { return float64(m.sent()) / m.during.Seconds() }
 
-func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Seconds() / q.cores }
-
-func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
-
 func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
-	var spent [2]time.Duration
-	var errs [2]error
-	i := 0
-	n.users.counting = func() {
-		spent[i], errs[i] = n.process.CPU()
-		i++
-	}
-	m := measured{result: n.users.openLoop(ctx, rate, warm, during), during: during}
-	m.cpu = spent[1] - spent[0]
-	n.users.counting = nil
+	m := measured{n.users.openLoop(ctx, rate, warm, during), during}
 	n.check(fmt.Sprintf("%s, %.0f/s: ", n.what, rate), m.result)
-	must.Do(errs[0], errs[1], ctx.Err())
+	must.Do(ctx.Err())
 	return m
 }
 
@@ -201,8 +184,7 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 			p.rounds = append(p.rounds, m)
 			n.a.Offered(m.sent())
 			n.a.Acknowledged(m.good)
-			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota",
-				n.what, rate.factor, i+1, m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(n.quota))
+			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s", n.what, rate.factor, i+1, m.rate(), m.offers())
 			if i == rounds-1 && rate.least > 0 {
 				began := time.Now()
 				r := n.users.openLoop(ctx, calmRate, 0, watched)
@@ -239,16 +221,9 @@ func (n *node) report(points []point, resident int64) {
 			100*sum(func(m measured) int { return m.sent() })/max(1, sum(func(m measured) int { return m.due })), "%", 90)
 		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/peak.median(measured.rate), "%",
 			rate.least)
-		n.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
-		n.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(n.quota) }), "%")
-		n.a.Figure(name+"connections made", sum(func(m measured) int { return m.connected })/seconds, "/s")
 		refused := sum(func(m measured) int { return m.refused }) / seconds
-		n.a.Figure(name+"refused with 429", sum(func(m measured) int { return m.behind })/seconds, "/s")
 		n.a.Aimed(name+"refused with 503", refused, "/s", "> 0 /s", refused > 0)
 		n.a.Figure(name+"without an answer in 1 s", sum(func(m measured) int { return m.failed })/seconds, "/s")
-		n.a.Figure(name+"dropped by the kernel", sum(func(m measured) int { return m.dropped })/seconds, "/s")
-		n.a.Figure(name+"users", p.median(func(m measured) float64 { return float64(m.users) }), "")
-		n.a.Figure(name+"p50 of what was answered", p.median(func(m measured) float64 { return ms(m.p(0.5)) }), "ms")
 		n.a.Figure(name+"p99 of what was answered", p.median(func(m measured) float64 { return ms(m.p(0.99)) }), "ms")
 		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)
 	}
@@ -285,16 +260,11 @@ func recovered(all []outcome, began time.Time, normal time.Duration) (after time
 	return after
 }
 
-type quota struct {
-	dir   string
-	cores float64
-}
-
 // In µs. The kernel notices up to 4 ms late that the time is used up, and deducts the excess from
 // the next period, which must be much longer.
 const period = 100_000
 
-func newQuota(name string, thousandths int) (*quota, error) {
+func newQuota(name string, thousandths int) (dir string, err error) {
 	allowed, every := strconv.Itoa(period*thousandths/1000), strconv.Itoa(period)
 	root, limits := "/sys/fs/cgroup", map[string]string{"cpu.max": allowed + " " + every}
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil { // version 1 of control groups
@@ -302,25 +272,17 @@ func newQuota(name string, thousandths int) (*quota, error) {
 	}
 	// In version 2, the parent must enable a controller.
 	_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
-	q := &quota{filepath.Join(root, name), float64(thousandths) / 1000}
-	err := os.Mkdir(q.dir, 0o755)
+	dir = filepath.Join(root, name)
+	err = os.Mkdir(dir, 0o755)
 	for file, text := range limits {
 		if err == nil {
-			err = os.WriteFile(filepath.Join(q.dir, file), []byte(text), 0o644)
+			err = os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)
 		}
 	}
 	if err != nil {
-		_ = os.Remove(q.dir)
-		return nil, fmt.Errorf("the CPU time of a process cannot be limited: run it as root, with a writable "+
+		_ = os.Remove(dir)
+		return "", fmt.Errorf("the CPU time of a process cannot be limited: run it as root, with a writable "+
 			"/sys/fs/cgroup that has a controller of the CPU: %w", err)
 	}
-	return q, nil
-}
-
-func needs() error {
-	q, err := newQuota("carstate-torture-probe-"+strconv.Itoa(os.Getpid()), 500)
-	if err != nil {
-		return err
-	}
-	return os.Remove(q.dir)
+	return dir, nil
 }

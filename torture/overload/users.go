@@ -13,7 +13,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,32 +37,28 @@ type users struct {
 	mu        sync.Mutex // guards the fields below
 	idle      []*user    // connected; the most recently used is last
 	absent    []*user    // free and not connected
-	users     []*user
+	users     int
 	newcomers chan<- time.Time
 	sent      int
 	now       result
 
-	schedule schedule
+	begun    time.Time
+	rate     float64 // 0: there is no open loop
+	arrivals int
 
 	from, until time.Time // requests due between these times are counted
-	// Called at the beginning and at the end of the counted time.
-	counting func()
 
 	acknowledged func(i int)
 }
 
 type result struct {
-	due       int
-	unsent    int
-	dropped   int // the kernel did not let it connect
-	connected int
-	good      int
-	refused   int // with Retry-After
-	behind    int // 429, because folding is behind
-	failed    int // no answer, or too late
-	wrong     error
-	all       []outcome
-	users     int
+	due     int
+	unsent  int
+	good    int
+	refused int // 503, with Retry-After
+	failed  int // no answer, or too late
+	wrong   error
+	all     []outcome
 }
 
 func (r *result) sent() int { return r.due - r.unsent }
@@ -86,18 +81,16 @@ type outcome struct {
 
 type user struct {
 	group *users
-	due   chan time.Time
 	conn  net.Conn
-	fresh bool
 	in    *bufio.Reader
 	out   []byte
 }
 
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
-	c.begin(begin.Add(before), begin.Add(before+during))
+	c.from, c.until, c.now = begin.Add(before), begin.Add(before+during), result{}
 	due := make(chan time.Time, behind)
-	c.schedule, c.newcomers = schedule{begin: begin, rate: rate}, due
+	c.begun, c.rate, c.arrivals, c.newcomers = begin, rate, 0, due
 	var dialing sync.WaitGroup
 	for range dialers {
 		dialing.Go(func() {
@@ -109,39 +102,32 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	counts := false
 	for now := begin; ctx.Err() == nil && now.Before(c.until); now = <-tick.C {
-		if !counts && now.Sub(begin) >= before {
-			counts = true
-			c.counting()
-		}
 		c.mu.Lock()
 		c.arrive(now)
 		c.mu.Unlock()
 	}
 	c.mu.Lock()
-	c.schedule, c.newcomers = schedule{}, nil
+	c.rate = 0
 	c.mu.Unlock()
 	close(due)
 	dialing.Wait()
-	c.counting()
-	for _, u := range c.users {
-		close(u.due)
-	}
 	c.all.Wait()
-	c.now.users = len(c.users)
-	c.users, c.idle, c.absent = nil, nil, nil
+	for _, u := range c.idle {
+		u.disconnect()
+	}
+	c.users, c.idle, c.absent = 0, nil, nil
 	return c.now
 }
 
-func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
+// over is called at the end of the counted time, under load.
+func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration, over func()) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	begin := time.Now().Add(before)
-	c.begin(begin, begin.Add(during))
-	var all sync.WaitGroup
+	c.from, c.until, c.now = begin, begin.Add(during), result{}
 	for range users {
-		all.Go(func() {
+		c.all.Go(func() {
 			u := &user{group: c}
 			for ctx.Err() == nil {
 				u.serve(time.Now())
@@ -149,35 +135,20 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 			u.disconnect()
 		})
 	}
-	row.Pause(ctx, before)
-	c.counting()
-	row.Pause(ctx, during)
-	c.counting()
+	row.Pause(ctx, before+during)
+	over()
 	cancel()
-	all.Wait()
+	c.all.Wait()
 	return c.now
-}
-
-func (c *users) begin(from, until time.Time) {
-	c.from, c.until, c.now = from, until, result{}
-	if c.counting == nil {
-		c.counting = func() {}
-	}
 }
 
 // c.mu is held.
 func (c *users) counts(due time.Time) bool { return !due.Before(c.from) && due.Before(c.until) }
 
-type schedule struct {
-	begin time.Time
-	rate  float64
-	sent  int
-}
-
 // c.mu is held.
 func (c *users) arrive(now time.Time) {
-	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
-		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
+	for ; c.rate > 0; c.arrivals++ {
+		due := c.begun.Add(time.Duration(float64(c.arrivals) / c.rate * float64(time.Second)))
 		if due.After(now) || !due.Before(c.until) {
 			return
 		}
@@ -192,13 +163,14 @@ func (c *users) give(due time.Time) {
 	}
 	for _, free := range []*[]*user{&c.idle, &c.absent} {
 		if n := len(*free); n > 0 {
-			(*free)[n-1].due <- due
+			u := (*free)[n-1]
 			*free = (*free)[:n-1]
+			c.all.Go(func() { u.call(due) })
 			return
 		}
 	}
-	if len(c.users) < maxUsers {
-		c.assign(&user{group: c}, due)
+	if c.users < maxUsers {
+		c.add(&user{group: c}, due)
 		return
 	}
 	select {
@@ -211,24 +183,17 @@ func (c *users) give(due time.Time) {
 }
 
 // c.mu is held.
-func (c *users) assign(u *user, due time.Time) {
-	u.due = make(chan time.Time, 1)
-	c.users = append(c.users, u)
-	u.due <- due
-	c.all.Go(func() {
-		for due := range u.due {
-			u.serve(due)
-			c.release(u)
-		}
-		u.disconnect()
-	})
+func (c *users) add(u *user, due time.Time) {
+	c.users++
+	c.all.Go(func() { u.call(due) })
 }
 
-// Calls that have become due would otherwise be sent in bursts.
-func (c *users) release(u *user) {
+func (u *user) call(due time.Time) {
+	u.serve(due)
+	c := u.group
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.arrive(time.Now())
+	c.arrive(time.Now()) // calls that have become due would otherwise be sent in bursts
 	if u.conn != nil {
 		c.idle = append(c.idle, u)
 	} else {
@@ -252,10 +217,7 @@ func (u *user) disconnect() {
 }
 
 func (u *user) serve(due time.Time) {
-	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
-	connected := !had && u.conn != nil
-	u.fresh = false
 	took := time.Since(due)
 	if err != nil || !again {
 		u.disconnect()
@@ -267,9 +229,6 @@ func (u *user) serve(due time.Time) {
 	}
 	r := &u.group.now
 	r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
-	if connected {
-		r.connected++
-	}
 	switch {
 	case err != nil || took > patience:
 		r.failed++
@@ -277,8 +236,7 @@ func (u *user) serve(due time.Time) {
 		r.good++
 	case status == 503:
 		r.refused++
-	case status == 429 && u.group.acknowledged != nil:
-		r.behind++
+	case status == 429 && u.group.acknowledged != nil: // folding is behind
 	case r.wrong == nil:
 		r.wrong = fmt.Errorf("a request was answered with %d", status)
 	}
@@ -338,10 +296,10 @@ const (
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if conn != nil && len(c.users) < maxConnected {
-		u := &user{group: c, fresh: true}
+	if conn != nil && c.users < maxConnected {
+		u := &user{group: c}
 		u.use(conn)
-		c.assign(u, due)
+		c.add(u, due)
 		return
 	}
 	if conn != nil {
@@ -349,8 +307,6 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 	if c.counts(due) && (err != nil || conn != nil) {
 		c.now.unsent++
-	} else if c.counts(due) {
-		c.now.dropped++
 	}
 }
 
@@ -380,7 +336,6 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 type fleet struct {
 	load  *load.Load
 	begin int64 // of each car's time, Unix s
-	taken atomic.Int64
 }
 
 const drives = 1000
@@ -405,33 +360,18 @@ func (f *fleet) body(request int) (b []byte) {
 }
 
 func (f *fleet) acknowledged(request int) {
-	f.taken.Add(1)
 	for i := range batch {
 		f.load.NoteAcknowledged(f.sample(request*batch + i))
 	}
 }
 
-func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
-	f.load.Prepare(ctx, n)
-	return telemetry(ctx, n, f)
-}
-
 // Ten, because not every kill happens between an acknowledgement and the storage.
 const kills = 10
-
-const amid = time.Second
 
 func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {
-		counts := false
-		n.users.counting = func() {
-			if counts {
-				n.process.Kill()
-			}
-			counts = true
-		}
-		n.check(n.what+": ", n.users.closedLoop(ctx, users, amid, amid/10))
+		n.check(n.what+": ", n.users.closedLoop(ctx, users, time.Second, time.Second/10, n.process.Kill))
 		must.Do(ctx.Err())
 		process := must.Get(f.load.Start(ctx, n.options))
 		n.process, n.users.addr = process, process.Address(nodeprocess.Ingest)
@@ -439,7 +379,6 @@ func (f *fleet) cut(ctx context.Context, n *node) {
 		n.confine()
 	}
 	n.a.Figure(n.what+": kills", kills, "")
-	n.a.Figure(n.what+": requests of telemetry that were acknowledged", float64(f.taken.Load()), "")
 	n.a.Figure(n.what+": cars whose newest acknowledged sample was looked for each time", float64(len(f.load.Vehicles())),
 		"")
 }
@@ -473,8 +412,8 @@ func queries(ctx context.Context, n *nodeprocess.Node) *users {
 
 const batch = 5
 
-func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) *users {
-	key := must.Get(n.AddSource(ctx, "gateway"))
+func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
+	key := f.load.Prepare(ctx, n)
 	return &users{
 		addr: n.Address(nodeprocess.Ingest),
 		request: func(b []byte, i int) []byte {

@@ -25,14 +25,9 @@ type Row struct {
 	Name     string
 	Counts   string // the unit of [Attempt.Count]: "kills"
 	CI       int    // the Count in `make torture`
-	Long     int    // the Count with -long
 	FlagOnly bool
 	Controls []defects.Control
-	// Tests is the package whose tests are run in place of carstate. Alone, such a row has the size
-	// of -long.
-	Tests string
-	// Needs says what this machine lacks for the row. May be nil.
-	Needs func() error
+	Tests    string // the package whose tests are run in place of carstate
 	// An error means that the row could not be completed, not that the service failed.
 	Run func(ctx context.Context, a *Attempt)
 }

@@ -44,7 +44,7 @@ var (
 )
 
 var Row = row.Row{
-	Name: "secrets", Counts: "rounds", CI: 1, Long: 50,
+	Name: "secrets", Counts: "rounds", CI: 1,
 	Controls: defects.Controls("secrets", "logs-token", "logs-vehicle", "stores-token", "echoes-token"),
 	Run:      run,
 }

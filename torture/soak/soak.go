@@ -26,7 +26,7 @@ import (
 )
 
 var Row = row.Row{
-	Name: "soak", Counts: "minutes", CI: 1, Long: 1440, FlagOnly: true,
+	Name: "soak", Counts: "minutes", CI: 1, FlagOnly: true,
 	Controls: defects.Controls("soak", "leak"),
 	Run:      run,
 }
@@ -50,8 +50,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	cancel()
 	must.Do(<-ended)
 	s.report(a)
-	t.look(ctx, t.held.Vehicles())
-	a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
+	t.held.HoldVehicles(ctx, n, t.held.Vehicles())
 }
 
 type series struct {
@@ -139,8 +138,7 @@ type traffic struct {
 	key   string
 	token string
 
-	held   *load.Load
-	looked int
+	held *load.Load
 }
 
 func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic) {
@@ -246,11 +244,8 @@ func done(resp *http.Response, err error) {
 	}
 	must.Do(err)
 	defer resp.Body.Close()
-	n, err := io.Copy(io.Discard, resp.Body)
-	switch {
-	case err != nil:
-		must.Fail("the answer of %s broke off after %d bytes: %w", resp.Request.URL.Path, n, err)
-	case resp.StatusCode != http.StatusOK:
+	must.Get(io.Copy(io.Discard, resp.Body))
+	if resp.StatusCode != http.StatusOK {
 		must.Fail("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
 	}
 }
@@ -313,12 +308,7 @@ const parts = 10
 
 func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
-	t.look(ctx, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])
-}
-
-func (t *traffic) look(ctx context.Context, vids []string) {
-	t.looked += len(vids)
-	t.held.HoldVehicles(ctx, t.n, vids)
+	t.held.HoldVehicles(ctx, t.n, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])
 }
 
 // slope is the Theil–Sen estimate: the median of the slopes between pairs of points. x ascends.

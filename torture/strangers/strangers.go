@@ -25,7 +25,7 @@ import (
 )
 
 var Row = row.Row{
-	Name: "strangers", Counts: "unknown tokens and vids over HTTP", CI: 1_000_000, Long: 10_000_000,
+	Name: "strangers", Counts: "unknown tokens and vids over HTTP", CI: 1_000_000,
 	Controls: defects.Controls("strangers", "series-by-vehicle"),
 	Run:      run,
 }

@@ -54,8 +54,6 @@ type Fleet struct {
 
 	mu      sync.Mutex // guards the fields below
 	acked   map[vehicle.ID][]signal.UnixMilli
-	refused int // 503, or MQTT's Server busy
-	failed  int
 	since   []time.Time // by writer: its last acknowledgement
 	sent    []time.Time // by writer: when the newest acknowledged batch was first sent
 	longest time.Duration
@@ -83,14 +81,14 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	if w >= f.HTTP {
 		m := &load.Sender{Source: f.source, Key: f.key, ID: fmt.Sprint(f.source, w)}
 		defer m.Close()
-		send = func(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
+		send = func(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, err error) {
 			for n = range batch {
 				err = m.Send(ctx, node, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n]))
 				if err != nil {
-					return n, errors.Is(err, serverBusy), err
+					return n, err
 				}
 			}
-			return len(batch), false, nil
+			return len(batch), nil
 		}
 	}
 	tick := time.NewTicker(every)
@@ -106,7 +104,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 		f.a.Offered(len(batch))
 		for ctx.Err() == nil {
 			try, cancel := context.WithTimeout(ctx, tryWithin)
-			n, refused, err := send(try, f.nodes[node%len(f.nodes)], batch)
+			n, err := send(try, f.nodes[node%len(f.nodes)], batch)
 			cancel()
 			f.a.Acknowledged(n)
 			f.mu.Lock()
@@ -114,17 +112,12 @@ func (f *Fleet) write(ctx context.Context, w int) {
 				f.acked[x.Vehicle] = append(f.acked[x.Vehicle], x.Time)
 			}
 			batch = batch[n:]
-			switch {
-			case err == nil:
+			if err == nil {
 				now := time.Now()
 				if d := now.Sub(f.since[w]); d > f.longest {
 					f.longest, f.over = d, now
 				}
 				f.since[w], f.sent[w] = now, began
-			case refused:
-				f.refused++
-			default:
-				f.failed++
 			}
 			f.mu.Unlock()
 			if err == nil || ctx.Err() != nil {
@@ -170,13 +163,6 @@ func (f *Fleet) Acknowledged(id vehicle.ID) []signal.UnixMilli {
 	return f.acked[id]
 }
 
-func (f *Fleet) Figures() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.a.Figure("tries of a writer that were refused (503)", float64(f.refused), "")
-	f.a.Figure("tries of a writer that got no answer", float64(f.failed), "")
-}
-
 func (f *Fleet) Begin(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,8 +198,7 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
-	err error) {
+func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, err error) {
 	var lines []byte
 	for i := range batch {
 		lines = ingest.AppendJSON(lines, &batch[i])
@@ -221,16 +206,14 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	status, text, err := node.Post(ctx, f.key, string(lines))
 	switch {
 	case err != nil:
-		return 0, false, err
+		return 0, err
 	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
-		return 0, true, fmt.Errorf("refused: %s", text)
+		return 0, fmt.Errorf("refused: %s", text)
 	}
 	var answer struct{ Accepted int }
 	if err := json.Unmarshal(text, &answer); status != http.StatusAccepted || err != nil || answer.Accepted != len(batch) {
 		f.a.Wrong("ingest answers %d %q to %d good samples", status, text, len(batch))
-		return 0, false, fmt.Errorf("answered %d", status)
+		return 0, fmt.Errorf("answered %d", status)
 	}
-	return len(batch), false, nil
+	return len(batch), nil
 }
-
-const serverBusy load.Refusal = 0x89
