@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestRolesApart restarts processes with one role each, one after the other, each as soon as the
-// previous one is ready. No query may fail on two nodes, and no acknowledged sample may be lost.
+// Processes with one role each restart, each as soon as the previous one is ready. No query fails
+// on two nodes, and no acknowledged sample is lost.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -38,7 +38,7 @@ func TestRolesApart(t *testing.T) {
 	}
 	operator := byRole["admin"].all[0]
 	l := startCallers(t, byRole["query"], byRole["ingest"], operator.issue(t), operator.addSource(t, "gateway"))
-	at := make(map[string]int) // by role: the node to restart next
+	at := make(map[string]int)
 	for i, role := range roles {
 		n := byRole[role]
 		took := n.all[at[role]].stop(t)

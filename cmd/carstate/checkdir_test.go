@@ -50,7 +50,7 @@ func TestCheckOfADirectory(t *testing.T) {
 		t.Errorf("it made %v in an empty directory: %v", left, err)
 	}
 	began := p.began
-	p = start(t, dir) // check has changed nothing
+	p = start(t, dir)
 	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "car", began) }))
 	p.stop(t)
 }

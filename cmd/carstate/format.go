@@ -42,8 +42,7 @@ func (c *formatFlags) parse() (*format.Format, error) {
 	return f, nil
 }
 
-// logFormat returns nil if the files are recognized. The service's own format is that of a lenient
-// source.
+// logFormat returns nil if the files are recognized.
 func (c *formatFlags) logFormat() (*format.Format, error) {
 	if c.Format == "own" {
 		return format.Parse("lenient")

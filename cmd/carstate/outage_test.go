@@ -62,7 +62,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 		_, err := post(p, key, []string{"a", "b", "c"})
 		stored <- err
 	}()
-	// Once the first attempt has failed, all other tasks wait, too.
+	// Once the first attempt has failed, all other tasks wait.
 	testkit.NoError(t, until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)))
 	testkit.NoError(t, wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)())
 	for _, name := range []string{"ingest-addr", "admin-addr", "query-addr", "mqtt-addr"} {
@@ -76,7 +76,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}
 }
 
-// The key is refused before anything in the data directory is changed.
+// A bad key is refused before anything in the data directory is changed.
 func TestAdminKeyFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,15 +10,15 @@ const (
 	exitError    = 1
 	exitUsage    = 2
 	exitNoAnswer = 3
-	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a restart
-	// does not help. Code 2 would not do, because a Go program exits with it after a panic.
+	// exitConfig is EX_CONFIG of sysexits.h: a restart does not help. A Go program exits with 2
+	// after a panic, too.
 	exitConfig = 78
 	// exitStopped and exitPipe are what shells report after Ctrl-C and SIGPIPE.
 	exitStopped = 130
 	exitPipe    = 141
 )
 
-// partialError is an error that stopped work halfway; text says how much was done.
+// partialError is an error halfway; text says how much was done.
 type partialError struct {
 	error
 	text string

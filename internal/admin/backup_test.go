@@ -54,7 +54,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		bad    error
 		fail   error
 		steps  int
-		status int // if the error occurs before the response begins
+		status int
 		text   string
 	}{
 		{errBadFile, nil, 0, http.StatusBadRequest, "cut off or damaged"},

@@ -211,7 +211,7 @@ func TestTooManyVehicles(t *testing.T) {
 	ids := func(n int) string {
 		var text strings.Builder
 		for i := range n {
-			fmt.Fprintf(&text, `,"C%0249d"`, i) // as long as a vid can be
+			fmt.Fprintf(&text, `,"C%0249d"`, i)
 		}
 		return "[" + text.String()[1:] + "]"
 	}

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A known vehicle must never be refused, even before its first state has arrived.
+// A known vehicle is never refused, even before its first state has arrived.
 func TestAdmitKeepsTheBound(t *testing.T) {
 	table := fleet.New()
 	table.Put("Before", answer(noon))
@@ -40,7 +40,7 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	if !table.Admit("A") {
 		t.Error("the room of a newcomer that was forgotten is not given back")
 	}
-	table.Bound(1) // as after a restart with a lower limit
+	table.Bound(1)
 	if !table.Admit("Before") || !table.Admit("B") || table.Admit("D") {
 		t.Error("a lower bound drops what is known, or lets others in")
 	}

@@ -22,7 +22,7 @@ var documents = map[string]document{
 func (d document) send(w http.ResponseWriter) outcome {
 	body, err := docFiles.ReadFile("docs/" + d.name)
 	if err != nil {
-		panic(err) // the file is embedded
+		panic(err)
 	}
 	w.Header().Set("Content-Type", d.contentType)
 	w.Header().Set("Content-Security-Policy",

@@ -20,7 +20,7 @@ import (
 
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry, and serves the documents. docs/openapi.json describes all answers.
+// HTTP receives telemetry, and serves the documents; see docs/openapi.json.
 type HTTP struct {
 	*listen.Server
 	in     *intake
@@ -29,7 +29,6 @@ type HTTP struct {
 	slots  *quota // connections with a request in progress
 }
 
-// NewHTTP returns a server, to be started with Serve.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
@@ -174,7 +173,7 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 			a.samples = 1
 		}
 	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give
+		// The sources may not be loaded yet, or of a newer version; after 401, a sender would give
 		// up.
 		a = h.notReady()
 	case err != nil:
@@ -236,8 +235,7 @@ func (h *HTTP) checkRate(p *post) *reply {
 	return p.refuseForNow(overRate(r, next), next)
 }
 
-// behindFor is how long a decoded body waits, so that a sender that waits for each answer is not
-// refused.
+// behindFor is how long a decoded body waits, lest a sender that waits for each answer is refused.
 const behindFor = time.Second
 
 func (h *HTTP) checkBacklog(p *post) *reply {
@@ -268,7 +266,7 @@ func (h *HTTP) takeSlot(p *post) *reply {
 	return nil
 }
 
-// chargedBytes of an unpacked body count as a sample, because white space costs processor time,
+// For chargedBytes of an unpacked body count a sample, because white space costs processor time,
 // too.
 const chargedBytes = 4 << 10
 
@@ -293,7 +291,7 @@ func (h *HTTP) checkBody(p *post) *reply {
 	case ok:
 		return &reply{http.StatusRequestEntityTooLarge, whole, 1, rejected}
 	}
-	// Where the next request begins is not known.
+	// Where the next request begins is unknown.
 	p.w.Header().Set("Connection", "close")
 	if errors.Is(p.readErr, os.ErrDeadlineExceeded) {
 		return &reply{http.StatusRequestTimeout, errSlowBody, 1, rejected}
@@ -319,7 +317,7 @@ func (h *HTTP) store(p *post) *reply {
 // RFC 6750 has no error code for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of a key that is no longer valid, too.
+// authenticate also returns the source of a key that is no longer valid.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())

@@ -30,7 +30,7 @@ func TestMQTT_Connect(t *testing.T) {
 	accepted := func(p ...byte) []byte { return packet(0x20, []byte{0, 0, byte(len(limits) + len(p))}, limits, p) }
 	for name, tt := range map[string]struct {
 		sent   []byte
-		answer []byte // how it begins; nil: none
+		answer []byte
 	}{
 		"3.1.1":                         {v4(0xc2, id, login), codeOnly(0)},
 		"3.1.1, session kept":           {v4(0xc0, id, login), codeOnly(0)},
@@ -98,7 +98,7 @@ func TestMQTT_Packets(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version byte
 		sent    []byte
-		answer  []byte // nil: closed, in MQTT 5 with the code
+		answer  []byte
 		code    byte
 	}{
 		"SUBSCRIBE": {4, packet(0x82, []byte{0, 9}, field("#"), []byte{0}, field("a"), []byte{2}),
@@ -147,7 +147,7 @@ func TestMQTT_Packets(t *testing.T) {
 			if tt.answer == nil {
 				c.publish(2, 1, topicV1, string(sample))
 				c.write(tt.sent)
-				c.wantPuback(1, 0) // of the packet before
+				c.wantPuback(1, 0)
 				c.wantClosed(tt.code)
 				return
 			}

@@ -14,9 +14,9 @@ import (
 )
 
 type trip struct {
-	minutes, every int     // seconds between reports
-	kmh            float64 // where the car drives freely
-	turns          bool    // in a city with red lights
+	minutes, every int // seconds between reports
+	kmh            float64
+	turns          bool
 	noise          float64 // of a position, in metres
 	holds          int     // reports with the same position
 	sent           func(car int, kmh float64) float64

@@ -31,7 +31,7 @@ func TestWarning_OncePerMinute(t *testing.T) {
 			many.Go(func() { w.Log(log, "no", "partition", 1) })
 		}
 		many.Wait()
-		time.Sleep(lograte.Every - 1) // on the fake clock of synctest
+		time.Sleep(lograte.Every - 1)
 		w.Log(log, "no", "partition", 2)
 		says(1, "partition=0")
 		time.Sleep(time.Nanosecond)

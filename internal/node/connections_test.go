@@ -88,8 +88,7 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 	}
 }
 
-// A server must close a connection, however its client ends it, and an overloaded one can be shut
-// down.
+// A server closes a connection, however its client ends it, and an overloaded one can be shut down.
 func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -110,7 +109,7 @@ func TestEveryConnectionIsClosed(t *testing.T) {
 
 func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool) {
 	address := s.Addr().String()
-	const silent = 129 // one more than an overloaded listener always admits
+	const silent = 129
 	mute := make([]net.Conn, 0, silent)
 	defer func() {
 		for _, c := range mute {
@@ -162,7 +161,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 			_, _ = io.WriteString(c, get)
 			err := plain.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, c)
-			if errors.Is(err, syscall.ENOTCONN) { // the server timed out and closed it first
+			if errors.Is(err, syscall.ENOTCONN) {
 				err = nil
 			}
 			return err
@@ -210,7 +209,7 @@ func ended(c net.Conn) bool {
 	return true
 }
 
-// The limit on the kernel's send buffer must reach each connection through all layers.
+// The limit on the kernel's send buffer reaches each connection through all layers.
 func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {

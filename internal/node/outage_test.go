@@ -13,7 +13,7 @@ import (
 
 func TestEndsWhileOpening(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never sends a byte
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.NoError(t, err)
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -35,10 +35,10 @@ func Around(s driving.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is a low estimate of a cell's width, so that boxes have rather too many cells.
+// cellMetres is a low estimate of a cell's width.
 const cellMetres = 45
 
-// ConditionsIn is [Map.Conditions] for a box. In a small one, it looks up each cell.
+// ConditionsIn looks up each cell of a small box.
 func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

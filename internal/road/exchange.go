@@ -49,8 +49,7 @@ func (o *outbox) add(e evidence) {
 
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 2 + 4
 
-// Drain returns the evidence since the last call, in messages of at most most bytes for
-// [Map.Absorb].
+// Drain returns the evidence since the last call, in messages of at most most bytes.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting
@@ -73,7 +72,7 @@ func pack(some ...evidence) []byte {
 
 var errMalformed = errors.New("malformed")
 
-// Absorb adds a message of another node's [Map.Drain], or nothing if it is malformed.
+// Absorb ignores a malformed message as a whole.
 func (m *Map) Absorb(message []byte) error {
 	all := make([]evidence, len(message)/evidenceBytes)
 	if n, err := binary.Decode(message, binary.LittleEndian, all); err != nil || n != len(message) {

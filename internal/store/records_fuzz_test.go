@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Each record must be refused as damaged or newer, or be usable afterwards.
+// Each record is refused as damaged or newer, or usable afterwards.
 func FuzzRecords(f *testing.F) {
 	hash := make([]byte, len(access.Hash{}))
 	seed := func(subject string, v any) {
@@ -44,7 +44,7 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject string, body []byte) {
 		var tables access.Tables
 		k := NewRecordStore(newMemory(t), Config{}, &tables)
-		for range 2 { // the second record replaces the first
+		for range 2 {
 			if err := k.apply(
 				Record{Subject: subject, Body: body}, sets{},
 			); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {

@@ -7,12 +7,12 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// TestUnfolded checks how much a source may have unfolded while a partition is folded at some speed.
+// How much may a source have unfolded while a partition is folded at some speed?
 func TestUnfolded(t *testing.T) {
 	const batch, flood, other = 10_000, 1, 2
 	for _, tt := range []struct {
 		name  string
-		speed int // samples folded in a second; 0: nothing is folded
+		speed int
 		most  int // of the flood's samples that are unfolded at once
 		least int // of the flood's samples that are accepted in 10 s
 	}{
@@ -24,7 +24,7 @@ func TestUnfolded(t *testing.T) {
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 		u := store.NewUnfolded(1, 0, func() time.Time { return now })
 		var stored, folded, most, accepted int
-		var seqs []int // samples stored up to each sequence, from 1
+		var seqs []int
 		for step := range 10_000 {
 			now = now.Add(time.Millisecond)
 			for range 4 {
@@ -59,13 +59,13 @@ func TestUnfolded(t *testing.T) {
 	}
 }
 
-// TestUnfolded_OnTheirWay checks that a source is not refused because its samples take a while to the
-// node that folds them, also after folding was slow for a while.
+// A source is not refused because its samples take a while to the node that folds them, also after
+// folding was slow for a while.
 func TestUnfolded_OnTheirWay(t *testing.T) {
 	for _, tt := range []struct{ rate, delay int }{{10_000, 150}, {30_000, 100}, {100_000, 5}} { // in samples/s and ms
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 		u := store.NewUnfolded(1, 100*time.Millisecond, func() time.Time { return now })
-		var at []time.Time // when each sequence, from 1, was stored
+		var at []time.Time
 		refused, folded, n := 0, 0, tt.rate/1000
 		for step := 0; step < 20_000; step, now = step+1, now.Add(time.Millisecond) {
 			if _, ok := u.Reserve(1, n); ok {

@@ -171,7 +171,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 
 func TestLive_HeadHoldsNoStream(t *testing.T) {
 	f := loggedIn(t)
-	for range 9 { // one more than a session may have open
+	for range 9 {
 		resp, err := f.browser.Head(f.at("/live/fleet"))
 		testkit.NoError(t, err)
 		resp.Body.Close()

@@ -43,7 +43,7 @@ func TestRoadsPage(t *testing.T) {
 
 	events := scanner(f.stream("/live/roads?unknown"))
 	jam(m)
-	f.clock.Advance(time.Minute) // the selection of the empty map is then no longer cached
+	f.clock.Advance(time.Minute)
 	for events.Scan() && events.Text() != "event: end" {
 	}
 	a := f.get("/roads")
@@ -120,7 +120,6 @@ func TestVehicleWay(t *testing.T) {
 		}
 	}
 
-	// Only this car has driven here.
 	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0,
 		Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
 	f.report("car2", alone["car0"])

@@ -15,16 +15,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// FleetConfig can leave out readings (Every) and cars (Share), because a real fleet reports less
-// than a simulated one. The choice depends only on names and times, so two runs use the same
-// readings.
+// A real fleet reports less than a simulated one, so FleetConfig can leave out readings (Every) and
+// cars (Share). The choice depends only on names and times, so two runs use the same readings.
 type FleetConfig struct {
 	Observe  func(vehicle.State, vehicle.Sample) vehicle.State
 	Every    time.Duration      // zero keeps all
 	Share    float64            // above 0 and at most 1
 	Progress func(readings int) // since the last call; may be nil
-	// Judged receives the samples that are used, with the state in the answer, or 0. If nil, it is
-	// not called.
+	// Judged, if not nil, receives the samples that are used, with the state in the answer, or 0.
 	Judged func(x vehicle.Sample, said driving.State)
 }
 
@@ -42,9 +40,9 @@ var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
-// Fleet compares the answers at the times of the labels, in order. Before, so that the map knows
-// the roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers
-// a day, because files may reuse names. It is an error if no label is about a car that sends.
+// Fleet compares the answers at the times of the labels, in order. First, so that the map knows the
+// roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers a
+// day, because files may reuse names. It is an error if no label is about a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}

@@ -95,7 +95,7 @@ func TestOldServerAmongOthers(t *testing.T) {
 	t.Parallel()
 	good := clustertest.Account(t)
 	old := "nats://" + pretend(t, "2.15.1")
-	for range 5 { // the client picks the first server at random
+	for range 5 {
 		refused(t, Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
 	}
 	// A server that does not run any more does not prevent a start.
@@ -110,7 +110,6 @@ func deadAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// pretend starts a fake server, which closes the connection at the first request.
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,7 +134,7 @@ func pretend(t *testing.T, version string) (addr string) {
 					case "PING":
 						fmt.Fprint(c, "PONG\r\n")
 					case "PUB", "HPUB":
-						return // a server that is new enough receives requests
+						return
 					}
 				}
 			})

@@ -53,7 +53,7 @@ func TestThreeServers(t *testing.T) {
 	}
 }
 
-// The flags of one node must never reduce the replicas for all nodes.
+// One node's flags never reduce the replicas for all nodes.
 func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	js := clustertest.JetStream(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
@@ -120,7 +120,7 @@ func TestFirstStartsAtOnce_OneServer(t *testing.T) {
 	firstStartsAtOnce(t, clustertest.Account(t))
 }
 
-// All nodes that open must agree on the number of partitions, and the others be refused.
+// All nodes that open agree on the number of partitions, or are refused.
 func firstStartsAtOnce(t *testing.T, urls string) {
 	js := clustertest.JetStream(t, urls)
 	for range 5 {
@@ -141,7 +141,7 @@ func TestStartsWhileAStreamIsRemade(t *testing.T) {
 		var remaking sync.WaitGroup
 		remaking.Go(func() {
 			_ = first.js.DeleteStream(t.Context(), codec.Tokens)
-			_, _ = first.js.CreateStream(t.Context(), made.Config) // fails if the node has created the stream
+			_, _ = first.js.CreateStream(t.Context(), made.Config)
 		})
 		e, err := Open(testkit.Context(t), Config{URLs: first.config.URLs})
 		remaking.Wait()
@@ -154,7 +154,7 @@ func firstStarts(t *testing.T, urls string) {
 	t.Helper()
 	var starting sync.WaitGroup
 	var mu sync.Mutex
-	opened := make(map[int]int) // how many engines were opened, by number of partitions
+	opened := make(map[int]int)
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)

@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// manyRoads builds profiles from messages of other nodes: three cars on each stretch, and one
-// later.
+// manyRoads has evidence of three cars on each stretch, and one later.
 func manyRoads(b *testing.B, stretches int) *road.Map {
 	b.Helper()
 	m := new(road.Map)
@@ -30,7 +29,7 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 			message = binary.LittleEndian.AppendUint64(message, name)
 			message = binary.LittleEndian.AppendUint64(message, from)
 			message = binary.LittleEndian.AppendUint32(message, unix)
-			for _, v := range []float32{140, 10, 140, 10} { // in turn: metres, seconds
+			for _, v := range []float32{140, 10, 140, 10} {
 				message = binary.LittleEndian.AppendUint32(message, math.Float32bits(v))
 			}
 			message = append(message, byte(voice))

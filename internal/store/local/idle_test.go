@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// An engine whose samples are folded and stored must neither write nor sync.
+// An engine whose samples are folded and stored neither writes nor syncs.
 func TestIdle_SyncsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64

@@ -224,7 +224,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 			since(storedAt(value))
 		}
 		if !bytes.Contains(value, []byte(id)) {
-			continue // far cheaper than decoding the samples of other vehicles
+			continue
 		}
 		g, err := decodeGroup(p, it.Key(), value)
 		if err != nil {

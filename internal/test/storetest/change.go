@@ -13,8 +13,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// recordsChange tests [store.Change] with concurrent writers, conflicts and errors. Most changes
-// append one byte to the same record.
+// Concurrent writers, conflicts and errors: most changes append one byte to the same record.
 func recordsChange(t *testing.T, e store.Engine) {
 	subject := "operator.counter"
 	longer := func(is store.Record) ([]store.Write, error) {
@@ -59,7 +58,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 	if seq != rev || err != nil {
 		t.Errorf("without writes: got sequence %d, error %v; want %d", seq, err, rev)
 	}
-	// A deadline error from the change itself is not taken for a lost response.
+	// The change's own deadline error is not taken for a lost response.
 	for _, own := range []error{errors.New("kept"), context.DeadlineExceeded} {
 		if _, err := change(func(store.Record) ([]store.Write, error) { return nil, own }); err != own {
 			t.Errorf("got error %v, want %v", err, own)
@@ -81,8 +80,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(40 + others)
 
-	// change returns ErrConflict itself. In the service, this happens if the set records to which a
-	// record refers are replaced while they are read.
+	// In the service, change returns ErrConflict if set records are replaced while they are read.
 	tries := 0
 	if _, err = change(func(is store.Record) ([]store.Write, error) {
 		if tries++; tries < 3 {

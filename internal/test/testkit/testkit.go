@@ -22,8 +22,8 @@ func Slow(t testing.TB, why string) {
 	}
 }
 
-// Unraced skips, under the race detector, a test that it slows down much and in which there can be
-// no race. `make test` runs it without the detector, if the Makefile's UNRACEDTESTS names it.
+// Unraced skips, under the race detector, a slow test in which there can be no race. `make test`
+// runs it without the detector, if the Makefile's UNRACEDTESTS names it.
 func Unraced(t testing.TB) {
 	t.Helper()
 	if RaceDetector {
@@ -39,8 +39,8 @@ func NoError(t testing.TB, err error) {
 	}
 }
 
-// Context ends 15 s before the deadline of the test binary, so that the test can report what it
-// waited for.
+// Context ends 15 s before the test binary's deadline, so that the test can report what it waited
+// for.
 func Context(t *testing.T) context.Context {
 	end, ok := t.Deadline()
 	if !ok {
@@ -91,7 +91,6 @@ type Clock struct {
 // NewClock returns a clock that stands still.
 func NewClock(at time.Time) *Clock { return &Clock{now: at} }
 
-// Now returns the time that the clock shows.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +117,6 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns everything that was written.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,8 +127,8 @@ func (b *Buffer) String() string {
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
-// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, it is "", and
-// a message says with tested what is still tested.
+// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, a message says
+// with tested what is still tested.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {

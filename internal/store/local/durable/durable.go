@@ -1,5 +1,5 @@
-// Package durable reads and replaces whole files, and creates directories. When a call that writes
-// returns nil, the content and the entry in the directory are on disk.
+// Package durable reads and replaces whole files. When a call that writes returns nil, the content
+// and the entry in the directory are on disk.
 package durable
 
 import (
@@ -35,7 +35,7 @@ func WriteFile(fsys vfs.FS, name string, content []byte) error {
 		err = fsys.Rename(name+Unfinished, name)
 	}
 	if err != nil {
-		_ = fsys.Remove(name + Unfinished) // the error that led here is reported
+		_ = fsys.Remove(name + Unfinished)
 		return err
 	}
 	return SyncDir(fsys, fsys.PathDir(name))
