@@ -198,9 +198,11 @@ func ask(t testing.TB, e store.Engine, id vehicle.ID, kind string) (r store.Repl
 func stored(t testing.TB, e *local.Engine, p int, all ...store.Checkpoint) derive.Packed {
 	t.Helper()
 	got := make(derive.Packed)
-	testkit.NoError(t, store.ReadStates(t.Context(), e, p, all, func(x store.Entry, _ uint64) error {
-		got[x.Vehicle] = string(x.State)
-		return nil
+	testkit.NoError(t, store.ReadStates(t.Context(), e, p, all, func(piece store.Piece) error {
+		return store.DecodeEntries(piece.Entries, func(x store.Entry) error {
+			got[x.Vehicle] = string(x.State)
+			return nil
+		})
 	}))
 	return got
 }

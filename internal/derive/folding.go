@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,28 +72,19 @@ func (f *folding) load(ctx context.Context, p int) error {
 			f.last = all[len(all)-1]
 		}
 		f.window = since(all, f.last.First)
-		largest := 0
+		largest, total := 0, 0 // total is at most twice the size of all states
 		for _, c := range f.window {
-			largest = max(largest, c.Bytes)
+			largest, total = max(largest, c.Bytes), total+c.Bytes
 		}
-		f.states = newPackedStates(f.config.bucketBytes, largest)
+		f.states = newPackedStates(f.config.bucketBytes, max(largest, total/2))
 		f.seq, f.day, f.date = f.last.Seq, f.last.Day, f.last.Date
 		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
 			return err
 		}
-		err := store.ReadStates(ctx, f.config.Records, p, all, func(e store.Entry, seq uint64) error {
-			forgotten, err := f.part.Forgotten(e.Vehicle, seq)
-			if forgotten {
-				e.State = nil
-			}
-			f.states.set(e.Vehicle, e.State, e.Day, 0)
-			if seq > f.seq {
-				f.ahead[e.Vehicle], f.aheadTo = seq, max(f.aheadTo, seq)
-			}
-			return err
-		})
+		err := store.ReadStates(ctx, f.config.Records, p, all, f.put)
 		if err == nil {
-			f.config.loaded(f.states.vehicles())
+			vehicles, _ := f.states.count()
+			f.config.loaded(vehicles)
 			f.saved, f.loaded = f.seq, f.last.Number
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
@@ -101,6 +93,33 @@ func (f *folding) load(ctx context.Context, p int) error {
 		f.config.Log.Error("a checkpoint is damaged: the one before it is read, and the telemetry since is folded again",
 			"partition", p, "checkpoint", f.last.Number, "error", err)
 	}
+}
+
+// put puts the states of a piece into memory. Each processor has some of the buckets.
+func (f *folding) put(piece store.Piece) error {
+	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
+	var putting sync.WaitGroup
+	for i := range errs {
+		putting.Go(func() {
+			errs[i] = store.DecodeEntries(piece.Entries, func(e store.Entry) error {
+				if i == 0 && piece.Seq > f.seq {
+					f.ahead[e.Vehicle], f.aheadTo = piece.Seq, max(f.aheadTo, piece.Seq)
+				}
+				if at, _ := f.states.find(e.Vehicle); at%len(errs) != i {
+					return nil
+				}
+				forgotten, err := f.part.Forgotten(e.Vehicle, piece.Seq)
+				if forgotten {
+					e.State = nil
+				}
+				f.states.insert(e.Vehicle, e.State, e.Day, 0)
+				return err
+			})
+		})
+	}
+	putting.Wait()
+	f.states.split()
+	return cmp.Or(errs...)
 }
 
 // since returns a copy.
@@ -209,35 +228,22 @@ func (f *folding) checkpointSoon() {
 	}
 }
 
-// answers calls yield with the answer of every vehicle. All processors unpack states.
-func (p *packedStates) answers(yield func(vehicle.ID, *store.Answer)) {
-	type answer struct {
-		id     vehicle.ID
-		answer store.Answer
-	}
-	found := make(chan []answer)
+// answers calls put with the answer of every vehicle, from a goroutine for each processor.
+func (p *packedStates) answers(put func(vehicle.ID, *store.Answer)) {
 	var next atomic.Int64
 	var unpacking sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		unpacking.Go(func() {
+			var a store.Answer
 			for i := int(next.Add(1)) - 1; i < len(p.buckets); i = int(next.Add(1)) - 1 {
-				all := make([]answer, 0, p.buckets[i].vehicles)
 				for r := range p.buckets[i].records {
-					all = append(all, answer{vehicle.ID(vidOf(r)), answerIn(r)})
+					a = answerIn(r)
+					put(vehicle.ID(vidOf(r)), &a)
 				}
-				found <- all
 			}
 		})
 	}
-	go func() {
-		unpacking.Wait()
-		close(found)
-	}()
-	for all := range found {
-		for i := range all {
-			yield(all[i].id, &all[i].answer)
-		}
-	}
+	unpacking.Wait()
 }
 
 // answerIn returns the answer of the vehicle of a record.
@@ -285,8 +291,9 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 		Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq, Day: f.day, Date: f.date,
 		Restored: is.Restored || f.restored,
 	}
-	live := f.states.bytes
-	bytes := live*f.states.changed/max(1, f.states.vehicles()) + live/store.CheckpointCycle // that it will have
+	live := int(f.states.bytes.Load())
+	vehicles, changed := f.states.count()
+	bytes := live*changed/max(1, vehicles) + live/store.CheckpointCycle // that it will have
 	f.mu.Unlock()
 	first := max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
 	window := since(f.window, first)
@@ -335,7 +342,10 @@ func (f *folding) pieces(hurry context.Context, c store.Checkpoint, bytes int, e
 }
 
 // pending reports whether there is something to store. The caller holds mu.
-func (f *folding) pending() bool { return f.seq != f.saved || f.states.changed != 0 }
+func (f *folding) pending() bool {
+	_, changed := f.states.count()
+	return f.seq != f.saved || changed != 0
+}
 
 // runCheckpoints stores a checkpoint at every interval at which something has changed, until ctx ends
 // or one cannot be stored because another process owns the partition.

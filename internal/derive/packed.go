@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
+	"sync"
+	"sync/atomic"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -16,10 +18,12 @@ type packedStates struct {
 	seed    maphash.Seed
 	room    int // usual size in bytes of a bucket
 	buckets []bucket
-	free    [][]byte // blocks of rebuilt buckets
-	bytes   int      // size of the records, except dropped ones
-	changed int      // how many records have changed since the last checkpoint
+	bytes   atomic.Int64 // size of the records, except dropped ones
 	buffer  []byte
+
+	mu   sync.Mutex // guards the fields below, because several goroutines load
+	free [][]byte   // blocks of rebuilt buckets
+	slab []byte     // of which the next blocks are parts
 }
 
 const (
@@ -29,6 +33,9 @@ const (
 	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is
 	// larger.
 	blockBytes = 16 << 10
+	// Memory for blocks is allocated in slabs in huge pages, except the first slabLater bytes, so that a
+	// small fleet takes little.
+	slabBytes, slabLater = 16 << 20, 64 << 20
 )
 
 // bucket is a part of the memory. A record in a block is its size and the length of its state, two
@@ -113,15 +120,21 @@ func (p *packedStates) put(id vehicle.ID, s *vehicle.State, day uint16) {
 
 // set replaces the packed state of a vehicle. If it is stored, changed is 0.
 func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
-	if n := len(p.buckets); p.bytes > n*p.room {
+	p.split()
+	p.insert(id, packed, day, changed)
+}
+
+// split splits buckets until they have their usual size.
+func (p *packedStates) split() {
+	for n := len(p.buckets); p.bytes.Load() > int64(n*p.room); n++ {
 		at := n - 1<<(bits.Len(uint(n))-1)
 		p.buckets = append(p.buckets, newBucket(p.buckets[at].vehicles/2))
 		p.rebuild(at)
 	}
-	p.insert(id, packed, day, changed)
 }
 
-// insert is like set, without a split of a bucket.
+// insert is like set, without a split of a bucket. Several goroutines may call it, each for other
+// buckets.
 func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	at, hash := p.find(id)
 	b := &p.buckets[at]
@@ -132,22 +145,24 @@ func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed 
 		was = r[5]
 		r[5] |= changed
 		if recordHeader+len(id)+len(packed) <= size(r) {
-			b.changed, p.changed = b.changed+int(r[5]-was), p.changed+int(r[5]-was)
+			b.changed += int(r[5] - was)
 			binary.LittleEndian.PutUint16(r[2:], uint16(len(packed)))
 			binary.LittleEndian.PutUint16(r[6:], day)
 			copy(r[recordHeader+len(id):], packed)
 			return
 		}
-		b.dropped, p.bytes = b.dropped+size(r), p.bytes-size(r)
+		b.dropped += size(r)
+		p.bytes.Add(int64(-size(r)))
 		r[5] = isDropped
 	} else {
 		b.vehicles++
 	}
 	changed |= was
-	b.changed, p.changed = b.changed+int(changed-was), p.changed+int(changed-was)
+	b.changed += int(changed - was)
 	slack := len(packed) / 16
 	room := recordHeader + len(id) + len(packed) + slack
-	b.used, p.bytes = b.used+room, p.bytes+room
+	b.used += room
+	p.bytes.Add(int64(room))
 	last := len(b.blocks) - 1
 	if last < 0 || len(b.blocks[last])+room > blockBytes {
 		b.blocks, last = append(b.blocks, p.block()), last+1
@@ -170,8 +185,8 @@ func (p *packedStates) drop(at int, gone func(r []byte) bool) {
 	before := b.vehicles
 	for r := range b.records {
 		if gone(r) {
-			b.changed, p.changed = b.changed-int(r[5]), p.changed-int(r[5])
-			b.dropped, p.bytes, b.vehicles = b.dropped+size(r), p.bytes-size(r), b.vehicles-1
+			b.changed, b.dropped, b.vehicles = b.changed-int(r[5]), b.dropped+size(r), b.vehicles-1
+			p.bytes.Add(int64(-size(r)))
 			r[5] = isDropped
 		}
 	}
@@ -182,12 +197,22 @@ func (p *packedStates) drop(at int, gone func(r []byte) bool) {
 
 // block returns an empty block.
 func (p *packedStates) block() []byte {
-	n := len(p.free) - 1
-	if n < 0 {
-		return make([]byte, 0, blockBytes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free) - 1; n >= 0 {
+		b := p.free[n]
+		p.free = p.free[:n]
+		return b
 	}
-	b := p.free[n]
-	p.free = p.free[:n]
+	if len(p.slab) == 0 {
+		if p.bytes.Load() < slabLater {
+			return make([]byte, 0, blockBytes)
+		}
+		p.slab = make([]byte, slabBytes)
+		useHugePages(p.slab)
+	}
+	b := p.slab[:0:blockBytes]
+	p.slab = p.slab[blockBytes:]
 	return b
 }
 
@@ -206,7 +231,7 @@ func (b *bucket) slot(id vehicle.ID, hash uint64) int {
 // bucket count as changed, because that bucket may not be the next to be stored as a whole.
 func (p *packedStates) rebuild(at int) {
 	old := p.buckets[at]
-	p.bytes, p.changed = p.bytes-old.used+old.dropped, p.changed-old.changed
+	p.bytes.Add(int64(old.dropped - old.used))
 	p.buckets[at] = newBucket(old.vehicles)
 	for r := range old.records {
 		id, changed := vehicle.ID(vidOf(r)), r[5]
@@ -215,6 +240,8 @@ func (p *packedStates) rebuild(at int) {
 		}
 		p.insert(id, stateOf(r), dayOf(r), changed)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, block := range old.blocks {
 		p.free = append(p.free, block[:0])
 	}
@@ -256,7 +283,7 @@ func (p *packedStates) piece(
 				b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
 			}
 		}
-		p.changed, is.changed = p.changed-is.changed, 0
+		is.changed = 0
 	}
 	return b, next, true
 }
@@ -272,9 +299,10 @@ func (p *packedStates) all(yield func(r []byte) bool) {
 	}
 }
 
-func (p *packedStates) vehicles() (n int) {
+// count returns how many vehicles there are, and how many have changed since the last checkpoint.
+func (p *packedStates) count() (vehicles, changed int) {
 	for i := range p.buckets {
-		n += p.buckets[i].vehicles
+		vehicles, changed = vehicles+p.buckets[i].vehicles, changed+p.buckets[i].changed
 	}
-	return n
+	return vehicles, changed
 }

@@ -74,8 +74,8 @@ func TestPackedStates(t *testing.T) {
 					}
 				}
 			}
-			if !maps.Equal(got, want) || p.changed != 0 || p.vehicles() != len(want) {
-				t.Fatalf("stored %v; want %v; %d are changed", got, want, p.changed)
+			if vehicles, changed := p.count(); !maps.Equal(got, want) || changed != 0 || vehicles != len(want) {
+				t.Fatalf("stored %v; want %v; %d are changed", got, want, changed)
 			}
 		}
 	})

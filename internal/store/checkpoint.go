@@ -65,10 +65,10 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 	return Write{Subject: subject, Record: codec.Seal(subject, b)}
 }
 
-// ReadStates calls put with the entries of the last checkpoint of all, oldest first, and their
-// position. A later entry of a vehicle replaces an earlier one. put must not keep the State. For a
-// damaged or missing piece, the error is [codec.ErrDamaged].
-func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error) error {
+// ReadStates calls put with the pieces of the last checkpoint of all, oldest first. A later entry of a
+// vehicle replaces an earlier one. put must not keep the entries. For a damaged or missing piece, the
+// error is [codec.ErrDamaged].
+func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error) error {
 	type result struct {
 		piece Piece
 		err   error
@@ -100,7 +100,7 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 	for is := range pieces {
 		err := is.err
 		if err == nil {
-			err = DecodeEntries(is.piece.Entries, func(e Entry) error { return put(e, is.piece.Seq) })
+			err = put(is.piece)
 		}
 		if err != nil {
 			return err

@@ -151,8 +151,8 @@ type Partition interface {
 	// Forgotten reports whether to ignore a vehicle in a group or checkpoint with this sequence.
 	// [codec.IsNewer] is true for the error if a newer version wrote the tombstone.
 	Forgotten(id vehicle.ID, seq uint64) (bool, error)
-	// Live begins publishing, with all that the owner has.
-	Live(ctx context.Context, answers func(yield func(vehicle.ID, *Answer)))
+	// Live begins publishing, with all that the owner has, from several goroutines.
+	Live(ctx context.Context, answers func(put func(vehicle.ID, *Answer)))
 	Publish(id vehicle.ID, a *Answer)
 	// Save stores the pieces and then the checkpoint, in place of the oldest, and returns it with
 	// the number of pieces; if c.Number is 0, only the cursor. With erase, it then removes all

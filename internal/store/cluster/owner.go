@@ -48,7 +48,7 @@ const (
 )
 
 // Followers learn of the new owner from an empty message and ask it for all answers.
-func (t *Partition) Live(_ context.Context, _ func(yield func(vehicle.ID, *store.Answer))) {
+func (t *Partition) Live(_ context.Context, _ func(func(vehicle.ID, *store.Answer))) {
 	sub, err := t.e.nc.SubscribeSync(ownerSubject(t.number))
 	if err == nil {
 		err = sub.SetPendingLimits(waitingQuestions, waitingQuestionBytes)

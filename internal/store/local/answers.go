@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func (t *Partition) Live(ctx context.Context, answers func(yield func(vehicle.ID, *store.Answer))) {
+func (t *Partition) Live(ctx context.Context, answers func(put func(vehicle.ID, *store.Answer))) {
 	select {
 	case <-t.s.e.following:
 		answers(t.s.e.put)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,16 +32,16 @@ func TestCheckpoints_AcrossRestarts(t *testing.T) {
 			testkit.NoError(t, err)
 			return is.Last
 		}
-		found := 0
+		var found atomic.Int64
 		ready, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
 			deriver(e, time.Millisecond, nil).Run(folding)
 		}()
-		go e.FollowAnswers(folding, func(vehicle.ID, *store.Answer) { found++ }, func() { close(ready) })
+		go e.FollowAnswers(folding, func(vehicle.ID, *store.Answer) { found.Add(1) }, func() { close(ready) })
 		<-ready
-		if start > 0 && found != vehicles {
-			t.Fatalf("start %d: got %d vehicles, want %d", start, found, vehicles)
+		if start > 0 && found.Load() != vehicles {
+			t.Fatalf("start %d: got %d vehicles, want %d", start, found.Load(), vehicles)
 		}
 		var batch []vehicle.Sample
 		for i := range vehicles {

@@ -110,10 +110,12 @@ func save(ctx context.Context, part store.Partition, c store.Checkpoint, erase b
 func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]signal.UnixMilli {
 	t.Helper()
 	got := make(map[vehicle.ID]signal.UnixMilli)
-	err := store.ReadStates(t.Context(), e, p, part.Checkpoints(), func(x store.Entry, _ uint64) error {
-		s, err := codec.DecodeState(x.State)
-		got[x.Vehicle] = s.Time
-		return err
+	err := store.ReadStates(t.Context(), e, p, part.Checkpoints(), func(piece store.Piece) error {
+		return store.DecodeEntries(piece.Entries, func(x store.Entry) error {
+			s, err := codec.DecodeState(x.State)
+			got[x.Vehicle] = s.Time
+			return err
+		})
 	})
 	testkit.NoError(t, err)
 	return got
