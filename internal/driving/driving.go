@@ -1,6 +1,4 @@
 // Package driving holds the rules that conclude how a car drives, and what they remember of it.
-//
-// The package has no clock and no I/O, and must never know about bytes, topics, headers or storage.
 package driving
 
 import (
@@ -35,7 +33,6 @@ type Car struct {
 	*signal.Latest
 }
 
-// Memory has a fixed size.
 type Memory struct {
 	// MeanSpeed has a time constant of one minute (see stopCounts).
 	MeanSpeed float32

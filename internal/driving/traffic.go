@@ -8,30 +8,21 @@ import (
 )
 
 type Traffic struct {
-	// Kmh is the newest known speed: as read, or as the positions show it.
-	Kmh float32
-	At  signal.UnixMilli
-	// Changed is when Pace last changed in this drive, or zero.
-	Start, Changed signal.UnixMilli
+	Kmh            float32 // the newest known speed: as read, or as the positions show it
+	At             signal.UnixMilli
+	Start, Changed signal.UnixMilli // Changed is when Pace last changed in this drive, or zero.
 	Share, FreeKmh float32
-	// MeanSeconds is the weight of MeanSpeed in seconds.
-	MeanSeconds float32
-	// Stop is how many seconds the present stop has lasted, at most longStop.
-	Stop float32
-	// Rolled is how many metres the car has driven since, up to moveUp.
-	Rolled float32
-	TopKmh float32 // the highest speed in the time topHolds
-	TopAt  signal.UnixMilli
-	// Cruise is the mean of the speeds above cruiseFromKmh; zero if there were none in this drive.
-	Cruise float32
-	Source FreeFlowSource
-	Moved  bool
-	// The engine was at rest while the car drove, so it says nothing about a stop.
-	EngineMute bool
-	Stood      signal.UnixMilli // since when the car is stationary, or zero
-	// Repeats counts speeds that equal the one before. A source that sends changes only never
-	// repeats one.
-	Repeats uint8
+	MeanSeconds    float32 // the weight of MeanSpeed
+	Stop           float32 // seconds of the present stop, at most longStop
+	Rolled         float32 // metres driven since, up to moveUp
+	TopKmh         float32 // the highest speed in the time topHolds
+	TopAt          signal.UnixMilli
+	Cruise         float32 // mean of the speeds above cruiseFromKmh; zero if there were none in this drive
+	Source         FreeFlowSource
+	Moved          bool
+	EngineMute     bool             // The engine was at rest while the car drove.
+	Stood          signal.UnixMilli // since when the car is stationary, or zero
+	Repeats        uint8            // speeds that equal the one before: a source that sends changes only has none
 }
 
 // FreeFlowSource says how a free flow is known, the best last.
@@ -49,8 +40,8 @@ func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// Observe needs the previous readings in Latest. The positions replace a speed that they
-// refute or that is missing for speedHolds, and show the speed between two sparse readings.
+// Observe needs the previous readings in Latest. The positions replace a speed that they refute or
+// that is missing for speedHolds, and show the speed between two sparse readings.
 func (c Car) Observe(r *signal.Readings, t signal.UnixMilli) {
 	m := &c.Traffic
 	if t < m.At {

@@ -17,58 +17,44 @@ type Way struct {
 	Time                            signal.UnixMilli
 	AnchorLatitude, AnchorLongitude float32 // where the direction of travel was last measured
 	SpeedKmh                        float32 // at the fix; negative: unknown
-	// The car has stayed in the circle of StayMetres since StaySince. LegKmh is its speed between
-	// the last two; negative: unknown.
-	StayLatitude, StayLongitude float32
-	StaySince                   signal.UnixMilli
-	LegKmh                      float32
-	// The newest fix is the first outside the circle.
-	Outside bool
-	// Distances by positions and by speeds since they were last compared. Doubts counts
-	// contradictions less agreements. If Distrusted, the positions refute the speeds.
-	LineMetres, SpeedMetres float32
-	Doubts                  uint8
-	Distrusted              bool
-	// Where the drive began. Until OnRoad, the car may be in a car park.
-	FromLatitude, FromLongitude float32
-	OnRoad                      bool
-	// The receiver's heading contradicts the positions.
-	CompassWrong bool
-	Octant       uint8 // from 0 (north) to 7 (north-west), if Heading is set
-	Heading      bool
-	Count        uint8 // of Steps
-	// The newest is first.
-	Steps [WaySteps]WayStep
+	StayLatitude, StayLongitude     float32 // centre of the circle of StayMetres with the car since StaySince
+	StaySince                       signal.UnixMilli
+	LegKmh                          float32 // between the last two circles; negative: unknown
+	Outside                         bool    // The newest fix is the first outside the circle.
+	LineMetres, SpeedMetres         float32 // by positions and by speeds since they were last compared
+	Doubts                          uint8   // contradictions less agreements
+	Distrusted                      bool    // The positions refute the speeds.
+	FromLatitude, FromLongitude     float32 // where the drive began
+	OnRoad                          bool    // Until it is set, the car may be in a car park.
+	CompassWrong                    bool    // The receiver's heading contradicts the positions.
+	Octant                          uint8   // from 0 (north) to 7 (north-west), if Heading is set
+	Heading                         bool
+	Count                           uint8             // of Steps
+	Steps                           [WaySteps]WayStep // newest first
 }
+
+const WaySteps = 12
 
 // StayMetres is the worst accuracy of a position that is used.
 const StayMetres = 50
 
-const WaySteps = 12
-
 type WayStep struct {
-	Stretch Stretch
-	// They go on if the car comes back to the stretch.
-	Metres, Seconds float32
+	Stretch         Stretch
+	Metres, Seconds float32 // They go on if the car comes back to the stretch.
 }
 
+// RoadAround is in light traffic, ordinary red lights included. Behind is where the free flow is
+// known; ahead is the likeliest way, where at least three cars drive.
 type RoadAround struct {
-	Time signal.UnixMilli // of the fix
-	// In light traffic, ordinary red lights included: behind where the free flow is known, and on
-	// the likeliest way ahead where at least three cars drive.
+	Time                                signal.UnixMilli // of the fix
 	FreeSecondsBehind, FreeSecondsAhead float32
-	// Present travel times as multiples of those in light traffic; zero if there are too few cars.
-	DelayBehind, DelayAhead float32
-	// the share of FreeSecondsBehind, from 0 to 1, with at least three cars
-	ShownBehind float32
-	FreeKmh     float32 // on the way behind; 0 if less than half of the road is known, or nothing behind
-	// From 0 to 1: the car drives in another stream than those cars, for example on a road beside
-	// theirs.
-	Apart        float32
-	PassedFreely signal.UnixMilli // when a car was last seen to pass here without delay
-	Cars         uint8            // about how many cars show the delays
-	// The free flow of more than half of the road is a guess.
-	Young bool
+	DelayBehind, DelayAhead             float32          // present travel times as multiples; 0: too few cars
+	ShownBehind                         float32          // the share of FreeSecondsBehind with at least three cars
+	FreeKmh                             float32          // behind; 0 if less than half of the road is known
+	Apart                               float32          // from 0 to 1: the car drives in another stream than those cars
+	PassedFreely                        signal.UnixMilli // when a car was last seen to pass here without delay
+	Cars                                uint8            // about how many cars show the delays
+	Young                               bool             // The free flow of more than half of the road is a guess.
 }
 
 // shownKmh returns the speed of the last leg, limited by the time in the circle since. Without a

@@ -1,7 +1,4 @@
 // Package signal holds what a car reports: its signals, their values and times, and trouble codes.
-//
-// Time is event time, when the car read its sensors. The package must never know about bytes,
-// topics, headers or storage.
 package signal
 
 import (

@@ -10,10 +10,8 @@ import "example.org/carstate/internal/signal"
 // LagMemory is in hundredths of a second.
 type LagMemory struct {
 	Behind uint16 // since the other sensor moved, if this one has not moved since
-	// about the longest lag: an average that rises fast (weight 1/2) and falls slowly (1/64)
-	Lag uint16
-	// The other sensor has moved exactly once since, so the next movement shows the lag.
-	Led bool
+	Lag    uint16 // about the longest: an average that rises fast (weight 1/2) and falls slowly (1/64)
+	Led    bool   // The other sensor has moved exactly once since, so the next movement shows the lag.
 }
 
 // repeats reports whether an unchanged value may be an old reading.

@@ -1,7 +1,5 @@
 // Package throttle holds the rules that conclude whether the throttle of a car is healthy, and what
 // they remember of it.
-//
-// The package has no clock and no I/O, and must never know about bytes, topics, headers or storage.
 package throttle
 
 import "example.org/carstate/internal/signal"
@@ -36,27 +34,20 @@ func (c Car) PlateTime() (newest signal.UnixMilli) {
 	return newest
 }
 
-// Memory is in percent and seconds.
+// Memory is in percent and seconds, unless its comments say hundredths of a second.
 type Memory struct {
-	// FaultCode is a throttle code until the lists have been without one for long enough.
-	FaultCode signal.TroubleCode
-	Last      signal.UnixMilli // the newest time for which the rules have run
+	FaultCode signal.TroubleCode // a throttle code until the lists have been without one for long enough
+	Last      signal.UnixMilli   // the newest time for which the rules have run
 	Sensors   [NumSensors]SensorMemory
 	Pairs     [NumPairs]PairMemory
 	Follow    FollowMemory
 	Alarm     AlarmMemory
-	// Lags are of x and y of each pair. Ages are the hundredths of a second since the reading that
-	// a sensor's newest value repeats.
-	Lags [NumPairs][2]LagMemory
-	Ages [NumSensors]uint16
-	// CodeSeen is when a list had a throttle code, or later if CodeGone could not hold the time
-	// since. CodeGap is the longest time in seconds between two such lists of one drive, and
-	// CodeGone that to the first list without a code when one was due.
-	CodeSeen          signal.UnixMilli
-	CodeGap, CodeGone uint16
-	// hundredths of a second of driving with plate A between the ends of its range, up to
-	// drivenKnown
-	Driven uint16
+	Lags      [NumPairs][2]LagMemory // of x and y
+	Ages      [NumSensors]uint16     // hundredths since the reading that the newest value repeats
+	CodeSeen  signal.UnixMilli       // the last list with a code; later if CodeGone could not hold the time since
+	CodeGap   uint16                 // the longest time between two such lists of one drive
+	CodeGone  uint16                 // that to the first list without a code when one was due
+	Driven    uint16                 // hundredths with plate A between the ends of its range, up to drivenKnown
 }
 
 type Sensor uint8
@@ -84,41 +75,34 @@ var signals = [NumSensors]signal.Signal{
 type SensorMemory struct {
 	Start, PrevStart       signal.UnixMilli // extremes of the present period and of the previous one
 	Lo, Hi, PrevLo, PrevHi float32
-	// Gap is the seconds between the last two readings, zero if more than bracketWithin; Step is
-	// the distance.
-	Gap, Step float32
-	Travel    float32 // see travelMost
-	// for how many seconds the sensor was at an end of its range although another contradicts it
-	AtLimit float32
-	// RestFor is in hundredths of a second at a standstill, up to restKnown; Rest is the lowest
-	// reading then, and Top the highest ever.
-	RestFor   uint16
-	Rest, Top uint8
+	Gap, Step              float32 // between the last two readings; Gap is 0 above bracketWithin
+	Travel                 float32 // see travelMost
+	AtLimit                float32 // at an end of the range although another sensor contradicts it
+	RestFor                uint16  // hundredths at a standstill, up to restKnown
+	Rest, Top              uint8   // the lowest reading then, and the highest ever
 	// Marks are markFalling (the newest movement was downwards), and markOpen and markZero: the
 	// sensor was at 100 %, or 0, before the car had driven long enough without, so a healthy one
 	// may be.
 	Marks uint8
 }
 
+// PairMemory has the moments of the line y(x): Sxx is Σ w·(x-MeanX)², Sxy is Σ
+// w·(x-MeanX)·(y-MeanY).
 type PairMemory struct {
-	Last signal.UnixMilli // when the sensors were last compared
-	// moments of the line y(x): Weight is in seconds, Sxx is Σ w·(x-MeanX)², Sxy is Σ
-	// w·(x-MeanX)·(y-MeanY)
+	Last                           signal.UnixMilli // when the sensors were last compared
 	Weight, MeanX, MeanY, Sxx, Sxy float32
 	Disagreement                   float32        // in percent × seconds; see compare
 	Stuck                          [2]StuckMemory // of x and of y
 	Noise                          [2]NoiseMemory
 }
 
+// The other sensor was at or below Low once since, and at or above High once: the lowest upper
+// bound and the highest lower bound of its ranges.
 type StuckMemory struct {
-	Since signal.UnixMilli // since when the sensor has had the value At
-	At    float32
-	// The other sensor was at or below Low once since, and at or above High once: the lowest upper
-	// bound and the highest lower bound of its ranges.
-	Low, High         float32
+	Since             signal.UnixMilli // since when the sensor has had the value At
+	At, Low, High     float32
 	PrevLow, PrevHigh float32 // of the range before
-	// for how many seconds it has stayed although High - Low shows that it should have moved
-	For float32
+	For               float32 // how long it has stayed although High - Low shows that it should have moved
 }
 
 type NoiseMemory struct {
@@ -127,32 +111,26 @@ type NoiseMemory struct {
 	Wide  float32 // range of the other sensor at that time
 }
 
-// FollowMemory is of the demand: the pedal, or engine load without a pedal.
+// FollowMemory is of the demand: the pedal, or engine load without a pedal. A rise is measured from
+// Low; the plate has been between PlateLo and PlateHi since, and the demand high enough for For.
 type FollowMemory struct {
-	Last signal.UnixMilli
-	// A rise is measured from Low; the plate has been between PlateLo and PlateHi since, and the
-	// demand high enough for For seconds.
+	Last                       signal.UnixMilli
 	Low, PlateLo, PlateHi, For float32
-	// Floor is the lowest demand, and Rest the highest position of the plate near it. RestFor is
-	// for how many seconds, up to restsFor; negative: for how many the plate must still rest
-	// closed.
-	Floor, Rest, RestFor float32
-	// rises that moved the plate, and that did not; once it is known to follow, these are in Missed
-	Followed, Ignored uint16
-	Missed            uint8
-	// PlateA before one was read
-	Demand Sensor
+	Floor, Rest                float32 // the lowest demand, and the highest position of the plate near it
+	RestFor                    float32 // up to restsFor; negative: how long the plate must still rest closed
+	Followed, Ignored          uint16  // rises that moved the plate, and that did not before it was known to follow
+	Missed                     uint8   // rises that did not since
+	Demand                     Sensor  // PlateA before one was read
 }
 
 // AlarmMemory has Returns alone if there is no anomaly.
 type AlarmMemory struct {
-	Since signal.UnixMilli
-	// Seen is when the rule last measured at least half of its alarm, and Looked when it could.
-	Seen, Looked                      signal.UnixMilli
-	Calm                              float32 // seconds of readings after Seen
-	ValueX, ValueY, Expected, Measure float32 // when the alarm was raised; Expected is 0 if unknown
-	Rule                              Rule
-	X, Y                              Sensor // the same if there is only one
-	// how many anomalies have ended before, up to mostReturns
-	Returns uint8
+	Since             signal.UnixMilli
+	Seen, Looked      signal.UnixMilli // when the rule last measured half of its alarm, and when it could
+	Calm              float32          // of readings after Seen
+	ValueX, ValueY    float32          // when the alarm was raised, as the next two
+	Expected, Measure float32          // Expected is 0 if unknown.
+	Rule              Rule
+	X, Y              Sensor // the same if there is only one
+	Returns           uint8  // how many anomalies have ended before, up to mostReturns
 }

@@ -1,6 +1,7 @@
 // Package vehicle holds what the service knows of a car: its ID, its state, and the verdicts.
 //
-// The package has no clock and no I/O, and must never know about bytes, topics, headers or storage.
+// It and the packages below it, signal, driving and throttle, have no clock and no I/O, and must
+// never know about bytes, topics, headers or storage.
 package vehicle
 
 import (
