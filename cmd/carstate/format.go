@@ -29,7 +29,7 @@ func (c *formatFlags) parse() (*format.Format, error) {
 	case text == "own":
 		return nil, nil
 	case c.FormatFile != "":
-		b, err := readLimited(c.FormatFile, 64<<10)
+		b, err := os.ReadFile(c.FormatFile)
 		if err != nil {
 			return nil, fmt.Errorf("the mapping cannot be read: %w", err)
 		}
@@ -48,15 +48,6 @@ func (c *formatFlags) logFormat() (*format.Format, error) {
 		return format.Parse("lenient")
 	}
 	return c.parse()
-}
-
-func readLimited(name string, max int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, max))
 }
 
 type formatCommand struct {

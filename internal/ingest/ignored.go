@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,15 +37,9 @@ func (g *ignored) note(name []byte) {
 
 // A name is like those of VSS, and not like a secret, because responses may be logged.
 func isShown(name []byte) bool {
-	if len(name) == 0 || len(name) > maxIgnoredName {
-		return false
-	}
-	for _, c := range name {
-		if c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '.' && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return !access.HoldsSecret(string(name))
+	const spelling = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+	return len(name) > 0 && len(name) <= maxIgnoredName && len(bytes.Trim(name, spelling)) == 0 &&
+		!access.HoldsSecret(string(name))
 }
 
 func (g *ignored) join(other *ignored) {

@@ -23,8 +23,8 @@ func (n *Node) startBackground() {
 
 	// Until all three feeds have caught up, the servers answer 503. Operators can work after the
 	// first two.
-	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
-	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
+	n.background(func() error { return n.records.Tokens.Run(ctx, n.health.recordsCaughtUp) })
+	n.background(func() error { return n.records.Sources.Run(ctx, n.health.recordsCaughtUp) })
 	// From the heartbeats alone, a node learns how old its copies of records are.
 	n.background(func() error {
 		if !n.config.needsStates() {

@@ -48,12 +48,7 @@ type EventList struct {
 	MayConcern int `json:"may_concern"`
 }
 
-// in events that list several vehicles
-const markDigits = 16
-
-func (p *Operations) VehicleMark(id vehicle.ID) string {
-	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
-}
+func (p *Operations) VehicleMark(id vehicle.ID) string { return p.cfg.Forgotten.Hash(id).Short() }
 
 // AskedAudit ignores parameters without a value, and refuses "format".
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
@@ -82,7 +77,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 				q.Vehicle = p.VehicleMark(id)
 			}
 		case "vehicle":
-			if q.Vehicle = text; len(text) != markDigits || strings.Trim(text, "0123456789abcdef") != "" {
+			if q.Vehicle = text; len(text) != len(access.VehicleHash{}.Short()) || strings.Trim(text, "0123456789abcdef") != "" {
 				err = errors.New("vehicle is the first 16 digits of a vehicle's hash, as the audit has them")
 			}
 		case "before":

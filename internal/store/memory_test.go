@@ -205,7 +205,7 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
 	ready.Add(2)
-	for _, run := range []func(context.Context, func()) error{k.RunTokens, k.RunSources} {
+	for _, run := range []func(context.Context, func()) error{k.Tokens.Run, k.Sources.Run} {
 		running.Go(func() {
 			if err := run(ctx, ready.Done); err != nil {
 				t.Error(err)

@@ -25,8 +25,8 @@ type RecordStore struct {
 	now        func() time.Time
 	forgotten  *access.Forgotten
 	tables     *access.Tables
-	tokenFeed  Feed
-	srcFeed    Feed
+	Tokens     Feed // maintains the table of tokens and their usage
+	Sources    Feed
 	by         string     // names this process in records of usage
 	restoring  sync.Mutex // held during a restore
 	lastErased time.Time
@@ -59,9 +59,9 @@ func (k *RecordStore) change(
 	ctx, cancel := context.WithTimeout(ctx, ownFeedTimeout)
 	defer cancel()
 	if stream == codec.Tokens {
-		return seq, k.tokenFeed.Wait(ctx, seq)
+		return seq, k.Tokens.Wait(ctx, seq)
 	}
-	return seq, k.srcFeed.Wait(ctx, seq)
+	return seq, k.Sources.Wait(ctx, seq)
 }
 
 const ownFeedTimeout = 4 * requestTimeout
@@ -120,8 +120,8 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 		by: rand.Text(), roadsChanged: make(chan struct{}, 1),
 	}
 	tokenSets, sourceSets := sets{}, sets{}
-	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
-	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
+	k.Tokens = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
+	k.Sources = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
 	k.roadsRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_roads_refused_total",
 		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
@@ -134,15 +134,6 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 		Help: "Forgotten vehicles, whose telemetry is refused.",
 	}, func() float64 { return float64(k.forgotten.Len()) }))
 	return k
-}
-
-// RunTokens maintains the table of tokens and their usage, as [Feed.Run] does.
-func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
-	return k.tokenFeed.Run(ctx, caughtUp)
-}
-
-func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
-	return k.srcFeed.Run(ctx, caughtUp)
 }
 
 func (k *RecordStore) apply(r Record, large sets) error {

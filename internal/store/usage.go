@@ -100,7 +100,7 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	}
 	feeding, cancel := context.WithTimeout(feeding, requestTimeout)
 	defer cancel()
-	if k.tokenFeed.Wait(feeding, seq) != nil { // such as when the node ends
+	if k.Tokens.Wait(feeding, seq) != nil { // such as when the node ends
 		k.tables.Tokens.NoteUsage(id, next, true)
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
 		caughtUp := make(chan struct{})
 		stop = background(t, func(ctx context.Context) error {
-			return k.RunSources(ctx, func() { close(caughtUp) })
+			return k.Sources.Run(ctx, func() { close(caughtUp) })
 		})
 		<-caughtUp
 		return stop

@@ -42,7 +42,7 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
 	stopFolding := Fold(e, n.RecordStore, &n.Roads)
 	answers := func(ctx context.Context, caughtUp func()) error { return e.FollowAnswers(ctx, n.put, caughtUp) }
-	stop := follow(t, n.RunTokens, n.RunSources, answers)
+	stop := follow(t, n.Tokens.Run, n.Sources.Run, answers)
 	n.Stop = sync.OnceFunc(func() {
 		stopFolding()
 		stop()

@@ -20,7 +20,7 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore
 	t.Helper()
 	tables := new(access.Tables)
 	k := store.NewRecordStore(e, c, tables)
-	t.Cleanup(follow(t, k.RunTokens, k.RunSources))
+	t.Cleanup(follow(t, k.Tokens.Run, k.Sources.Run))
 	return k, tables
 }
 
