@@ -8,10 +8,10 @@
 // - Does: the error.
 // - By: a pattern of the findings that prove it, where * matches variable parts.
 //
-// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk must occur
-// exactly once in the file. If they moved, change the file's name in the patch. If they changed,
-// write the defect into the committed product by hand, put the output of `git diff -U1` below the
-// lines above the diff, and `git restore` the product.
+// The rest is a unified diff, which git applies at the nearest place where its lines occur. If they
+// moved to another file, change its name in the patch. If they changed, write the defect into the
+// committed product by hand, put the output of `git diff -U1` below the lines above the diff, and
+// `git restore` the product.
 package defects
 
 import (
@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -69,67 +70,33 @@ func (c *Control) CaughtBy(finding string) bool {
 	})
 }
 
+var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(.+)$`)
+
 // Overlay writes patched copies into dir, and returns the file for `go build -overlay`. Paths are
 // absolute.
 func Overlay(root, defect, dir string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
+	patch := filepath.Join(root, "torture", "defects", defect+".patch")
+	text, err := os.ReadFile(patch)
 	if err != nil {
 		return "", err
 	}
-	o := overlay{make(map[string]string)}
-	for _, h := range hunks(string(text)) {
-		original := filepath.Join(root, h.file)
-		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))
-		from := original
-		if o.Replace[original] != "" {
-			from = patched // with the earlier hunks
-		}
+	var o struct{ Replace map[string]string }
+	o.Replace = make(map[string]string)
+	for _, m := range changed.FindAllStringSubmatch(string(text), -1) {
+		original, patched := filepath.Join(root, m[1]), filepath.Join(dir, m[1])
 		o.Replace[original] = patched
-		content, err := os.ReadFile(from)
-		if err == nil && (strings.Count(string(content), h.before) != 1 || h.before == h.after) {
-			err = errors.New("a hunk changes nothing, or its lines do not occur exactly once")
+		content, err := os.ReadFile(original)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(patched), 0o700), os.WriteFile(patched, content, 0o600)); err != nil {
+			return "", err
 		}
-		if err == nil {
-			err = os.WriteFile(patched, []byte(strings.Replace(string(content), h.before, h.after, 1)), 0o600)
-		}
-		if err != nil {
-			return "", fmt.Errorf("torture/defects/%s.patch does not fit %s: %w: refresh it as the package comment of "+
-				"torture/defects says", defect, h.file, err)
-		}
+	}
+	cmd := exec.Command("git", "apply", patch)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("torture/defects/%s.patch does not fit: %w: refresh it as the package comment of "+
+			"torture/defects says: %s", defect, err, out)
 	}
 	text, err = json.Marshal(o)
-	if err != nil {
-		return "", err
-	}
 	name := filepath.Join(dir, "overlay.json")
-	return name, os.WriteFile(name, text, 0o600)
-}
-
-type overlay struct{ Replace map[string]string }
-
-type hunk struct{ file, before, after string }
-
-func hunks(patch string) (all []hunk) {
-	var file string
-	inHunk := false
-	for line := range strings.Lines(patch) {
-		switch {
-		case strings.HasPrefix(line, "--- a/"), strings.HasPrefix(line, "diff "):
-			inHunk = false
-		case !inHunk && strings.HasPrefix(line, "+++ b/"):
-			file = strings.TrimSpace(line[len("+++ b/"):])
-		case strings.HasPrefix(line, "@@ "):
-			all = append(all, hunk{file: file})
-			inHunk = true
-		case inHunk:
-			h := &all[len(all)-1]
-			if line[0] != '+' {
-				h.before += line[1:]
-			}
-			if line[0] != '-' {
-				h.after += line[1:]
-			}
-		}
-	}
-	return all
+	return name, errors.Join(err, os.WriteFile(name, text, 0o600))
 }

@@ -28,8 +28,8 @@ func TestPatches_FitAndCompile(t *testing.T) {
 				t.Fatal(err)
 			}
 			args := []string{"list", "-export", "-overlay", overlay}
-			for _, h := range hunks(string(text)) {
-				args = append(args, "./"+path.Dir(h.file))
+			for _, m := range changed.FindAllStringSubmatch(string(text), -1) {
+				args = append(args, "./"+path.Dir(m[1]))
 			}
 			cmd := exec.CommandContext(t.Context(), "go", args...)
 			cmd.Dir, cmd.Env = root, append(cmd.Environ(), "GOWORK=") // which torture is not in

@@ -68,10 +68,14 @@ func run(ctx context.Context, a *row.Attempt) {
 	for _, path := range []string{"/", "/openapi.json"} {
 		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
 	}
-	for _, part := range []func(context.Context, *world){requests, dawdle, behindNginx, behindHAProxy, telemetry, slow} {
-		part(ctx, w)
-		must.Do(ctx.Err())
-	}
+	requests(ctx, w)
+	dawdle(ctx, w)
+	w.behind(ctx, "nginx", "-p DIR -c DIR/config -e stderr")
+	w.behind(ctx, "haproxy", "-db -f DIR/config")
+	telemetry(ctx, w)
+	must.Do(ctx.Err())
+	slow(ctx, w)
+	must.Do(ctx.Err())
 	if w.HasEnded() {
 		a.Wrong("the process has ended; its last output: %.300q", w.Log()[max(0, len(w.Log())-300):])
 		return

@@ -160,11 +160,6 @@ func readDocument(url string) document {
 	return d
 }
 
-func behindNginx(ctx context.Context, w *world) {
-	w.behind(ctx, "nginx", "-p DIR -c DIR/config -e stderr")
-}
-func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
-
 // behind sends smuggled requests through a proxy, which has its own parser. The proxy's other
 // clients must receive their own answers.
 func (w *world) behind(ctx context.Context, program, args string) {

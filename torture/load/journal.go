@@ -151,6 +151,28 @@ func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	return picked
 }
 
+// forget chooses a vehicle, or none.
+func (j *journal) forget(rnd *rand.Rand) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.one) == 0 {
+		return ""
+	}
+	vid := j.one[rnd.IntN(len(j.one))]
+	if c := j.cars[vid]; !c.unsure && !c.forgotten {
+		c.unsure = true
+		return vid
+	}
+	return ""
+}
+
+func (j *journal) isForgotten(vid string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cars[vid].unsure, j.cars[vid].forgotten = false, true
+	j.forgotten = append(j.forgotten, vid)
+}
+
 func (j *journal) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

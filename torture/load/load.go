@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -260,9 +261,8 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 		}
 	}
 	for ctx.Err() == nil {
-		operation := l.operation(ctx, c)
 		l.a.Offered(1)
-		err := operation()
+		err := l.operation(ctx, c)
 		var said *client.Error
 		switch {
 		case err == nil:
@@ -276,11 +276,9 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	}
 }
 
-func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
-	j := l.journal
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	k := l.choices.IntN(20)
+// Only the operator and, later, the checks use the records.
+func (l *Load) operation(ctx context.Context, c *client.Client) error {
+	j, k := l.journal, l.choices.IntN(20)
 	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are sources
 	for _, r := range j.records {
 		if all[r.source]++; !r.gone && !r.unsure {
@@ -297,57 +295,43 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	case k < 8 && len(from) > 0:
 		r := from[l.choices.IntN(len(from))]
 		r.unsure = true
-		return func() (err error) {
-			if r.source {
-				_, err = c.RemoveSource(ctx, r.id)
-			} else {
-				_, err = c.RevokeToken(ctx, r.id)
-			}
-			return l.done(err, func() { r.unsure, r.gone = false, true })
+		var err error
+		if r.source {
+			_, err = c.RemoveSource(ctx, r.id)
+		} else {
+			_, err = c.RevokeToken(ctx, r.id)
 		}
-	case k < 10 && len(j.one) > 0:
-		vid := j.one[l.choices.IntN(len(j.one))]
-		if car := j.cars[vid]; !car.unsure && !car.forgotten {
-			car.unsure = true
-			return func() error {
-				_, err := c.Forget(ctx, vehicle.ID(vid))
-				return l.done(err, func() {
-					car.unsure, car.forgotten = false, true
-					j.forgotten = append(j.forgotten, vid)
-				})
+		if err == nil {
+			r.unsure, r.gone = false, true
+		}
+		return err
+	case k < 10:
+		if vid := j.forget(l.choices); vid != "" {
+			_, err := c.Forget(ctx, vehicle.ID(vid))
+			if err == nil {
+				j.isForgotten(vid)
 			}
+			return err
 		}
 	case k < 13:
-		name := fmt.Sprintf("source%d", l.choices.Uint64())
-		return func() error {
-			s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: access.AllVehicles()})
-			return l.done(err, func() {
-				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
-			})
+		s, err := c.AddSource(ctx, access.Request{Name: fmt.Sprintf("source%d", l.choices.Uint64()),
+			Vehicles: access.AllVehicles()})
+		if err == nil {
+			j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
 		}
-	}
-	only, vehicles := "", access.AllVehicles()
-	if len(j.many) > 0 && l.choices.IntN(2) == 0 {
-		only = j.many[l.choices.IntN(len(j.many))]
-		vehicles = access.VehicleSet(vehicle.ID(only))
-	}
-	return func() error {
-		t, err := c.IssueToken(ctx, access.Request{Developer: "developer", Operations: access.AllOperations,
-			Vehicles: vehicles})
-		return l.done(err, func() {
-			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
-		})
-	}
-}
-
-func (l *Load) done(err error, note func()) error {
-	if err != nil {
 		return err
 	}
-	l.journal.mu.Lock()
-	defer l.journal.mu.Unlock()
-	note()
-	return nil
+	only, vehicles := "", access.AllVehicles()
+	if many := j.watched(math.MaxInt); len(many) > 0 && l.choices.IntN(2) == 0 {
+		only = many[l.choices.IntN(len(many))]
+		vehicles = access.VehicleSet(vehicle.ID(only))
+	}
+	t, err := c.IssueToken(ctx, access.Request{Developer: "developer", Operations: access.AllOperations,
+		Vehicles: vehicles})
+	if err == nil {
+		j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
+	}
+	return err
 }
 
 type Client struct {
