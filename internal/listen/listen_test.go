@@ -56,8 +56,7 @@ func accept(t *testing.T, l net.Listener, client net.Conn) pair {
 }
 
 func overloaded(least int) *listen.Limit {
-	return listen.NewLimit(new(listen.Probe),
-		listen.Bounds{MaxMean: -1, Target: -1, Least: least, Idle: time.Hour})
+	return listen.NewLimit(new(listen.Probe), listen.Bounds{MaxMean: -1, Target: -1, Least: least, Idle: time.Hour})
 }
 
 func probe(t *testing.T, p *listen.Probe) {

@@ -18,9 +18,7 @@ import (
 )
 
 // After an error of the store, the record of Create may be stored, but its secret is lost.
-func (p *Operations) Create(
-	ctx context.Context, by access.Actor, r access.Request,
-) (access.Credential, string, error) {
+func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Request) (access.Credential, string, error) {
 	if err := mayChange(by, r.Kind); err != nil {
 		return access.Credential{}, "", err
 	}
@@ -143,7 +141,6 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential changes a token or a source.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {

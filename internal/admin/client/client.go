@@ -45,13 +45,11 @@ func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedT
 	return send[wire.IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", request)
 }
 
-// Tokens returns all tokens, oldest first.
 func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	list, err := send[wire.TokenList](ctx, c, http.MethodGet, "/v1/tokens", nil)
 	return list.Tokens, err
 }
 
-// Token returns a token, also a revoked one.
 func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) {
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }

@@ -107,7 +107,6 @@ type (
 	}
 )
 
-// Responses.
 type (
 	TokenList struct {
 		Tokens []ops.TokenSummary `json:"tokens"`

@@ -103,7 +103,6 @@ func save(ctx context.Context, part store.Partition, c store.Checkpoint, erase b
 	return err
 }
 
-// storedTimes are of the states in a partition's checkpoints.
 func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]signal.UnixMilli {
 	t.Helper()
 	got := make(map[vehicle.ID]signal.UnixMilli)
