@@ -10,7 +10,6 @@ import (
 	"example.org/carstate/internal/netaddr"
 )
 
-// ingestFlags select the listener to which telemetry is sent, and the source that sends it.
 type ingestFlags struct {
 	Source     string `placeholder:"NAME" help:"Send as this source; by default, a temporary one is added and removed."`
 	Key        string `placeholder:"KEY" help:"The source's key; prefer CARSTATE_KEY, which does not appear in process lists."`

@@ -47,7 +47,6 @@ func forgetPrompt(err error) string {
 	return known + ". Forget it?"
 }
 
-// forget hints that the vid may be a typing error if nothing was removed.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {

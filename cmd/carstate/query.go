@@ -86,7 +86,6 @@ func (f *queryFlags) service() (*client.Client, error) {
 	return client.New(cmp.Or(f.URL, netaddr.BaseURL(f.QueryAddr)), f.Token, options...), nil
 }
 
-// queried returns the JSON object that the service sent, with what its headers say.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -102,7 +101,6 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print returns errNoAnswer for an answer without a verdict.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
@@ -136,7 +134,6 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint returns a hint if only one of token and vehicle belongs to the sandbox, or "".
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

@@ -18,7 +18,6 @@ const (
 	exitPipe    = 141
 )
 
-// partialError is an error that stopped work halfway; text says how much was done.
 type partialError struct {
 	error
 	text string
@@ -37,7 +36,6 @@ func progressOf(err error) string {
 // errNoAnswer means that the service has no verdict, and that the reason was printed.
 var errNoAnswer = errors.New("there is no answer")
 
-// wrongUsage ends the program with exitUsage.
 type wrongUsage string
 
 func (u wrongUsage) Error() string { return string(u) }

@@ -64,7 +64,6 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity is what a node has noted since it started.
 type SourceActivity struct {
 	LastSeen    time.Time // in whole seconds; zero: never
 	LastRefused time.Time // in whole seconds; zero: never
@@ -88,7 +87,6 @@ type NotedRefusal struct {
 	Text   string
 }
 
-// MaxNoted refusals of each source are kept.
 const MaxNoted = 20
 
 type SampleCounts struct {

@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// Credential is the record of a token, a source or an operator.
 type Credential struct {
 	Kind Kind
 	Name string // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
@@ -63,7 +62,6 @@ func (c *Credential) RateText() string {
 	return c.Rate.String()
 }
 
-// Earlier is a replaced secret, valid until Until.
 type Earlier struct {
 	Hash  Hash
 	Until time.Time

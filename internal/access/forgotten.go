@@ -36,8 +36,7 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 type Tombstone struct {
 	Vehicle   VehicleHash `json:"-"`
 	Forgotten time.Time   `json:"forgotten"`
-	// Lifted is when the vehicle was allowed again.
-	Lifted time.Time `json:"lifted,omitzero"`
+	Lifted    time.Time   `json:"lifted,omitzero"`
 	// Opened is set some time after Lifted: the node that folds the vehicle's samples must receive
 	// Lifted first, or would ignore samples that another node accepts.
 	Opened bool `json:"opened,omitempty"`
@@ -78,7 +77,6 @@ type Forgotten struct {
 // Hasher is safe for concurrent use.
 type Hasher struct{ hashes sync.Pool }
 
-// hashing is pooled.
 type hashing struct {
 	mac  hash.Hash
 	text []byte

@@ -22,7 +22,6 @@ const (
 	BackupKind   Kind = "csb_" // authenticates the service's backups
 )
 
-// anyKind is a regular expression.
 const anyKind = string("(" + TokenKind + "|" + SandboxKind + "|" + SourceKind + "|" + OperatorKind + "|" +
 	AdminKind + "|" + BackupKind + ")")
 
@@ -32,7 +31,6 @@ const (
 	checksumLength = 6
 )
 
-// Length is in bytes.
 func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -85,7 +85,6 @@ func decode(encoded []byte, scratch *[]byte) []byte {
 	return (*scratch)[start:]
 }
 
-// unhex returns -1 if c is no hexadecimal digit.
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':

@@ -7,14 +7,12 @@ import (
 	"time"
 )
 
-// Meter counts the bytes written to it.
 type Meter struct {
 	w     *os.File // nil if it is no terminal
 	bytes int
 	next  time.Time
 }
 
-// NewMeter shows the number on w if w is a terminal.
 func NewMeter(w io.Writer) *Meter { return &Meter{w: Terminal(w)} }
 
 func (m *Meter) Write(p []byte) (int, error) {

@@ -45,7 +45,6 @@ func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedT
 	return send[wire.IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", request)
 }
 
-// Tokens returns all tokens, oldest first.
 func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	list, err := send[wire.TokenList](ctx, c, http.MethodGet, "/v1/tokens", nil)
 	return list.Tokens, err
@@ -156,7 +155,6 @@ func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode changes what is set, until the node stops, and returns all settings.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }

@@ -27,7 +27,6 @@ type Reader struct {
 	whole Selection
 }
 
-// NewReader returns a reader of a map.
 func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
 // Selection is the traffic in a box, of stretches whose free-flow speed is known.

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Figures are the values of the metrics at one time.
 type Figures struct {
 	At       time.Time
 	accepted float64 // samples
@@ -104,7 +103,6 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 	}
 }
 
-// Rates are those between two readings.
 type Rates struct {
 	Over             time.Duration // zero: unknown
 	Samples, Queries float64       // per second
@@ -119,7 +117,6 @@ type Refusals struct {
 	Reasons []Reason
 }
 
-// Reason counts refusals.
 type Reason struct {
 	Name  string
 	Count float64 // since the node started
