@@ -31,10 +31,8 @@ type Config struct {
 
 	Node Node
 
-	// Console serves every path that is not part of the API.
 	Console Console
 
-	// Hosts are accepted host names, besides IP addresses and localhost.
 	Hosts []string
 
 	// ReadyFor holds the checks of /readyz/JOB by the job, such as "query". Errors are shown
@@ -68,7 +66,6 @@ type Config struct {
 
 type Node interface {
 	Settings() wire.NodeSettings
-	// Change applies the fields that are set.
 	Change(wire.NodeSettings)
 }
 

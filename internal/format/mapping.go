@@ -86,7 +86,6 @@ type signalText struct {
 	Values map[string]string `yaml:"values"`
 }
 
-// FactorTo returns by what a value is multiplied to have the unit of s.
 func (t *signalText) FactorTo(s signal.Signal) (float64, error) {
 	factor, err := Factor(s, t.Unit)
 	return cmp.Or(t.Factor, factor), err
@@ -163,7 +162,6 @@ type mapped struct {
 	values map[string]string
 }
 
-// String returns what [Parse] takes.
 func (f *Format) String() string {
 	if f == nil {
 		return ""
@@ -187,7 +185,6 @@ func (f *Format) Reply() string { return f.mapping.Reply }
 //go:embed presets
 var presets embed.FS
 
-// Presets returns the names of the presets and what each is for.
 func Presets() (names, abouts []string) {
 	files, _ := presets.ReadDir("presets")
 	for _, file := range files {
@@ -198,7 +195,6 @@ func Presets() (names, abouts []string) {
 	return names, abouts
 }
 
-// Text returns the YAML of a preset.
 func Text(name string) (string, error) {
 	b, err := presets.ReadFile(path.Join("presets", name+".yaml"))
 	if err != nil {

@@ -20,7 +20,6 @@ type value struct {
 	plain bool // raw is the text, not JSON
 }
 
-// text has no text for an object, an array, null or nothing.
 func (v value) text() (text string, ok bool) {
 	switch {
 	case v.raw == nil:
@@ -48,7 +47,6 @@ func canonical(text string) string {
 	return text
 }
 
-// units has factors by the unit of the signal.
 var units = map[string]map[string]float64{
 	"km/h": {"km/h": 1, "kmh": 1, "kph": 1, "km|h": 1, "mph": 1.609344, "mi/h": 1.609344, "miles/h": 1.609344,
 		"knots": 1.852, "kn": 1.852, "kt": 1.852, "m/s": 3.6, "meters/second": 3.6, "mps": 3.6, "ft/s": 1.09728},
@@ -120,7 +118,6 @@ func (s *mapped) set(r *signal.Readings, v value) error {
 	return r.SetReported(s.Signal, x*s.factor)
 }
 
-// SetText sets a signal as a mapping does.
 func SetText(r *signal.Readings, s signal.Signal, values map[string]string, factor float64, text string) error {
 	return (&mapped{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
 }
@@ -157,7 +154,6 @@ var timeUnits = map[string]float64{
 	"": 1, "rfc3339": 0, "arrival": 0, "time of day": 0, "s": 1e3, "ms": 1, "us": 1e-3, "ns": 1e-6,
 }
 
-// ParseTime returns a time of day in 1970.
 func (f *Format) ParseTime(text string) (signal.UnixMilli, bool) {
 	unit := f.Time.Unit
 	layouts := []string{time.RFC3339, "2006-01-02T15:04:05Z0700"}

@@ -130,7 +130,6 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	return v.send(e) && goesOn
 }
 
-// buffered returns the next complete head in the buffer, or nil.
 func (v *conversation) buffered() []byte {
 	if v.scanned == 0 {
 		v.begin = v.end - len(skipEmptyLines(v.buf[v.begin:v.end]))
@@ -202,7 +201,6 @@ func overdue(deadline, now time.Time, limit time.Duration) bool {
 	return left < limit*3/4 || left > limit
 }
 
-// makeRoom returns false if the head is too long.
 func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:
@@ -232,7 +230,6 @@ func (v *conversation) faultOf(err error) Fault {
 	return NotHTTP
 }
 
-// respond reports whether the connection stays open.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()

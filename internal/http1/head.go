@@ -36,7 +36,6 @@ func (r *Request) scanHeaders() Fault {
 	return None
 }
 
-// controlIn returns -1 if there is none. A tab is allowed.
 func controlIn(line []byte) int {
 	for i, c := range line {
 		if c < ' ' && c != '\t' || c == 0x7f {

@@ -90,7 +90,6 @@ func (d *dates) appendDate(b []byte, t time.Time) []byte {
 	return append(b, "GMT"...)
 }
 
-// appendTwo appends n, which is below 100, and then after.
 func appendTwo(b []byte, n int64, after byte) []byte {
 	return append(b, byte('0'+n/10), byte('0'+n%10), after)
 }

@@ -198,7 +198,6 @@ func (d *decoder) object(yield func([]byte) bool) {
 	d.token()
 }
 
-// texts yields the strings in a value, names of members included.
 func (d *decoder) texts(yield func([]byte) bool) {
 	for depth := d.json.StackDepth(); ; {
 		if v := d.token(); len(v) > 0 && v[0] == '"' {
@@ -366,7 +365,6 @@ func (d *decoder) codesOf(r *signal.Readings) codeList {
 	return codeList{codes: append(d.codes[:0], r.Codes...)}
 }
 
-// add reports whether a text has a code, or says that there is none.
 func (c *codeList) add(text []byte) (readable bool) {
 	found, readable := signal.TroubleCodes(string(text))
 	c.codes = append(c.codes, found...)

@@ -121,7 +121,6 @@ func refuseUnused(v unusedValue) *refusal {
 	return refuse(v.why.kind, string(v.name)+" "+v.why.text+", and this source is strict")
 }
 
-// maxEdits is how many letters of a misspelt name may differ.
 const maxEdits = 2
 
 // otherSignals resemble known names but mean something else.

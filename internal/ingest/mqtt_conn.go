@@ -126,7 +126,6 @@ func (c *conn) fill() error {
 	return err
 }
 
-// tryRead frees the buffer and returns false if nothing has arrived.
 func (c *conn) tryRead(fd uintptr) bool {
 	if c.buffer == nil {
 		c.buffer = buffers.Get().(*[readBuffer]byte)
@@ -408,7 +407,6 @@ func (c *conn) part(why *closing) {
 // the packet identifier, the code, and the head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
-// fitting returns "" if the client accepts no packet with the text.
 func (c *conn) fitting(text string) string {
 	if c.maxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.maxPacket) {
 		return ""

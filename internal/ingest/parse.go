@@ -81,7 +81,6 @@ func (p *scanner) once(seen *bool) {
 	*seen = true
 }
 
-// space returns the next byte that is not white space, without reading it, or 0.
 func (p *scanner) space() byte {
 	for i, c := range p.rest {
 		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {

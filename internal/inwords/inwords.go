@@ -97,7 +97,6 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// RateLimit returns "no limit" for "" and "none".
 func RateLimit(rate string) string {
 	if rate == "" || rate == "none" {
 		return "no limit"

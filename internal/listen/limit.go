@@ -20,7 +20,6 @@ type Bounds struct {
 }
 
 var (
-	// Queries are for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond, Least: 128, Idle: 20 * time.Second}
 	// Telemetry is for requests that wait three times for the process: for the body, for the group
 	// commit, and for the answer.
@@ -59,7 +58,6 @@ func NewLimit(p *Probe, b Bounds) *Limit {
 	return l
 }
 
-// Active reports whether connections are limited at present.
 func (l *Limit) Active() bool { return l.max.Load() != unlimited }
 
 func (l *Limit) factor(delay time.Duration) float64 {
@@ -72,7 +70,6 @@ func (l *Limit) factor(delay time.Duration) float64 {
 	return 1 + (float64(l.Target)/float64(delay)-1)*nearStep
 }
 
-// adapt reports whether it has set the limit.
 func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 	limit := l.max.Load()
 	if limit == unlimited && (d.mean <= l.MaxMean || d.min <= l.Target) || now.Sub(l.adapted) < adaptInterval {

@@ -43,7 +43,6 @@ type Config struct {
 	Log     *slog.Logger // may be nil
 }
 
-// Guard guards the connections of one or more listeners.
 type Guard struct {
 	c     Config
 	began time.Time
@@ -167,7 +166,6 @@ func (l *listener) next() (net.Conn, error) {
 	}
 }
 
-// pause returns false at once if the listener is closed.
 func (l *listener) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// stallTimeout is without any progress.
 const stallTimeout = time.Minute
 
 // Moving moves the connection's deadline with each Read or Write, so only a transfer without
@@ -34,7 +33,6 @@ func (m Moving) Write(p []byte) (int, error) {
 // extend is for progress without anything to write.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }
 
-// EventStream is a response of server-sent events.
 type EventStream struct {
 	w http.ResponseWriter
 	c *http.ResponseController

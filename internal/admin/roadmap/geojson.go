@@ -130,7 +130,6 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	}
 }
 
-// features are written one at a time.
 type features []road.Condition
 
 func (f features) MarshalJSONTo(e *jsontext.Encoder) error {

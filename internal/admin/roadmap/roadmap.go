@@ -11,10 +11,8 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// MaxStretches limits an answer.
 const MaxStretches = 20_000
 
-// keepFor is how long [Reader.All] is cached.
 const keepFor = 2 * time.Second
 
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
@@ -62,7 +60,6 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read holds at most 2*MaxStretches stretches in memory.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {
@@ -85,7 +82,6 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// Share returns the present speed over that of free flow. ok is false if one is unknown.
 func Share(c road.Condition) (share float64, ok bool) {
 	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
 		return 0, false

@@ -30,10 +30,8 @@ type Figures struct {
 // The reason of a refused query is its outcome.
 type refusals struct{ kind, reason string }
 
-// kinds are in the order in which pages show them.
 var kinds = []string{"sample", "key", "connection", "query"}
 
-// bucket is one of a cumulative histogram.
 type bucket struct{ seconds, count float64 }
 
 // Fill is the size of a stream and its limit in bytes; 0: unknown.
@@ -111,7 +109,6 @@ type Rates struct {
 	Refused          []Refusals    // only kinds that have refusals
 }
 
-// Refusals begin with the most frequent reason.
 type Refusals struct {
 	Kind    string // "sample", "key" (of a source), "connection" (by MQTT) or "query"
 	Reasons []Reason

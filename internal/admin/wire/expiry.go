@@ -15,7 +15,6 @@ type Expiry struct {
 	at    time.Time // zero: never
 }
 
-// IsZero reports whether the expiry is left out.
 func (x Expiry) IsZero() bool { return !x.given }
 
 func At(t time.Time) Expiry { return Expiry{true, t} }
