@@ -196,20 +196,6 @@ func TestNothingIsEchoed(t *testing.T) {
 	}
 }
 
-func TestRefusalsCostNoBudget(t *testing.T) {
-	f := newFixture(t)
-	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
-		Rate: access.Rate{Calls: 2, Window: time.Minute}})
-	c := start(t, f.Config).dial(t)
-	for range 10 {
-		c.ask(f.queryAs("TWO_A_MINUTE"))
-		c.ask(f.queryAs("UNKNOWN"))
-	}
-	for range 2 {
-		c.ask(f.queryAs("OTHER")).wants(t, "200 OK")
-	}
-}
-
 // It gets 503, not 401, because a newer version may have issued the token.
 func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
