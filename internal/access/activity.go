@@ -210,7 +210,6 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.NoteRefused(r, text, now)
 }
 
-// KeyRefused is followed by the reason.
 const KeyRefused = "the source key is refused: "
 
 func (u *usage) note(err error, now time.Time) {

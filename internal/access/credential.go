@@ -271,7 +271,6 @@ func (c *Credential) Check() error {
 
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
-// Usable returns nil, [ErrRevoked] or [ErrExpired].
 func (c *Credential) Usable(now time.Time) error {
 	switch {
 	case !c.Ended.IsZero():

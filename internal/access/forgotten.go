@@ -144,7 +144,6 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 	return ok && t.InForce()
 }
 
-// Covers is [Tombstone.Covers] of the vehicle's tombstone.
 func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(seq, made)

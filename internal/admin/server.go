@@ -25,8 +25,7 @@ type Config struct {
 	Ops *ops.Operations
 
 	// If nil, roads are not served.
-	Roads *road.Map
-	// ForgetRoads stores that the roads in a box are forgotten.
+	Roads       *road.Map
 	ForgetRoads func(context.Context, road.Box) error
 
 	Node Node

@@ -179,7 +179,6 @@ func (f *Format) Name() string {
 // IsForm reports whether messages may come as the query of a GET request.
 func (f *Format) IsForm() bool { return f != nil && f.From == "form" }
 
-// Reply returns what the sender expects as the answer, or "".
 func (f *Format) Reply() string { return f.mapping.Reply }
 
 //go:embed presets

@@ -25,7 +25,6 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago returns "3 h ago", for example, or "now" below a second.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"

@@ -34,7 +34,6 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	return readOwnKey(dir)
 }
 
-// LoadKey is for commands.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +100,6 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// place gives a new file the name of the key file.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {

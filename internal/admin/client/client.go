@@ -50,7 +50,6 @@ func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	return list.Tokens, err
 }
 
-// Token returns a token, also a revoked one.
 func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) {
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
@@ -126,7 +125,6 @@ func (c *Client) Source(ctx context.Context, name string) (ops.SourceRecord, err
 	return send[ops.SourceRecord](ctx, c, http.MethodGet, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// RemoveSource removes a source. It may be repeated.
 func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
