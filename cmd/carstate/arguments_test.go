@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -57,18 +56,13 @@ func TestAuditTime_IsThatOfTheAPI(t *testing.T) {
 }
 
 func TestForgetPrompt_SaysWhatIsKnown(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{nil, "Everything that is known of this vehicle will be erased on every node. Forget it?"},
-		{errors.New("no carstate answers"),
-			"Everything that is known of this vehicle will be erased on every node. Forget it?"},
-		{fmt.Errorf("this vehicle was forgotten: %w", access.ErrNotFound),
-			"This vehicle was forgotten: " + access.ErrNotFound.Error() + ". Forget it?"},
+	for err, want := range map[error]string{
+		nil: "Everything that is known of this vehicle will be erased on every node. Forget it?",
+		fmt.Errorf("this vehicle was forgotten: %w", access.ErrNotFound): "This vehicle was forgotten: " +
+			access.ErrNotFound.Error() + ". Forget it?",
 	} {
-		if got := forgetPrompt(c.err); got != c.want {
-			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
+		if got := forgetPrompt(err); got != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
 		}
 	}
 }

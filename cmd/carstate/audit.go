@@ -117,7 +117,6 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	}
 }
 
-// mayConcernInWords is about n events that name more vehicles than they list.
 func mayConcernInWords(n int) string {
 	if n == 0 {
 		return ""

@@ -23,7 +23,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// streams get the results in out, and everything else in err.
 type streams struct {
 	out, err io.Writer
 	command  string

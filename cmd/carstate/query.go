@@ -101,7 +101,6 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print returns errNoAnswer for an answer without a verdict.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {

@@ -37,7 +37,6 @@ func progressOf(err error) string {
 // errNoAnswer means that the service has no verdict, and that the reason was printed.
 var errNoAnswer = errors.New("there is no answer")
 
-// wrongUsage ends the program with exitUsage.
 type wrongUsage string
 
 func (u wrongUsage) Error() string { return string(u) }

@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// Credential is the record of a token, a source or an operator.
 type Credential struct {
 	Kind Kind
 	Name string // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
@@ -272,7 +271,6 @@ func (c *Credential) Check() error {
 
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
-// Usable returns nil, [ErrRevoked] or [ErrExpired].
 func (c *Credential) Usable(now time.Time) error {
 	switch {
 	case !c.Ended.IsZero():

@@ -36,8 +36,7 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 type Tombstone struct {
 	Vehicle   VehicleHash `json:"-"`
 	Forgotten time.Time   `json:"forgotten"`
-	// Lifted is when the vehicle was allowed again.
-	Lifted time.Time `json:"lifted,omitzero"`
+	Lifted    time.Time   `json:"lifted,omitzero"`
 	// Opened is set some time after Lifted: the node that folds the vehicle's samples must receive
 	// Lifted first, or would ignore samples that another node accepts.
 	Opened bool `json:"opened,omitempty"`
@@ -145,7 +144,6 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 	return ok && t.InForce()
 }
 
-// Covers is [Tombstone.Covers] of the vehicle's tombstone.
 func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(seq, made)

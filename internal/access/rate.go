@@ -109,7 +109,6 @@ func (b *Budget) take(r Rate, n int64, now time.Time) (remaining int64, next tim
 	}
 }
 
-// Peek is Take without using a call.
 func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duration) {
 	remaining, next, _ = b.take(r, 0, now)
 	return remaining, next

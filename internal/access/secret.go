@@ -31,7 +31,6 @@ const (
 	checksumLength = 6
 )
 
-// Length is in bytes.
 func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -43,7 +43,6 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call is like [Server.handle], for JSON bodies.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)

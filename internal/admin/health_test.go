@@ -18,15 +18,6 @@ import (
 
 func withoutKey(r *http.Request) { r.Header.Del("Authorization") }
 
-func TestHealth_NeedsNoKey(t *testing.T) {
-	s := start(t)
-	for path, want := range map[string]string{"/healthz": "alive\n", "/readyz": "ready\n"} {
-		if got := s.do(t, "GET", path, "", withoutKey); got.status != 200 || got.body != want {
-			t.Errorf("%s: %d %q", path, got.status, got.body)
-		}
-	}
-}
-
 func TestHealth_ShowsTheError(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	s := start(t, func(c *admin.Config) {

@@ -25,16 +25,13 @@ type Config struct {
 	Ops *ops.Operations
 
 	// If nil, roads are not served.
-	Roads *road.Map
-	// ForgetRoads stores that the roads in a box are forgotten.
+	Roads       *road.Map
 	ForgetRoads func(context.Context, road.Box) error
 
 	Node Node
 
-	// Console serves every path that is not part of the API.
 	Console Console
 
-	// Hosts are accepted host names, besides IP addresses and localhost.
 	Hosts []string
 
 	// ReadyFor holds the checks of /readyz/JOB by the job, such as "query". Errors are shown
@@ -68,7 +65,6 @@ type Config struct {
 
 type Node interface {
 	Settings() wire.NodeSettings
-	// Change applies the fields that are set.
 	Change(wire.NodeSettings)
 }
 

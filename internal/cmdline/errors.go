@@ -72,7 +72,6 @@ func Selected(err error) *kong.Node {
 	return p.Context.Selected()
 }
 
-// UsageHint returns a line such as "Try: carstate serve --help".
 func UsageHint(root *kong.Node, err error) string {
 	return fmt.Sprintf("Try: %s --help", cmp.Or(Selected(err), root).FullPath())
 }

@@ -57,7 +57,6 @@ func (t *Table) Grow(n int) {
 	}
 }
 
-// Put returns the previous answer.
 func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
 	s, k := t.findID(id)
 	old, found := s.put(k, pack(a))

@@ -34,7 +34,6 @@ const shardBuckets = 128
 // each. The memory used is about 5 bytes a vehicle more.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
-// Named returns how many vehicles can be listed.
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
 func (n *names) willRemove() {
@@ -137,7 +136,6 @@ func (t *Table) dropNames() {
 	}
 }
 
-// nameOf returns "" if the vid is not stored.
 func (t *Table) nameOf(k key) vehicle.ID {
 	b, lock := t.names.bucket(k)
 	lock.Lock()

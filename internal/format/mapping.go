@@ -85,7 +85,6 @@ type signalText struct {
 	Values map[string]string `yaml:"values"`
 }
 
-// FactorTo returns by what a value is multiplied to have the unit of s.
 func (t *signalText) FactorTo(s signal.Signal) (float64, error) {
 	factor, err := Factor(s, t.Unit)
 	return cmp.Or(t.Factor, factor), err
@@ -161,7 +160,6 @@ type mapped struct {
 	values map[string]string
 }
 
-// String returns what [Parse] takes.
 func (f *Format) String() string {
 	if f == nil {
 		return ""
@@ -179,13 +177,11 @@ func (f *Format) Name() string {
 // IsForm reports whether messages may come as the query of a GET request.
 func (f *Format) IsForm() bool { return f != nil && f.From == "form" }
 
-// Reply returns what the sender expects as the answer, or "".
 func (f *Format) Reply() string { return f.mapping.Reply }
 
 //go:embed presets
 var presets embed.FS
 
-// Presets returns the names of the presets and what each is for.
 func Presets() (names, abouts []string) {
 	files, _ := presets.ReadDir("presets")
 	for _, file := range files {

@@ -20,7 +20,6 @@ type value struct {
 	plain bool // raw is the text, not JSON
 }
 
-// text has no text for an object, an array, null or nothing.
 func (v value) text() (text string, ok bool) {
 	switch {
 	case v.raw == nil:
@@ -155,7 +154,6 @@ var timeUnits = map[string]float64{
 	"": 1, "rfc3339": 0, "arrival": 0, "time of day": 0, "s": 1e3, "ms": 1, "us": 1e-3, "ns": 1e-6,
 }
 
-// ParseTime returns a time of day in 1970.
 func (f *Format) ParseTime(text string) (signal.UnixMilli, bool) {
 	unit := f.Time.Unit
 	layouts := []string{time.RFC3339, "2006-01-02T15:04:05Z0700"}

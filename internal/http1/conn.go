@@ -201,7 +201,6 @@ func overdue(deadline, now time.Time, limit time.Duration) bool {
 	return left < limit*3/4 || left > limit
 }
 
-// makeRoom returns false if the head is too long.
 func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:

@@ -152,7 +152,6 @@ func (r *Request) Parse(head []byte) Fault {
 	return None
 }
 
-// isTarget follows RFC 9112, 3.2.
 func isTarget(b []byte) bool {
 	for _, c := range b {
 		if c <= ' ' || c == 0x7f {

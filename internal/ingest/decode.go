@@ -365,7 +365,6 @@ func (d *decoder) codesOf(r *signal.Readings) codeList {
 	return codeList{codes: append(d.codes[:0], r.Codes...)}
 }
 
-// add reports whether a text has a code, or says that there is none.
 func (c *codeList) add(text []byte) (readable bool) {
 	found, readable := signal.TroubleCodes(string(text))
 	c.codes = append(c.codes, found...)

@@ -75,7 +75,6 @@ type post struct {
 	samples  int // that the request counts as; 0 before its body is read
 }
 
-// reply is the answer to a request that is not stored.
 type reply struct {
 	status  int // 0: it was sent already
 	why     *refusal

@@ -126,7 +126,6 @@ func (c *conn) fill() error {
 	return err
 }
 
-// tryRead frees the buffer and returns false if nothing has arrived.
 func (c *conn) tryRead(fd uintptr) bool {
 	if c.buffer == nil {
 		c.buffer = buffers.Get().(*[readBuffer]byte)

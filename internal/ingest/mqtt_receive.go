@@ -199,7 +199,6 @@ type verdict struct {
 	samples int
 }
 
-// receive gets why if the message is refused already.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
 	if end := m.checkSource(c, p.since); end != nil {
@@ -286,7 +285,6 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// maxPause is how long a message may wait for its rate.
 const maxPause = 60 * time.Second
 
 // withinLimits refuses an MQTT 5 message with QoS 1 (ok is false), and lets any other wait. The

@@ -25,7 +25,6 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago returns "3 h ago", for example, or "now" below a second.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
@@ -97,7 +96,6 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// RateLimit returns "no limit" for "" and "none".
 func RateLimit(rate string) string {
 	if rate == "" || rate == "none" {
 		return "no limit"

@@ -90,7 +90,6 @@ func (c *Conn) Become(u Use) bool {
 	return Use(was) != ended
 }
 
-// Send changes the use to [Sending] at the time now.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(int64(now.Sub(c.guard.began)))
 	return c.Become(Sending)

@@ -20,7 +20,6 @@ type Bounds struct {
 }
 
 var (
-	// Queries are for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond, Least: 128, Idle: 20 * time.Second}
 	// Telemetry is for requests that wait three times: for the body, the group commit, and the
 	// answer.

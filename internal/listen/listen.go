@@ -164,7 +164,6 @@ func (l *listener) next() (net.Conn, error) {
 	}
 }
 
-// pause returns false at once if the listener is closed.
 func (l *listener) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):

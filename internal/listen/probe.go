@@ -99,7 +99,6 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send returns false if a byte is in flight.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

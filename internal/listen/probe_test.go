@@ -1,11 +1,8 @@
 package listen
 
 import (
-	"context"
 	"testing"
 	"time"
-
-	"example.org/carstate/internal/test/testkit"
 )
 
 func TestProbe_MeanAndMinimum(t *testing.T) {
@@ -110,17 +107,4 @@ func TestQuotaIsNoOverload(t *testing.T) {
 	if most <= Telemetry.MaxMean || a.Active() {
 		t.Errorf("the largest mean is %s; limited: %v; want more than Telemetry.MaxMean and no limit", most, a.Active())
 	}
-}
-
-func TestProbe_Runs(t *testing.T) {
-	p := new(Probe)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
-	testkit.Await(t, "a byte arrives", func() bool {
-		_, d := p.now()
-		return d.mean != 0 && d.min != 0
-	})
-	cancel()
-	testkit.NoError(t, <-ended)
 }

@@ -11,22 +11,14 @@ import (
 
 // Valid requires host:port with a number as the port. The host is not checked.
 func Valid(s string) bool {
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
+	_, port, _ := net.SplitHostPort(s)
+	_, err := strconv.ParseUint(port, 10, 16)
 	return err == nil
 }
 
-// IsLoopback is false for a name other than localhost.
 func IsLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	host, _, _ := net.SplitHostPort(addr)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // BaseURL returns a URL, of http on loopback and of https elsewhere. An address of all interfaces,

@@ -52,7 +52,6 @@ const (
 	expireAfter = 30 * day
 )
 
-// silentAfter is the time without reports after which a vehicle is dropped.
 func (n *Node) silentAfter() time.Duration { return max(expireAfter, n.config.MaxAge) }
 
 // ran is monotonic, so that vehicles do not expire because the wall clock jumps ahead.
@@ -63,7 +62,6 @@ func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter
 	return now.Add(-expireAfter)
 }
 
-// expire removes silent vehicles from the fleet table, once an hour until ctx ends.
 func (n *Node) expire(ctx context.Context) {
 	began := time.Now()
 	for range periodic.Every(ctx, time.Hour) {

@@ -70,7 +70,6 @@ type Listener struct {
 	AnyPort bool // if the port is in use, use a free one instead
 }
 
-// The names of the listeners equal those of their flags.
 const (
 	QueryAddr   = "query-addr"
 	IngestAddr  = "ingest-addr"

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -67,17 +68,10 @@ func (h *health) recordsCaughtUp() {
 	h.caughtUp()
 }
 
-func (h *health) canAnswer(now time.Time) error {
-	if err := h.inTouch(now); err != nil {
-		return err
-	}
-	return h.newer.Answers()
-}
-
 // now is when the query arrived.
-func (h *health) inTouch(now time.Time) error {
+func (h *health) canAnswer(now time.Time) error {
 	_, answers, ok := h.fed()
-	return h.within(now, answers, ok && h.feeds.Load() == 0)
+	return cmp.Or(h.within(now, answers, ok && h.feeds.Load() == 0), h.newer.Answers())
 }
 
 func (h *health) within(now, complete time.Time, loaded bool) error {
@@ -91,10 +85,7 @@ func (h *health) within(now, complete time.Time, loaded bool) error {
 }
 
 func (h *health) answersNow() error {
-	if err := h.inTouchNow(); err != nil {
-		return err
-	}
-	return h.newer.Answers()
+	return cmp.Or(h.inTouchNow(), h.newer.Answers())
 }
 
 func (h *health) inTouchNow() error {
@@ -150,13 +141,7 @@ func (h *health) canStore() error {
 	if h.progress == nil {
 		inTouch = h.recordsInTouchNow
 	}
-	if err := inTouch(); err != nil {
-		return err
-	}
-	if err := h.newer.Telemetry(); err != nil {
-		return err
-	}
-	return h.writable()
+	return cmp.Or(inTouch(), h.newer.Telemetry(), h.writable())
 }
 
 // Unlike canStore, takes also fails while the node drains.

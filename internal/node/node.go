@@ -341,7 +341,6 @@ func (n *Node) Settings() wire.NodeSettings {
 	return wire.NodeSettings{Version: n.config.Version, ReadOnly: &readOnly, LogLevel: level}
 }
 
-// Change applies the fields of s that are set, until the node ends.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {

@@ -102,7 +102,6 @@ func (n *Node) Addr(name string) net.Addr {
 	return nil
 }
 
-// URL returns the base URL of the named HTTP listener for clients on this machine.
 func (n *Node) URL(name string) string {
 	scheme := "http"
 	if n.config.speaksTLS(name) {

@@ -24,7 +24,6 @@ func within(ctx context.Context, f func(context.Context) error) error {
 // operatorRate limits the audited operations of each operator, so that none can fill the audit.
 var operatorRate = access.Rate{Calls: 600, Window: 10 * time.Minute}
 
-// audited is auditedAtLength with storeTimeout for do.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {

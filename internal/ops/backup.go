@@ -17,7 +17,6 @@ import (
 // Its modification time is that of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
-// LastBackup is zero if this data directory has had none.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {

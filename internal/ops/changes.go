@@ -55,7 +55,6 @@ const (
 	atOnce      = 500
 )
 
-// NewChanges uses time.Now if now is nil.
 func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Changes {
 	if now == nil {
 		now = time.Now

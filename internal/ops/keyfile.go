@@ -100,7 +100,6 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// place gives a new file the name of the key file.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {

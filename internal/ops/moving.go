@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// stallTimeout is without any progress.
 const stallTimeout = time.Minute
 
 // Moving moves the connection's deadline with each Read or Write, so only a transfer without

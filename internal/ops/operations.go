@@ -41,7 +41,6 @@ type Config struct {
 	// RoadsDoubted counts what the source with this number showed and was not believed.
 	RoadsDoubted func(number uint32) NamedCounts
 
-	// AdminKey is a hash.
 	AdminKey access.Hash
 	// of the admin key's file; "" if it cannot be rotated
 	KeyDir string
@@ -119,7 +118,6 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	return access.Actor{Name: o.Name, ReadOnly: o.ReadOnly}, hash, true
 }
 
-// Valid reports whether who still has this key.
 func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	if who.Admin {
 		return p.isAdminKey(hash)
@@ -133,5 +131,4 @@ func (p *Operations) isAdminKey(hash access.Hash) bool {
 	return subtle.ConstantTimeCompare(hash[:], p.adminKey.Load()[:]) == 1
 }
 
-// wireTime has the precision of stored records.
 func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

@@ -70,7 +70,6 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return err
 }
 
-// VehicleCount is "all" or a number in JSON.
 type VehicleCount struct {
 	All bool
 	N   int
@@ -93,7 +92,6 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &c.N)
 }
 
-// NamedCounts leaves out counts of zero.
 type NamedCounts map[string]int64
 
 func (r NamedCounts) Total() (n int64) {

@@ -40,7 +40,6 @@ type FactRecord struct {
 	Time      *time.Time `json:"time"`
 }
 
-// InWords returns "12.5 km/h" or "OFF", for example.
 func (r FactRecord) InWords() string { return valueInWords(r.Name, r.Value, r.Unit) }
 
 func (r FactRecord) LimitInWords() string {

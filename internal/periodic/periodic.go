@@ -33,7 +33,6 @@ func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 	}
 }
 
-// Pause returns the error of ctx if that ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -83,7 +83,6 @@ func Curve(points []Point, column float64) string {
 	return b.String()
 }
 
-// Span is a part of a curve in which a value stays the same.
 type Span[X any, V comparable] struct {
 	From, To X
 	Value    V

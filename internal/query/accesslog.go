@@ -21,7 +21,6 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// AccessLogConfig configures an [AccessLog]. Log, Registry and one of File and Out are required.
 type AccessLogConfig struct {
 	// File is appended to. If empty, lines go to Out.
 	File     string
@@ -174,7 +173,6 @@ func (a *AccessLog) write() {
 	a.broken = err != nil
 }
 
-// record has no pointer into the request.
 type record struct {
 	at        time.Time
 	took      time.Duration

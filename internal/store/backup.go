@@ -204,7 +204,6 @@ func checkRecord(kind, rest string, body []byte, large sets) (err error) {
 	return nil
 }
 
-// BackupKey creates and stores the key if there is none.
 func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	var r struct {
 		Key string `json:"key"`

@@ -13,7 +13,6 @@ type Meter struct {
 	next  time.Time
 }
 
-// NewMeter shows the number on w if w is a terminal.
 func NewMeter(w io.Writer) *Meter { return &Meter{w: Terminal(w)} }
 
 func (m *Meter) Write(p []byte) (int, error) {

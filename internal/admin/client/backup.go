@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Backup writes a backup to w. After an error, w has a part of it.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.download(ctx, w, "/v1/backup", wire.BackupType, "the backup is incomplete: see the service's log")
 }

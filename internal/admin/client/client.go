@@ -125,7 +125,6 @@ func (c *Client) Source(ctx context.Context, name string) (ops.SourceRecord, err
 	return send[ops.SourceRecord](ctx, c, http.MethodGet, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// RemoveSource removes a source. It may be repeated.
 func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
@@ -154,7 +153,6 @@ func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode changes what is set, until the node stops, and returns all settings.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// ReadKey reads an operator's key or the admin key from a file.
 func ReadKey(file string) (string, error) {
 	const failed = "the key cannot be read: %w (--key-file)"
 	f, err := openKey(file)

@@ -36,8 +36,7 @@ func (v roadsView) Empty() bool { return v.Known == 0 }
 
 type mapView struct {
 	Label string
-	// From is the path of its data.
-	From string
+	From  string
 	// In percent of the free-flow speed: the most for a jam, and for slow traffic.
 	JamPercent, SlowPercent float64
 }

@@ -71,7 +71,6 @@ func (n *session) cookie(value string, maxAge int) *http.Cookie {
 	return c
 }
 
-// rootOf returns the part of a path that identifies the session, such as "/s/ABC", or "".
 func rootOf(r *http.Request) string {
 	if name := r.PathValue("session"); name != "" {
 		return "/s/" + name

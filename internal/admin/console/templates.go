@@ -62,7 +62,6 @@ func (c *Console) functions() template.FuncMap {
 	}
 }
 
-// timeField returns the value of a field of the type datetime-local, in UTC.
 func timeField(t time.Time) string {
 	if t.IsZero() {
 		return ""

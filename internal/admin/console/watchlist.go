@@ -51,7 +51,6 @@ func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
 	w.note(w.anomalies, anomaly, watched{id, since, t})
 }
 
-// Forget removes a vehicle: no page may name it any more.
 func (w *watchlist) Forget(id vehicle.ID) {
 	w.Put(id, new(store.Answer))
 }

@@ -118,7 +118,6 @@ func PlaceOf(s driving.Stretch) Place {
 
 func (p Place) String() string { return fmt.Sprintf("%.5f, %.5f", p.Latitude, p.Longitude) }
 
-// Link returns a link to a public map, for a person to copy.
 func (p Place) Link() string {
 	return fmt.Sprintf("https://www.openstreetmap.org/?mlat=%.5f&mlon=%.5f#map=16/%[1]v/%[2]v", p.Latitude, p.Longitude)
 }

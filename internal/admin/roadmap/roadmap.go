@@ -60,7 +60,6 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read holds at most 2*MaxStretches stretches in memory.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {
@@ -83,7 +82,6 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// Share returns the present speed over that of free flow. ok is false if one is unknown.
 func Share(c road.Condition) (share float64, ok bool) {
 	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
 		return 0, false

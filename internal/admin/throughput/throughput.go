@@ -108,7 +108,6 @@ type Rates struct {
 	Refused          []Refusals    // only kinds that have refusals
 }
 
-// Refusals begin with the most frequent reason.
 type Refusals struct {
 	Kind    string // "sample", "key" (of a source), "connection" (by MQTT) or "query"
 	Reasons []Reason

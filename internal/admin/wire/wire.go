@@ -120,7 +120,6 @@ type (
 	ForgottenRoads struct {
 		Stretches int `json:"stretches"` // that this node knew in the box
 	}
-	// Failure says what was wrong and what to do.
 	Failure struct {
 		Error string `json:"error"`
 	}
@@ -139,7 +138,6 @@ const BackupType = "application/vnd.carstate.backup"
 // it, only a service's own backups are restored.
 const BackupKeyHeader = "Carstate-Backup-Key"
 
-// AnyBackup restores any backup, without authentication.
 const AnyBackup = "unauthenticated"
 
 type (
@@ -150,7 +148,6 @@ type (
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
-	// BuryReport counts vehicles that were not forgotten already.
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
