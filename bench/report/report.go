@@ -130,7 +130,6 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Count returns "100 k" or "1 M".
 func Count(n int) string {
 	v := float64(n)
 	for _, prefix := range []string{"", " k"} {

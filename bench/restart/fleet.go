@@ -86,7 +86,6 @@ func appendSample(b []byte, i int, at time.Time) []byte {
 		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)
 }
 
-// VID returns an id that is as long as that in the query interface's example.
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
 // signals are those that an ordinary car provides by OBD.

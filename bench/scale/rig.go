@@ -68,7 +68,6 @@ func (f *follower) measure(l *lags) {
 	f.lags = l
 }
 
-// seen returns how many states of samples since measure was called are in the table.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +90,6 @@ type rig struct {
 	follow  *follower
 }
 
-// streams returns the configuration of streams.
 func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
 }
@@ -154,7 +152,6 @@ func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *l
 	return spent, l
 }
 
-// reading returns how much the nodes and servers have used so far.
 func (r *rig) reading(ctx context.Context) counters {
 	c := r.b.servers.work(ctx)
 	for name, n := range r.nodes {

@@ -64,7 +64,6 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity is what a node has noted since it started.
 type SourceActivity struct {
 	LastSeen    time.Time // in whole seconds; zero: never
 	LastRefused time.Time // in whole seconds; zero: never
@@ -88,7 +87,6 @@ type NotedRefusal struct {
 	Text   string
 }
 
-// MaxNoted refusals of each source are kept.
 const MaxNoted = 20
 
 type SampleCounts struct {
@@ -212,7 +210,6 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.NoteRefused(r, text, now)
 }
 
-// KeyRefused is followed by the reason.
 const KeyRefused = "the source key is refused: "
 
 func (u *usage) note(err error, now time.Time) {

@@ -63,7 +63,6 @@ func (c *Credential) RateText() string {
 	return c.Rate.String()
 }
 
-// Earlier is a replaced secret, valid until Until.
 type Earlier struct {
 	Hash  Hash
 	Until time.Time

@@ -2,7 +2,6 @@ package access
 
 import "errors"
 
-// Errors of the store of records.
 var (
 	// no such credential, or the vehicle to be allowed is not forgotten
 	ErrNotFound = errors.New("there is no such record")

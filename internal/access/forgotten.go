@@ -78,7 +78,6 @@ type Forgotten struct {
 // Hasher is safe for concurrent use.
 type Hasher struct{ hashes sync.Pool }
 
-// hashing is pooled.
 type hashing struct {
 	mac  hash.Hash
 	text []byte

@@ -2,7 +2,6 @@ package access
 
 import "time"
 
-// BackupInfo describes the content of a backup.
 type BackupInfo struct {
 	Version    string         `json:"version"` // of the carstate that wrote it
 	Began      time.Time      `json:"began"`

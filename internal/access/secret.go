@@ -22,7 +22,6 @@ const (
 	BackupKind   Kind = "csb_" // authenticates the service's backups
 )
 
-// anyKind is a regular expression.
 const anyKind = string("(" + TokenKind + "|" + SandboxKind + "|" + SourceKind + "|" + OperatorKind + "|" +
 	AdminKind + "|" + BackupKind + ")")
 

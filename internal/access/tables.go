@@ -197,7 +197,6 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 // The client must not learn this.
 var errOfAnother = errors.New("it is the key of another one")
 
-// Verify is like [Tokens.Verify].
 func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }

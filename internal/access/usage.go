@@ -39,7 +39,6 @@ func (o Outcome) refused() bool { return o >= InsufficientScope }
 
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
-// Usage is that of a token.
 type Usage struct {
 	Calls       int64 // with refused ones
 	Refusals    int64
@@ -96,7 +95,6 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	}
 }
 
-// running is what this process has counted.
 func (u *usage) running() Usage {
 	r := Usage{Calls: u.calls.Load(), Refusals: u.refusals.Load(), LastUsed: u.latestUse()}
 	if n := u.lastRefused.Load(); n != 0 {

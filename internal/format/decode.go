@@ -66,7 +66,6 @@ func NewDecoder() *Decoder { return &Decoder{json: jsontext.NewDecoder(new(bytes
 
 func (f *Format) Matches(topic string) bool { return f.of(strings.Split(topic, "/")) != nil }
 
-// of returns the document for a topic.
 func (f *Format) of(levels []string) *Format {
 	for ; f != nil; f = f.next {
 		if f.topics == nil || slices.ContainsFunc(f.topics, func(filter []string) bool {
@@ -140,7 +139,6 @@ func (d *Decoder) form(f *Format) {
 // time.
 var options = jsontext.AllowDuplicateNames(true)
 
-// value reads one value, in JSON or as text.
 func (d *Decoder) value(f *Format) {
 	body := bytes.TrimSpace(d.message.Body)
 	if !jsontext.Value(body).IsValid(options) {

@@ -59,7 +59,6 @@ type mapping struct {
 	Log     Log                    `yaml:"log"`
 }
 
-// Log says how drivelog reads a file of rows.
 type Log struct {
 	Name   string            `yaml:"name"`  // if empty, the preset's
 	Needs  []string          `yaml:"needs"` // columns that identify the header
@@ -119,7 +118,6 @@ func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
 // The first path that a message has is used.
 type texts []string
 
-// UnmarshalYAML accepts a text without a list.
 func (t *texts) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*t = texts{n.Value}
@@ -198,7 +196,6 @@ func Presets() (names, abouts []string) {
 	return names, abouts
 }
 
-// Text returns the YAML of a preset.
 func Text(name string) (string, error) {
 	b, err := presets.ReadFile(path.Join("presets", name+".yaml"))
 	if err != nil {

@@ -48,7 +48,6 @@ func canonical(text string) string {
 	return text
 }
 
-// units has factors by the unit of the signal.
 var units = map[string]map[string]float64{
 	"km/h": {"km/h": 1, "kmh": 1, "kph": 1, "km|h": 1, "mph": 1.609344, "mi/h": 1.609344, "miles/h": 1.609344,
 		"knots": 1.852, "kn": 1.852, "kt": 1.852, "m/s": 3.6, "meters/second": 3.6, "mps": 3.6, "ft/s": 1.09728},
@@ -120,7 +119,6 @@ func (s *mapped) set(r *signal.Readings, v value) error {
 	return r.SetReported(s.Signal, x*s.factor)
 }
 
-// SetText sets a signal as a mapping does.
 func SetText(r *signal.Readings, s signal.Signal, values map[string]string, factor float64, text string) error {
 	return (&mapped{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
 }

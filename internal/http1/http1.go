@@ -42,7 +42,6 @@ type Config struct {
 	Now func() time.Time // if nil, time.Now
 }
 
-// Server serves HTTP. Make one with [New].
 type Server struct {
 	Guard     *listen.Guard
 	config    Config

@@ -29,7 +29,6 @@ type HTTP struct {
 	slots  *quota // connections with a request in progress
 }
 
-// NewHTTP returns a server, to be started with Serve.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}

@@ -236,7 +236,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	listen.Send(w, append(body, '\n'))
 }
 
-// redactor removes secrets from what net/http logs.
 type redactor struct{ slog.Handler }
 
 func (h redactor) Handle(ctx context.Context, r slog.Record) error {

@@ -31,7 +31,6 @@ type intake struct {
 	wrongKeys lograte.Warning
 }
 
-// outcome is a label in the metrics.
 type outcome string
 
 const (

@@ -25,7 +25,6 @@ const (
 	disconnectPacket  = 14 << 4
 )
 
-// Reason codes of MQTT 5.
 const (
 	noSubscription     = 0x11
 	unspecifiedError   = 0x80

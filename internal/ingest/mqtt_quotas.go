@@ -1,6 +1,5 @@
 package ingest
 
-// Bytes of memory.
 const (
 	readBuffer     = 2 << 10
 	maxSmallPacket = 16 << 10 // of one that is no PUBLISH

@@ -9,7 +9,6 @@ const (
 	transitTime = 60 * time.Second // for a whole body or packet
 )
 
-// pace sets read deadlines.
 type pace struct {
 	of      interface{ SetReadDeadline(time.Time) error }
 	began   time.Time

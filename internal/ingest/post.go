@@ -27,7 +27,6 @@ type Answer struct {
 	Error      string        `json:"error"`
 }
 
-// Client sends telemetry to the listener at Base.
 type Client struct {
 	Base, Key string
 	http.Client

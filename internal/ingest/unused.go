@@ -43,7 +43,6 @@ func (u *unused) note(v unusedValue) {
 	}
 }
 
-// MQTT has no use for the list.
 func (u *unused) join(other *unused) {
 	for kind, n := range other.counts {
 		u.counts[kind] += n

@@ -59,7 +59,6 @@ func NewLimit(p *Probe, b Bounds) *Limit {
 	return l
 }
 
-// Active reports whether connections are limited at present.
 func (l *Limit) Active() bool { return l.max.Load() != unlimited }
 
 func (l *Limit) factor(delay time.Duration) float64 {
@@ -72,7 +71,6 @@ func (l *Limit) factor(delay time.Duration) float64 {
 	return 1 + (float64(l.Target)/float64(delay)-1)*nearStep
 }
 
-// adapt reports whether it has set the limit.
 func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 	limit := l.max.Load()
 	if limit == unlimited && (d.mean <= l.MaxMean || d.min <= l.Target) || now.Sub(l.adapted) < adaptInterval {

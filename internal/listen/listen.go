@@ -43,7 +43,6 @@ type Config struct {
 	Log     *slog.Logger // may be nil
 }
 
-// Guard guards the connections of one or more listeners.
 type Guard struct {
 	c     Config
 	began time.Time
@@ -340,7 +339,6 @@ func (g *Guard) Shutdown(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// Wait waits until all connections of [Guard.Serve] are served.
 func (g *Guard) Wait() { g.serving.Wait() }
 
 // Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.

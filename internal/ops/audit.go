@@ -67,7 +67,6 @@ func (p *Operations) auditedAtLength(
 	return p.Explain(e.Action, err)
 }
 
-// Actions lists every action of the audit.
 var Actions = []string{
 	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change",
 	"source.rotate", "source.remove",

@@ -143,7 +143,6 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential changes a token or a source.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {

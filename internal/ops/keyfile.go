@@ -34,7 +34,6 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	return readOwnKey(dir)
 }
 
-// LoadKey is for commands.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {

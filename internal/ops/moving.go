@@ -34,7 +34,6 @@ func (m Moving) Write(p []byte) (int, error) {
 // extend is for progress without anything to write.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }
 
-// EventStream is a response of server-sent events.
 type EventStream struct {
 	w http.ResponseWriter
 	c *http.ResponseController

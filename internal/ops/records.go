@@ -31,7 +31,6 @@ type TokenRecord struct {
 	Vehicles          VehicleList `json:"vehicles"`
 }
 
-// TokenUsage is that on all nodes.
 type TokenUsage struct {
 	Calls    int64 `json:"calls"` // with refused ones
 	Refusals int64 `json:"refusals"`

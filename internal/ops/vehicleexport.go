@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// ExportFormats has the media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
 // FormatAsked reads the parameter "format" or the Accept header; "" is one page as JSON.

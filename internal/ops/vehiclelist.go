@@ -72,7 +72,6 @@ type VehiclePage struct {
 // maxWalks pages are made at the same time: each reads the whole fleet table.
 const maxWalks = 2
 
-// texts has URL parameters as keys.
 func (q *VehicleQuery) texts() map[string]*string {
 	return map[string]*string{
 		"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason,

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleRecord has the reasons for the verdicts.
 type VehicleRecord struct {
 	VID           string          `json:"vid"`
 	AskedAt       time.Time       `json:"asked_at"`

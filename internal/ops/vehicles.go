@@ -15,7 +15,6 @@ func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID)
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again.
 func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !p.cfg.Forgotten.Has(id) {
 		return access.ForgetReceipt{}, noRecord("vehicle.allow")
@@ -42,7 +41,6 @@ func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID
 	return Relearned{string(id), at.Time()}, err
 }
 
-// Forgotten reports since when a vehicle is forgotten.
 func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
 	t, found := p.cfg.Forgotten.Find(id)
 	return t.Forgotten, found && t.InForce()

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// Scale maps values to positions along an axis.
 type Scale struct {
 	Ticks     []float64 // round values, evenly spaced, both ends included
 	from, to  float64   // the positions of the ends
@@ -38,7 +37,6 @@ func (s *Scale) At(v float64) float64 {
 	return s.from + (v-s.low)/(s.high-s.low)*(s.to-s.from)
 }
 
-// Top returns the greatest value.
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
 // roundStep returns the next 1, 2, 3 or 5 times a power of ten. v must be above 0.
@@ -52,7 +50,6 @@ func roundStep(v float64) float64 {
 	return 10 * unit
 }
 
-// Point is a point of a curve.
 type Point struct {
 	X, Y float64
 	Gap  bool // no line leads to this point

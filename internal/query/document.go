@@ -10,7 +10,6 @@ type document struct {
 	plain       []byte
 }
 
-// documents has paths as keys.
 type documents map[string]*document
 
 func (w *response) writeDocument(d *document, gzip bool, now time.Time) {

@@ -62,7 +62,6 @@ func (m *Map) Drain(most int) (messages [][]byte) {
 	return messages
 }
 
-// pack is little endian.
 func pack(some ...evidence) []byte {
 	b, err := binary.Append(nil, binary.LittleEndian, some)
 	if err != nil {

@@ -17,7 +17,6 @@ const tileLevel = 12
 
 func tileOf(s driving.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 
-// String returns the name of the record.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
 func ParseTile(token string) (Tile, error) {

@@ -24,5 +24,4 @@ func NewFact(name string, value float64, unit string, threshold float64, limit s
 	return Fact{name, value, unit, threshold, limit, t}
 }
 
-// Rounded is a measure for people.
 func Rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }

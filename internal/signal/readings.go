@@ -28,7 +28,6 @@ func (r *Readings) Empty() bool { return r.present == 0 }
 
 func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
 
-// Speed returns Speed, or OBDSpeed if that was not read.
 func (r *Readings) Speed() (kmh float32, ok bool) {
 	if r.Has(Speed) {
 		return r.Value(Speed)
@@ -90,7 +89,6 @@ const (
 	MovingKmh = 3                // a faster car is driving
 )
 
-// Latest has the newest reading of each signal.
 type Latest [Num]Reading
 
 // Reading has the Time 0 if there was none.

@@ -178,7 +178,6 @@ func (i Ignition) String() string {
 	return ignitionNames[i]
 }
 
-// On reports whether the engine may run.
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
 func ParseIgnition(s string) (Ignition, error) {

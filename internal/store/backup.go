@@ -28,7 +28,6 @@ var backedUp = []struct {
 	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*.*"}},
 }
 
-// version is that of this carstate.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {

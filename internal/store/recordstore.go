@@ -66,7 +66,6 @@ func (k *RecordStore) change(
 
 const ownFeedTimeout = 4 * requestTimeout
 
-// AppendJSON appends a write whose body is v as JSON.
 func AppendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	text, err := json.Marshal(v)
 	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
@@ -181,7 +180,6 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer does what [Newer] says.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	delete(large, kind+"."+rest)
 	switch kind {

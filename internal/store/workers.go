@@ -19,7 +19,6 @@ func newWorkers(ctx context.Context, n int) (context.Context, *workers) {
 	return ctx, &workers{ctx: ctx, fail: fail, places: make(chan struct{}, n)}
 }
 
-// start waits for room.
 func (w *workers) start(do func() error) error {
 	select {
 	case w.places <- struct{}{}:

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// Meter counts the bytes written to it.
 type Meter struct {
 	w     *os.File // nil if it is no terminal
 	bytes int

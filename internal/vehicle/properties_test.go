@@ -328,25 +328,3 @@ func count(x vehicle.Sample, signals ...signal.Signal) (n int) {
 	}
 	return n
 }
-
-// TestHostileReadings folds readings with any bits, at any time.
-func TestHostileReadings(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := genState(t)
-		for range rapid.IntRange(1, 8).Draw(t, "hostile") {
-			at := rapid.OneOf(
-				rapid.Int64(),
-				rapid.Map(steps, func(step int64) int64 { return int64(s.Time) + step }),
-			).Draw(t, "time")
-			x := vehicle.Sample{Time: signal.UnixMilli(at)}
-			for g := range signal.Signal(signal.Num) {
-				bits := rapid.OneOf(
-					rapid.Uint32(),
-					rapid.SampledFrom([]uint32{0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0xff7fffff, 0x80000000}),
-				).Draw(t, "bits")
-				_ = x.Set(g, float64(math.Float32frombits(bits))) // the sample lacks what is refused
-			}
-			s = fold(t, s, x)
-		}
-	})
-}

@@ -26,7 +26,6 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
-// ParseReportingID rejects an ID longer than [MaxReportingID].
 func ParseReportingID(s string) (ID, error) {
 	id, err := ParseID(s)
 	if err == nil && len(id) > MaxReportingID {

@@ -41,13 +41,11 @@ type DrivingVerdict driving.Verdict
 // At is like [ThrottleVerdict.At], but the outcome of a car that is not being driven is NotDriving
 // in place of Answered.
 func (v DrivingVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
-	if o := fresh(v.Time, now, maxAge); o != Answered {
-		return o
-	}
-	if v.NotDriving {
+	o := fresh(v.Time, now, maxAge)
+	if o == Answered && v.NotDriving {
 		return NotDriving
 	}
-	return Answered
+	return o
 }
 
 func (s *State) Driving() DrivingVerdict { return DrivingVerdict(s.driving().Verdict()) }
@@ -82,16 +80,13 @@ func (s *State) Throttle() ThrottleVerdict {
 	return ThrottleVerdict{throttle.Normal, c.PlateTime()}
 }
 
-func (s *State) ExplainThrottle() signal.Explanation {
-	m := s.ThrottleMemory
-	c := s.throttle(&m)
-	c.RunRules()
-	return c.Explain(s.Time)
-}
+func (s *State) ExplainThrottle() signal.Explanation { return s.judged().Explain(s.Time) }
 
-func (s *State) ThrottleAlarm() (alarm throttle.Alarm, found bool) {
+func (s *State) ThrottleAlarm() (alarm throttle.Alarm, found bool) { return s.judged().Alarmed() }
+
+func (s *State) judged() throttle.Car {
 	m := s.ThrottleMemory
 	c := s.throttle(&m)
 	c.RunRules()
-	return c.Alarmed()
+	return c
 }

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -44,33 +42,5 @@ func TestAt_LimitsOfAge(t *testing.T) {
 		if got := (vehicle.ThrottleVerdict{Time: c.v.Time}).At(c.now, c.maxAge); got != c.want {
 			t.Errorf("throttle, %s: %q, want %q", c.name, got, c.want)
 		}
-	}
-}
-
-// TestWireValues checks what is sent to clients.
-func TestWireValues(t *testing.T) {
-	if driving.Normal != 1 || driving.Slow != 2 || driving.Jam != 3 {
-		t.Error("driving states are not those of the wire")
-	}
-	if throttle.Anomaly != 0 || throttle.Normal != 1 {
-		t.Error("throttle states are not those of the wire")
-	}
-	for o, want := range map[vehicle.Outcome]string{
-		vehicle.Answered: "", vehicle.Unknown: "unknown", vehicle.Stale: "stale", vehicle.NotDriving: "not_driving",
-	} {
-		if o.String() != want {
-			t.Errorf("outcome %d is %q, want %q", o, o, want)
-		}
-	}
-}
-
-func TestUnixMilli(t *testing.T) {
-	at := time.Date(2026, 11, 20, 4, 0, 0, 250_999_999, time.FixedZone("", 3600))
-	m := signal.At(at)
-	if want := at.UTC().Truncate(time.Millisecond); !m.Time().Equal(want) || m.Time().Location() != time.UTC {
-		t.Errorf("%v became %v", at, m.Time())
-	}
-	if got := m.Add(90 * time.Second).Sub(m); got != 90*time.Second {
-		t.Errorf("Add and Sub disagree: %v", got)
 	}
 }

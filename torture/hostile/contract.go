@@ -41,7 +41,6 @@ type car struct {
 	read              time.Time
 }
 
-// document is a text by Content-Encoding.
 type document map[string]string
 
 const (

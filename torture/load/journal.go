@@ -166,7 +166,6 @@ func (j *journal) watched(n int) []string {
 // gone: revoked or removed.
 type group struct{ source, gone bool }
 
-// newest returns n records of each group.
 func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -30,7 +30,6 @@ type Client struct {
 
 var directly = HTTPClient(nil)
 
-// IssueToken issues a token, whose secret only this response contains.
 func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
@@ -46,13 +45,11 @@ func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedT
 	return send[wire.IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", request)
 }
 
-// Tokens returns all tokens, oldest first.
 func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	list, err := send[wire.TokenList](ctx, c, http.MethodGet, "/v1/tokens", nil)
 	return list.Tokens, err
 }
 
-// Token returns a token, also a revoked one.
 func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) {
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
@@ -108,7 +105,6 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 		rotateBody(overlap))
 }
 
-// AddSource adds a source, whose key only this response contains.
 func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
@@ -122,7 +118,6 @@ func (c *Client) ForgetRoads(ctx context.Context, box string) (wire.ForgottenRoa
 	return send[wire.ForgottenRoads](ctx, c, http.MethodPost, "/v1/roads/forget", wire.ForgetRoadsRequest{BBox: box})
 }
 
-// Sources returns the sources that were not removed, by name.
 func (c *Client) Sources(ctx context.Context) ([]ops.SourceSummary, error) {
 	list, err := send[wire.SourceList](ctx, c, http.MethodGet, "/v1/sources", nil)
 	return list.Sources, err
@@ -138,7 +133,6 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSumma
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// Vehicles returns a page of the list of vehicles.
 func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehiclePage, error) {
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
@@ -151,17 +145,14 @@ func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url
 		"the list is incomplete: the connection was closed before its end")
 }
 
-// Vehicle returns what is known of a vehicle.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (ops.VehicleRecord, error) {
 	return send[ops.VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
 }
 
-// Status returns the state of the node.
 func (c *Client) Status(ctx context.Context) (wire.Status, error) {
 	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Node returns the settings of the node.
 func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
@@ -177,7 +168,6 @@ func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceip
 		nil)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again.
 func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }
@@ -187,19 +177,16 @@ func (c *Client) Relearn(ctx context.Context, id vehicle.ID) (ops.Relearned, err
 	return send[ops.Relearned](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/relearn", nil)
 }
 
-// RotateSource is like RotateToken.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
 	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate",
 		rotateBody(overlap))
 }
 
-// AddOperator adds an operator, whose key only this response contains.
 func (c *Client) AddOperator(ctx context.Context, name string, readOnly bool) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators",
 		wire.OperatorRequest{Name: name, ReadOnly: readOnly})
 }
 
-// Operators returns the operators that were not removed, by name.
 func (c *Client) Operators(ctx context.Context) ([]ops.OperatorSummary, error) {
 	list, err := send[wire.OperatorList](ctx, c, http.MethodGet, "/v1/operators", nil)
 	return list.Operators, err

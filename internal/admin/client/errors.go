@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Error is why a call failed.
 type Error struct {
 	Status int // of the response; 0: there was none
 	text   string

@@ -59,7 +59,6 @@ func (c chooser) page(r *http.Request, of int) paging {
 	return p
 }
 
-// apply changes all.
 func (c chooser) apply(all []*access.Grant, now time.Time) []*access.Grant {
 	all = slices.DeleteFunc(all, func(g *access.Grant) bool { return !c.selects(g, now) })
 	slices.SortStableFunc(all, func(a, b *access.Grant) int { return c.compare(a, b, now) })

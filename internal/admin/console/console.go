@@ -42,7 +42,6 @@ type Config struct {
 	Now       func() time.Time
 }
 
-// Console serves the pages for operators.
 type Console struct {
 	Config
 	pages    pages

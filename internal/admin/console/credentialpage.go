@@ -218,7 +218,6 @@ func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, 
 			Data:   struct{ Next string }{"/"}})
 }
 
-// confirmView contains the submitted form as hidden fields.
 type confirmView struct {
 	question
 	Back   string // if the answer is no

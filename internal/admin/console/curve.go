@@ -41,7 +41,6 @@ type speedPoint struct {
 	driving string
 }
 
-// classOf returns a CSS class.
 func classOf(v vehicle.DrivingVerdict) string {
 	switch {
 	case v.Time == 0:

@@ -7,7 +7,6 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// FleetCounts are the numbers of vehicles by their verdicts.
 type FleetCounts struct {
 	At       time.Time
 	Vehicles int

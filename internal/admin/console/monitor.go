@@ -52,7 +52,6 @@ func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now
 	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
 }
 
-// Run collects data until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	noted := time.Time{}
 	for range periodic.NowAndEvery(ctx, figuresStep) {

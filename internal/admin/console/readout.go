@@ -30,7 +30,6 @@ type axis struct {
 	Ticks      []axisTick
 }
 
-// axisTick has its position in SVG units and in percent.
 type axisTick struct {
 	At         time.Time
 	X, Percent float64

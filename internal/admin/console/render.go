@@ -86,7 +86,6 @@ func statusOf(err error) int {
 	return http.StatusBadRequest
 }
 
-// In bytes.
 const (
 	smallForm = 16 << 10
 	largeForm = 1 << 20 // 10,000 vids of 100 characters

@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// New returns a console.
 func New(cfg Config) *Console {
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -34,7 +34,6 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// Put updates the lists.
 func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
 	t := a.Throttle.Time
 	jam := a.Driving.State == driving.Jam

@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// Collection is a GeoJSON FeatureCollection.
 type Collection struct {
 	Type string    `json:"type"`
 	At   time.Time `json:"at"`
@@ -30,7 +29,6 @@ type Collection struct {
 	Features []Feature `json:"features"`
 }
 
-// Feature is a stretch as a GeoJSON Feature.
 type Feature struct {
 	Type       string  `json:"type"`
 	Geometry   Line    `json:"geometry"`
@@ -43,7 +41,6 @@ type Line struct {
 	Coordinates [2][2]float64 `json:"coordinates"` // longitude and latitude, degrees
 }
 
-// Stretch describes the traffic on a stretch.
 type Stretch struct {
 	Stretch     string     `json:"stretch"`       // see [Name]
 	Heading     float64    `json:"heading"`       // degrees clockwise from north
@@ -75,7 +72,6 @@ func State(s driving.State) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
 
-// Describe returns the description of a stretch.
 func Describe(c road.Condition) Stretch {
 	p := Stretch{
 		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: State(c.State),
@@ -134,7 +130,6 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	}
 }
 
-// features are written one at a time.
 type features []road.Condition
 
 func (f features) MarshalJSONTo(e *jsontext.Encoder) error {

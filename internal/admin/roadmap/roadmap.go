@@ -11,10 +11,8 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// MaxStretches limits an answer.
 const MaxStretches = 20_000
 
-// keepFor is how long [Reader.All] is cached.
 const keepFor = 2 * time.Second
 
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
@@ -27,7 +25,6 @@ type Reader struct {
 	whole Selection
 }
 
-// NewReader returns a reader of a map.
 func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
 // Selection is the traffic in a box, of stretches whose free-flow speed is known.

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Figures are the values of the metrics at one time.
 type Figures struct {
 	At       time.Time
 	accepted float64 // samples
@@ -31,10 +30,8 @@ type Figures struct {
 // The reason of a refused query is its outcome.
 type refusals struct{ kind, reason string }
 
-// kinds are in the order in which pages show them.
 var kinds = []string{"sample", "key", "connection", "query"}
 
-// bucket is one of a cumulative histogram.
 type bucket struct{ seconds, count float64 }
 
 // Fill is the size of a stream and its limit in bytes; 0: unknown.
@@ -42,7 +39,6 @@ type Fill struct{ Bytes, Limit float64 }
 
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// None are the figures before the first reading.
 var None = Figures{FeedAge: -1, Backlog: -1}
 
 // Read reads the metrics. Which exist depends on roles and engine; a missing one is zero, but
@@ -104,7 +100,6 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 	}
 }
 
-// Rates are those between two readings.
 type Rates struct {
 	Over             time.Duration // zero: unknown
 	Samples, Queries float64       // per second
@@ -119,7 +114,6 @@ type Refusals struct {
 	Reasons []Reason
 }
 
-// Reason counts refusals.
 type Reason struct {
 	Name  string
 	Count float64 // since the node started

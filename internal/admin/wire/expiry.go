@@ -15,7 +15,6 @@ type Expiry struct {
 	at    time.Time // zero: never
 }
 
-// IsZero reports whether the expiry is left out.
 func (x Expiry) IsZero() bool { return !x.given }
 
 // At returns an Expiry. The zero time means never.

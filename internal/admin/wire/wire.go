@@ -9,7 +9,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// IssuedToken is a new token.
 type IssuedToken struct {
 	ID          string          `json:"id"`
 	AccessToken string          `json:"access_token"`
@@ -20,7 +19,6 @@ type IssuedToken struct {
 	Rate        string          `json:"rate"`       // empty: no limit
 }
 
-// RotatedToken is a token with a new secret.
 type RotatedToken struct {
 	ID           string      `json:"id"`
 	AccessToken  string      `json:"access_token"`
@@ -29,7 +27,6 @@ type RotatedToken struct {
 	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced secrets that are still valid
 }
 
-// AddedSource is a new source.
 type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
@@ -42,14 +39,12 @@ type AddedSource struct {
 	TrustedCrowd bool `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
 }
 
-// RotatedSource is a source with a new key.
 type RotatedSource struct {
 	Name         string      `json:"name"`
 	Key          string      `json:"key"`
 	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
 }
 
-// OperatorKey is an operator with a new key.
 type OperatorKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
@@ -120,7 +115,6 @@ type (
 	}
 )
 
-// Responses.
 type (
 	// TokenList is all tokens.
 	TokenList struct {
@@ -151,7 +145,6 @@ type NodeSettings struct {
 	ReadOnly *bool  `json:"read_only,omitzero"` // telemetry is refused
 }
 
-// BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
 // BackupKeyHeader has the backup key of the service that made the backup, or [AnyBackup]. Without

@@ -40,8 +40,7 @@ func (s Service) developer(token string) *client.Client {
 	return client.New(s.Query, token, client.WithHTTPClient(s.Admin.HTTP), client.WithPatience(0))
 }
 
-// Prepare sends the recorded drive, issues a token, and waits up to a minute until all is
-// processed.
+// Prepare sends the recorded drive, issues a token, and waits a minute at most for the verdicts.
 func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

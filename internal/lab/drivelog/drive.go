@@ -34,7 +34,6 @@ type Row struct {
 	Label    driving.State // of an observer; 0 if there is none
 }
 
-// Duration is that from the file's first row to the last of Rows.
 func (d *Drive) Duration() time.Duration {
 	if len(d.Rows) == 0 {
 		return 0
@@ -42,7 +41,6 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns a line for each reason, such as "3 rows left out: no readable time".
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {

@@ -127,7 +127,6 @@ func parseHeaderCell(cell string) (c headerCell) {
 	return c
 }
 
-// Names of the whole text come first.
 func (h header) find(names []string) int {
 	for _, name := range names {
 		if name = strings.ToLower(name); name == "" {

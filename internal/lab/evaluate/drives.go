@@ -19,7 +19,6 @@ const (
 	maxAge    = 5 * time.Minute // the default of the service
 )
 
-// Add returns what a plot shows of a drive.
 func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	r, t := run(name, d)
 	e.add(r)

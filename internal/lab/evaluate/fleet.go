@@ -16,15 +16,13 @@ import (
 )
 
 // FleetConfig can leave out readings (Every) and cars (Share), because a real fleet reports less
-// than a simulated one. The choice depends only on names and times, so two runs use the same
-// readings.
+// than a simulated one. The choice depends only on names and times.
 type FleetConfig struct {
 	Observe  func(vehicle.State, vehicle.Sample) vehicle.State
 	Every    time.Duration      // zero keeps all
 	Share    float64            // above 0 and at most 1
 	Progress func(readings int) // since the last call; may be nil
-	// Judged receives the samples that are used, with the state in the answer, or 0. If nil, it is
-	// not called.
+	// Judged, if set, receives the samples that are used, with the state in the answer, or 0.
 	Judged func(x vehicle.Sample, said driving.State)
 }
 
@@ -168,8 +166,7 @@ type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
 	Stretches int `json:"stretches"` // known at the end
-	// Confusion is by the true state and the verdict, 0 for none. Sure leaves out labels close to a
-	// border.
+	// By the true state and the verdict, 0 for none. Sure is without labels close to a border.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

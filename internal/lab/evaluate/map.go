@@ -80,7 +80,6 @@ func (p *Picture) look() {
 	}
 }
 
-// Map returns an SVG page.
 func (p *Picture) Map(name string) string {
 	p.look()
 	spots := make([]spot, 0, len(p.places))

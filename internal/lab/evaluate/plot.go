@@ -100,7 +100,6 @@ func (p *page) end() string {
 	return p.b.String()
 }
 
-// Plot returns an SVG page with one panel for each drive.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state driving.State) {

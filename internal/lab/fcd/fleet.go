@@ -58,7 +58,6 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 	return f, nil
 }
 
-// AddPrefix puts a prefix before the name of each car.
 func (f *Fleet) AddPrefix(prefix string) {
 	f.prefix = vehicle.ID(prefix) + f.prefix
 	for i, id := range f.Vehicles {

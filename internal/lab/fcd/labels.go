@@ -24,7 +24,6 @@ type Label struct {
 // maxLabels limits the memory.
 const maxLabels = 5_000_000
 
-// ReadLabels returns the labels in the order of time, or errors like those of [Open].
 func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 	in, err := open(path)
 	if err != nil {

@@ -47,7 +47,6 @@ func (a *Agreement) count() {
 	a.MacroF1 = sum / float64(max(states, 1))
 }
 
-// State counts the rows of one state.
 type State struct{ right, labelled, said int }
 
 func (a *Agreement) Of(state driving.State) State {
@@ -70,7 +69,6 @@ func (s State) Precision() float64 { return Part(s.right, s.said) }
 
 func (s State) Recall() float64 { return Part(s.right, s.labelled) }
 
-// Part returns n/of, or 0 if of is 0.
 func Part(n, of int) float64 {
 	if of == 0 {
 		return 0

@@ -18,7 +18,6 @@ type Sender interface {
 	// good. After another error, it is unknown which were stored. Those of one vehicle are in
 	// order.
 	Send(ctx context.Context, samples []vehicle.Sample) error
-	// Door names the listener for a user.
 	Door() string
 	Close()
 }

@@ -71,8 +71,7 @@ type Simulation struct {
 
 const (
 	// A car always uses the same connection, so that its samples keep their order.
-	Doors = 4
-	// Then the simulation waits.
+	Doors       = 4
 	laneSamples = 20_000
 	flushWithin = 5 * time.Second // after Ctrl-C
 	tellEvery   = 10 * time.Second
@@ -93,8 +92,7 @@ func New(c Config) *Simulation {
 }
 
 // Run returns nil when the duration has passed and all is acknowledged, or when ctx ends and what
-// is in flight has had flushWithin. With a Developer it queries verdicts, at the end once more for
-// every car.
+// is in flight has had flushWithin. With a Developer it queries verdicts, at the end of every car.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -246,7 +244,6 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// How long, and how often, cars report for Teach.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1

@@ -325,7 +325,6 @@ func full(err error) bool {
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
 }
 
-// Error codes of NATS.
 const (
 	// too few servers with JetStream for the replicas of a stream
 	noPeers, noCluster = 10005, 10074

@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// The zero value is ready to use.
 type Progress struct {
 	mu      sync.Mutex // guards the fields below
 	applied uint64     // sequence of the newest applied record

@@ -52,7 +52,6 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	return samples
 }
 
-// Learn returns cars in five quarter hours of light traffic that end half an hour before until.
 func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
 	const quarter = 15 * time.Minute
 	for i := range 5 {
@@ -62,7 +61,6 @@ func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sampl
 	return samples
 }
 
-// StretchAt takes degrees, the heading from north.
 func StretchAt(latitude, longitude, heading float64) driving.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude)).Parent(road.Level)
 	octant := uint64(math.Round(heading*road.Octants/360)) % road.Octants

@@ -42,7 +42,6 @@ func recordsChange(t *testing.T, e store.Engine) {
 		return r.Seq
 	}
 
-	// After conflicts, no change is lost.
 	var changing sync.WaitGroup
 	for range 8 {
 		changing.Go(func() {
@@ -59,7 +58,6 @@ func recordsChange(t *testing.T, e store.Engine) {
 	if seq != rev || err != nil {
 		t.Errorf("without writes: got sequence %d, error %v; want %d", seq, err, rev)
 	}
-	// A deadline error from the change itself is not taken for a lost response.
 	for _, own := range []error{errors.New("kept"), context.DeadlineExceeded} {
 		if _, err := change(func(store.Record) ([]store.Write, error) { return nil, own }); err != own {
 			t.Errorf("got error %v, want %v", err, own)
@@ -69,7 +67,6 @@ func recordsChange(t *testing.T, e store.Engine) {
 		t.Error("a change without writes stored the record again")
 	}
 
-	// Another writer changes the record before each attempt.
 	others := 0
 	_, err = change(func(is store.Record) ([]store.Write, error) {
 		others++
@@ -94,7 +91,6 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(41 + others)
 
-	// The end of the context ends the retries.
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = store.Change(ctx, e, time.Second, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
 		add()

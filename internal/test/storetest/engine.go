@@ -90,7 +90,6 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 	}
 }
 
-// piece returns a piece of a checkpoint with the states of vehicles, all with the given time.
 func piece(at int64, ids ...string) (p store.Piece) {
 	for _, id := range ids {
 		s := vehicle.Observe(vehicle.State{}, sample(id, at, 50))
@@ -100,13 +99,11 @@ func piece(at int64, ids ...string) (p store.Piece) {
 	return p
 }
 
-// save stores a checkpoint.
 func save(ctx context.Context, part store.Partition, c store.Checkpoint, erase bool, pieces ...store.Piece) error {
 	_, err := part.Save(ctx, c, slices.Values(pieces), erase)
 	return err
 }
 
-// storedTimes returns the times of the states in the checkpoints of a partition.
 func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]signal.UnixMilli {
 	t.Helper()
 	got := make(map[vehicle.ID]signal.UnixMilli)
