@@ -199,8 +199,7 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 	}
 
 	p.stop(t)
-	if _, err := ask(token, "moving"); !errors.Is(err, client.ErrUnreachable) ||
-		!errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := ask(token, "moving"); !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("after the service ended: got %v, want connection refused", err)
 	}
 }

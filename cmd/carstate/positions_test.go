@@ -134,8 +134,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		}
 		return nil
 	}))
-	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/tokens", "/sources", "/operators",
-		"/audit"} {
+	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/tokens", "/sources", "/operators", "/audit"} {
 		text := read(t, operator, session+strings.TrimSuffix(page, "/"))
 		checkNoPlace(t, page, text)
 		if strings.HasSuffix(page, vid) && !strings.Contains(text, "Vehicle.CurrentLocation.Longitude") {

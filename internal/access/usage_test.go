@@ -167,8 +167,7 @@ func TestSourceSighting(t *testing.T) {
 	g.NoteRefused(access.Impossible, "too fast", noon.Add(4*time.Hour))
 	table.Put(src)
 	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Late != 3 || seen.Unused != 5 || seen.Refused[access.Impossible] != 3 ||
-		seen.Reason != access.Impossible || seen.Text != "too fast" ||
-		!seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
+		seen.Reason != access.Impossible || seen.Text != "too fast" || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)
 	}
 	src.Created = noon.Add(3 * time.Hour)

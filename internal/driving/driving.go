@@ -16,15 +16,10 @@ const (
 )
 
 func (d State) String() string {
-	switch d {
-	case Normal:
-		return "normal driving"
-	case Slow:
-		return "slow driving"
-	case Jam:
-		return "traffic jam"
+	if d > Jam {
+		return "none"
 	}
-	return "none"
+	return [...]string{"none", "normal driving", "slow driving", "traffic jam"}[d]
 }
 
 // Car is what the rules see of a car.
@@ -34,10 +29,8 @@ type Car struct {
 }
 
 type Memory struct {
-	// MeanSpeed has a time constant of one minute (see stopCounts).
-	MeanSpeed float32
-	// Pace is zero until a speed was read.
-	Pace         State
+	MeanSpeed    float32 // has a time constant of one minute (see stopCounts)
+	Pace         State   // zero until a speed was read
 	Traffic      Traffic
 	Way          Way // zero for a car that sends no position
 	Road         RoadAround
@@ -45,11 +38,9 @@ type Memory struct {
 }
 
 type Verdict struct {
-	// State is 0 if nothing is known or the car is not driving.
-	State      State
+	State      State // 0 if nothing is known or the car is not driving
 	NotDriving bool
-	// Time is that of the oldest reading behind the verdict, of the newest of each signal.
-	Time signal.UnixMilli
+	Time       signal.UnixMilli // of the oldest reading behind the verdict, of the newest of each signal
 }
 
 // Verdict is zero without any speed, neither read nor shown by positions.

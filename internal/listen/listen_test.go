@@ -57,8 +57,7 @@ func accept(t *testing.T, l net.Listener, client net.Conn) pair {
 
 // Every delay is too long.
 func overloaded(least int) *listen.Limit {
-	return listen.NewLimit(new(listen.Probe),
-		listen.Bounds{MaxMean: -1, Target: -1, Least: least, Idle: time.Hour})
+	return listen.NewLimit(new(listen.Probe), listen.Bounds{MaxMean: -1, Target: -1, Least: least, Idle: time.Hour})
 }
 
 // probe measures until the test ends. With bounds of 0, the overload begins with it.

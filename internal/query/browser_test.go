@@ -54,8 +54,7 @@ func TestPageInABrowser(t *testing.T) {
 		b.TabTo(`document.activeElement.dataset.field === "throttle_system"`)
 		b.Press(" ")
 		b.Expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
-		b.Expect(`document.querySelector("#request").innerText`,
-			"GET "+throttlePath+"?access_token=…&vid=SandboxJam")
+		b.Expect(`document.querySelector("#request").innerText`, "GET "+throttlePath+"?access_token=…&vid=SandboxJam")
 		if !strings.Contains(b.Eval(`document.querySelector("#head").textContent`), "x-request-id: ") {
 			t.Error("the headers of the answer are not shown")
 		}

@@ -420,8 +420,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 				c := r.dial(t)
 				if !useTLS {
 					use = listen.Sending
-					io.WriteString(c,
-						strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n", 1000))
+					io.WriteString(c, strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n", 1000))
 				}
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return r.opened(use) == strangers })

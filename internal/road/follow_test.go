@@ -23,8 +23,7 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 		return true
 	}
 	if w.Count > driving.WaySteps || w.Octant >= road.Octants || w.Time > s.Time || w.Time < 0 ||
-		!finite(w.Latitude, w.Longitude, w.AnchorLatitude, w.AnchorLongitude, w.SpeedKmh) ||
-		w.Count > 0 && !w.Heading {
+		!finite(w.Latitude, w.Longitude, w.AnchorLatitude, w.AnchorLongitude, w.SpeedKmh) || w.Count > 0 && !w.Heading {
 		t.Fatalf("a way out of bounds: %+v", w)
 	}
 	for i, x := range w.Steps {

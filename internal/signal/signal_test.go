@@ -133,17 +133,6 @@ func TestSignalNames(t *testing.T) {
 	}
 }
 
-func TestSignalByNameAllocatesNothing(t *testing.T) {
-	known, unknown := []byte("Vehicle.OBD.RelativeThrottlePosition"),
-		[]byte("Vehicle.Cabin.Door.Row1.DriverSide.IsOpen")
-	if n := testing.AllocsPerRun(100, func() {
-		signal.ByName(known)
-		signal.ByName(unknown)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 func TestParseIgnition(t *testing.T) {
 	for name, on := range map[string]bool{"UNDEFINED": false, "LOCK": false, "OFF": false, "ACC": false, "ON": true,
 		"START": true} {

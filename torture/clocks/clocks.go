@@ -35,8 +35,7 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	t := &trial{a: a, rng: a.Rand(0), answers: make(map[int]int),
-		queries: make(map[int]int)}
+	t := &trial{a: a, rng: a.Rand(0), answers: make(map[int]int), queries: make(map[int]int)}
 	t.start(ctx)
 	defer func() { t.node.Kill() }()
 	t.source = must.Get(t.node.AddSource(ctx, "gateway"))

@@ -111,8 +111,7 @@ func (c *contract) next(stream []byte, sound bool) *expected {
 		}
 	}
 	faulty := err != nil || !whole || badBytes.Match(head) || r.ContentLength != 0 || len(r.TransferEncoding) > 0 ||
-		r.Header["Expect"] != nil ||
-		r.ProtoMajor != 1 || r.ProtoMinor > 1 || r.ProtoMinor == 1 && r.Host == ""
+		r.Header["Expect"] != nil || r.ProtoMajor != 1 || r.ProtoMinor > 1 || r.ProtoMinor == 1 && r.Host == ""
 	if len(e.outcomes) == 0 && !faulty && target != nil {
 		c.answer(r, string(head[target[4]:target[5]]), e)
 	}

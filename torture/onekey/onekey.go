@@ -279,8 +279,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 			defer cancel()
 			return m.Send(ctx, t.Node, m.ID, []byte(sample(padding)))
 		})
-		post, query := &row.Conn{To: h.To, Limit: patient},
-			&row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
+		post, query := &row.Conn{To: h.To, Limit: patient}, &row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
 			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano())
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())

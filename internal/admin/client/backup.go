@@ -14,8 +14,7 @@ import (
 
 // Backup writes a backup to w. After an error, w has a part of it.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
-	return c.download(ctx, w, "/v1/backup", wire.BackupType,
-		"the backup is incomplete: see the service's log")
+	return c.download(ctx, w, "/v1/backup", wire.BackupType, "the backup is incomplete: see the service's log")
 }
 
 // BackupKey returns the key that authenticates backups. It requires the admin key.

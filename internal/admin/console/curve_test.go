@@ -88,8 +88,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	k = new(curve)
 	for i := range maxPoints + 10 {
 		var s vehicle.State
-		s.Latest[signal.OBDSpeed] = signal.Reading{Value: 1,
-			Time: signal.At(noon).Add(time.Duration(i) * time.Second)}
+		s.Latest[signal.OBDSpeed] = signal.Reading{Value: 1, Time: signal.At(noon).Add(time.Duration(i) * time.Second)}
 		k.note(&s)
 		k.note(&s) // the same state again
 	}

@@ -68,9 +68,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 	c.showVehicles(w, r, s, nil, q)
 }
 
-func (c *Console) showVehicles(
-	w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery,
-) {
+func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery) {
 	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
 	q.Limit = rowsListed
 	list, err := c.Ops.Vehicles(r.Context(), q)

@@ -90,8 +90,7 @@ func sessionClock(t *table, a *account) []time.Duration {
 	for i := 1; i < len(recs); i++ {
 		at[i] = at[i-1] + time.Duration(recs[i].line-recs[i-1].line)*time.Second
 		next := recs[i:min(i+sessionBlanks, len(recs))]
-		if recs[i].joined ||
-			hasValue(recs[i-1]) && len(next) == sessionBlanks && !slices.ContainsFunc(next, hasValue) {
+		if recs[i].joined || hasValue(recs[i-1]) && len(next) == sessionBlanks && !slices.ContainsFunc(next, hasValue) {
 			a.mend(newSession)
 			at[i] += sessionPause
 		}

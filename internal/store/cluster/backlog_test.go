@@ -145,8 +145,7 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 		t.Fatalf("telemetry begins at %d, although all of it is young", first)
 	}
 	short := forgetful(t, url, 1)
-	testkit.Await(t, "old commits are removed",
-		func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
+	testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetry(t, e); s.FirstSeq != 7 || s.Msgs != 4 {
 		t.Fatalf("telemetry begins at %d and has %d commits; want the 4 from 7 on that are not folded",
@@ -175,8 +174,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	}
 	foldAll(t, e, 5) // sequences 1, 3, … 9
 	short := forgetful(t, url, 2)
-	testkit.Await(t, "an old commit is removed",
-		func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
+	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetry(t, e); s.FirstSeq != 2 {
 		t.Fatalf("telemetry begins at %d; partition 1 needs it from 2 on", s.FirstSeq)
@@ -232,8 +230,7 @@ func TestTrimRaces(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-	testkit.Await(t, "all folded commits are removed",
-		func() bool { trim(t, e); return telemetry(t, e).Msgs == 0 })
+	testkit.Await(t, "all folded commits are removed", func() bool { trim(t, e); return telemetry(t, e).Msgs == 0 })
 }
 
 func TestBacklogOfManyPartitions(t *testing.T) { // not in parallel, because it sends hundreds of requests in 5 s
@@ -330,7 +327,6 @@ func TestWrongClock(t *testing.T) {
 			t.Errorf("the clock is ahead by %s: %d young commits are left of 2", ahead, n)
 		}
 		short := open(t, Config{Now: now, Retention: time.Millisecond, URLs: url})
-		testkit.Await(t, "old commits are removed",
-			func() bool { trim(t, short); return telemetry(t, e).Msgs == 0 })
+		testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetry(t, e).Msgs == 0 })
 	}
 }

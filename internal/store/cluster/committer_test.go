@@ -113,8 +113,7 @@ func TestLargeBatches(t *testing.T) {
 					}
 				}
 			}
-			if got := telemetry(t, e); got.Bytes/got.Msgs > payloadBytes ||
-				got.Msgs < uint64(c.n/engine.ChunkSamples) {
+			if got := telemetry(t, e); got.Bytes/got.Msgs > payloadBytes || got.Msgs < uint64(c.n/engine.ChunkSamples) {
 				t.Errorf("got %d bytes in %d commits, want at least %d commits of at most %d bytes",
 					got.Bytes, got.Msgs, c.n/engine.ChunkSamples, payloadBytes)
 			}

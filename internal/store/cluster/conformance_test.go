@@ -52,8 +52,7 @@ func TestConformance_ThreeServers(t *testing.T) {
 	storetest.RunOn(t, func(t *testing.T) store.Engine {
 		c.Wipe()
 		log := new(testkit.Buffer)
-		e := open(t, Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
-			URLs: urls, Replicas: 3})
+		e := open(t, Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: urls, Replicas: 3})
 		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
 				t.Errorf("a right is missing:\n%s", log)
