@@ -116,7 +116,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 				d.Controls = append(d.Controls, caught)
 			}
 		}
-		must.Do(results.save(d), d.print(stdout, r.Counts))
+		must.Do(results.save(d))
+		d.print(stdout, r.Counts)
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("seed %d: these rows had findings, could not be completed, or did not catch a control: %s", *seed,

@@ -64,10 +64,10 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key string) {
+func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key, token string) {
 	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
-	return l.key
+	return l.key, l.token
 }
 
 func (l *Load) report(f finding) {
