@@ -44,7 +44,6 @@ func main() {
 	}
 }
 
-// A child process does one job.
 type job struct {
 	Row    string
 	Seed   uint64
