@@ -73,15 +73,9 @@ var limits = []struct {
 const anHour = 0.01
 
 func (s *series) watch(ctx context.Context, n *nodeprocess.Node) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for began := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.Ended():
+	for began := time.Now(); ctx.Err() == nil; row.Pause(ctx, sampleEvery) {
+		if n.HasEnded() {
 			must.Fail("the node ended:\n%s", n.Log())
-		case <-tick.C:
 		}
 		m := must.Get(n.Metrics(ctx))
 		s.at = append(s.at, time.Since(began).Hours())
@@ -149,12 +143,10 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 func (t *traffic) tasks() (all []func(context.Context)) {
 	each := func(every time.Duration, do func(context.Context, int)) {
 		all = append(all, func(ctx context.Context) {
-			for i, tick := 0, time.Tick(every); ctx.Err() == nil; i++ {
+			for i := 0; ctx.Err() == nil; i++ {
+				next := time.Now().Add(every)
 				do(ctx, i)
-				select {
-				case <-ctx.Done():
-				case <-tick:
-				}
+				row.Pause(ctx, time.Until(next))
 			}
 		})
 	}
