@@ -5,7 +5,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"example.org/carstate/bench/report"
@@ -56,22 +55,18 @@ func (d *done) caught() (n int) {
 	return n
 }
 
-func (d *done) print(w io.Writer, unit string) error {
+func (d *done) print(w io.Writer, unit string) {
 	o := &d.Outcome
 	fmt.Fprintf(w, "%s, seed %d: %d %s in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %d of %d\n",
 		d.Row, d.Seed, d.Count, unit, d.Took.Round(time.Second), o.Offered, o.Acknowledged, o.Lost, o.Wrong, d.caught(),
 		len(d.Controls))
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range o.Figures {
-		fmt.Fprintf(t, "  %s\t%.6g %s\t%s\t%s\n", f.Name, f.Value, f.Unit, f.Aim,
-			map[bool]string{true: "missed"}[f.Missed()])
+		fmt.Fprintf(w, "  %s: %.6g %s %s\n", f.Name, f.Value, f.Unit, f.Aim)
 	}
-	err := t.Flush()
 	for _, f := range o.Findings {
 		fmt.Fprintln(w, "  "+f)
 	}
 	for _, c := range d.Controls {
 		fmt.Fprintf(w, "  with %s, caught: %t: %s\n", c.Defect, c.Caught, c.By)
 	}
-	return err
 }

@@ -44,7 +44,6 @@ func main() {
 	}
 }
 
-// A child process does one job.
 type job struct {
 	Row    string
 	Seed   uint64
@@ -116,7 +115,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 				d.Controls = append(d.Controls, caught)
 			}
 		}
-		must.Do(results.save(d), d.print(stdout, r.Counts))
+		must.Do(results.save(d))
+		d.print(stdout, r.Counts)
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("seed %d: these rows had findings, could not be completed, or did not catch a control: %s", *seed,

@@ -64,10 +64,10 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key string) {
+func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key, token string) {
 	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
-	return l.key
+	return l.key, l.token
 }
 
 func (l *Load) report(f finding) {
@@ -222,15 +222,11 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 		}
 		alive, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(client.Ended, cancel)
-		var publishing sync.WaitGroup
-		for _, f := range fleets {
-			publishing.Go(func() {
-				for alive.Err() == nil && l.publishOne(alive, client, f.message()) {
-				}
-				cancel()
-			})
-		}
-		publishing.Wait()
+		must.Together(alive, len(fleets), func(ctx context.Context, i int) {
+			for ctx.Err() == nil && l.publishOne(ctx, client, fleets[i].message()) {
+			}
+			cancel()
+		})
 		stop()
 		cancel()
 		client.Close()

@@ -88,24 +88,15 @@ func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.Cluster
 	return info, nil
 }
 
-func (c *natsCluster) led(ctx context.Context) error {
-	for _, name := range streams {
-		if _, err := c.look(ctx, name); err != nil {
-			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// While a server lags behind, a further disturbance would disable two.
-func (c *natsCluster) whole(ctx context.Context) error {
+// While a server lags behind (not current), a further disturbance would disable two.
+func (c *natsCluster) led(ctx context.Context, current bool) error {
 	for _, name := range streams {
 		info, err := c.look(ctx, name)
 		if err != nil {
-			return err
+			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
 		}
 		for _, r := range info.Replicas {
-			if !r.Current || r.Offline {
+			if current && (!r.Current || r.Offline) {
 				return fmt.Errorf("the copy of %s on %s is not current", name, r.Name)
 			}
 		}

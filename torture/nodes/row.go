@@ -176,7 +176,7 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 
 func (s *system) startTraffic(ctx context.Context) {
 	key := must.Get(s.nodes[0].AddSource(ctx, sourceName))
-	must.Do(nodeprocess.Until(ctx, startWithin, s.cluster.whole))
+	must.Do(nodeprocess.Until(ctx, startWithin, func(ctx context.Context) error { return s.cluster.led(ctx, true) }))
 	loading, stopLoad := context.WithCancel(ctx)
 	s.stopLoad = stopLoad
 	s.load = writers.Start(loading, s.a, s.nodes, sourceName, key, layout)
@@ -300,7 +300,7 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, of 
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
 		if led.IsZero() {
-			if err := s.cluster.led(ctx); err != nil {
+			if err := s.cluster.led(ctx, false); err != nil {
 				return cmp.Or(s.load.Flowing(struck), err)
 			}
 			led = time.Now()
@@ -317,7 +317,7 @@ func (s *system) settle(ctx context.Context, when string) {
 	s.promise(ctx, settleWithin, when, func() error {
 		err := cmp.Or(s.load.Flowing(since), s.follow.newerThan(signal.At(since)), s.watch.healthy())
 		if err == nil {
-			err = s.cluster.whole(ctx)
+			err = s.cluster.led(ctx, true)
 		}
 		return err
 	})

@@ -74,18 +74,19 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	atOnce := 0
 	for range rounds {
 		before := p.measure(ctx, windows, "nothing")
-		f.Between = pauseBetween
+		f.Between = 500 * time.Millisecond
 		stop := f.Start(ctx)
 		median := row.Median(ctx, func() (int, error) { return f.Held(), nil })
-		err := f.await(ctx)
-		var under []time.Duration
-		if err == nil {
-			under = p.measure(ctx, windows, f.name)
-		}
+		must.Do(nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
+			if n := f.Held(); n < f.Count*3/4 {
+				return fmt.Errorf("of %d %s only %d are there", f.Count, f.name, n)
+			}
+			return nil
+		}))
+		under := p.measure(ctx, windows, f.name)
 		held := median()
 		stop()
 		must.Do(ctx.Err())
-		must.Do(err)
 		var now, times []float64
 		for i := range before {
 			now = append(now, float64(under[i].Microseconds())/1000)
@@ -121,20 +122,8 @@ type flood struct {
 
 const busyMillis = 250
 
-const (
-	// For how long the service waits for a request that stalls.
-	comeWithin   = 5 * time.Second
-	pauseBetween = 500 * time.Millisecond
-)
-
-func (f *flood) await(ctx context.Context) error {
-	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
-		if n := f.Held(); n < f.Count*3/4 {
-			return fmt.Errorf("of %d %s only %d are there", f.Count, f.name, n)
-		}
-		return nil
-	})
-}
+// For how long the service waits for a request that stalls.
+const comeWithin = 5 * time.Second
 
 func (t *target) overHTTP1(ctx context.Context, _ int, begun func()) error {
 	request := row.Upload(t.key, row.NDJSON, 8_000_000) + "{"

@@ -32,7 +32,8 @@ const (
 func run(ctx context.Context, a *row.Attempt) {
 	p := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &p.Others)
-	killed, whole := newFleet(a), newFleet(a)
+	begin := time.Now().Add(-time.Hour).Unix()
+	killed, whole := &fleet{load: load.New(a), begin: begin}, &fleet{load: load.New(a), begin: begin}
 	// Telemetry suffers more without load shedding, so its control ends earlier.
 	for _, n := range []*node{
 		{what: "killed", thousandths: ingestQuota, prepare: killed.prepare, do: killed.cut},

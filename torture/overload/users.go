@@ -340,10 +340,6 @@ type fleet struct {
 
 const drives = 1000
 
-func newFleet(a *row.Attempt) *fleet {
-	return &fleet{load: load.New(a), begin: time.Now().Add(-time.Hour).Unix()}
-}
-
 func (f *fleet) sample(number int) (vid string, at int64) {
 	place, turn := number%cars, number/cars
 	turn += place * drives / cars
@@ -413,7 +409,7 @@ func queries(ctx context.Context, n *nodeprocess.Node) *users {
 const batch = 5
 
 func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
-	key := f.load.Prepare(ctx, n)
+	key, _ := f.load.Prepare(ctx, n)
 	return &users{
 		addr: n.Address(nodeprocess.Ingest),
 		request: func(b []byte, i int) []byte {

@@ -99,12 +99,11 @@ func (c *Conn) Close() {
 	}
 }
 
-// Question returns the bytes of a query.
 func Question(path, token, vid string) string {
 	return "GET " + path + "?access_token=" + token + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
-// Upload returns the bytes of a request to ingest, without its body.
+// Upload lacks the body.
 func Upload(key, contentType string, length int) string {
 	return fmt.Sprintf("POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
 		"Content-Type: %s\r\nContent-Length: %d\r\n\r\n", key, contentType, length)

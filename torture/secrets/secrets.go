@@ -50,16 +50,16 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	all := &searched{places: make(map[string]bool)}
+	all := new(row.Tally)
 	for n := range a.Count {
 		r := &round{a: a, rng: a.Rand(n), dir: filepath.Join(a.Dir, fmt.Sprint(n)), secrets: newCanaries(),
 			names: newCanaries(), searched: all}
 		r.run(ctx)
 		must.Do(ctx.Err())
 	}
-	a.Figure("searched", float64(all.bytes)/1e6, "MB")
-	a.Figure("answers, files and other texts that were searched", float64(all.texts), "")
-	a.Figure("sorts of places", float64(len(all.places)+1), "")
+	a.Figure("searched", float64(all.Of("bytes"))/1e6, "MB")
+	a.Figure("answers, files and other texts that were searched", float64(all.Of("texts")), "")
+	a.Figure("sorts of places", float64(all.Of("places")+1), "")
 }
 
 func (r *round) run(ctx context.Context) {
@@ -94,15 +94,10 @@ type round struct {
 	cards   []card
 	vid     string
 
-	mu sync.Mutex // guards the fields below
-	*searched
-	done []string
-}
+	searched *row.Tally
 
-type searched struct {
-	bytes  int64
-	texts  int
-	places map[string]bool
+	mu   sync.Mutex // guards done
+	done []string
 }
 
 type card struct{ what, text string }
@@ -118,11 +113,11 @@ func (r *round) newSecret(what, text string) string {
 }
 
 func (r *round) look(place string, text []byte, sets ...*canaries) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bytes += int64(len(text))
-	r.places[strings.SplitN(place, "`", 2)[0]] = true
-	r.texts++
+	r.searched.Add("bytes", len(text))
+	r.searched.Add("texts", 1)
+	if sort, _, _ := strings.Cut(place, "`"); r.searched.Add("place "+sort, 1) == 1 {
+		r.searched.Add("places", 1)
+	}
 	for _, set := range sets {
 		for _, f := range set.find(text) {
 			r.a.Wrong("%s (%s) is in %s", f.what, f.as, place)
@@ -226,8 +221,8 @@ func (r *round) settle(ctx context.Context) {
 	if n < 10<<10 {
 		must.Fail("the data directory is nearly empty")
 	}
-	r.texts++
-	r.bytes += n
+	r.searched.Add("texts", 1)
+	r.searched.Add("bytes", int(n))
 	if text := must.Get(os.ReadFile(filepath.Join(data, "admin.key"))); string(bytes.TrimSpace(text)) != r.admin.Key {
 		r.a.Wrong("admin.key does not hold the admin key")
 	}

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -41,14 +40,14 @@ func run(ctx context.Context, a *row.Attempt) {
 	during := time.Duration(a.Count) * time.Minute
 	running, cancel := context.WithTimeout(ctx, during)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		defer cancel()
-		ended <- t.run(running)
-	}()
-	s := watch(running, n)
-	cancel()
-	must.Do(<-ended)
+	s := &series{of: make(map[string][]float64)}
+	tasks := append(t.tasks(), func(ctx context.Context) { s.watch(ctx, n) })
+	must.Together(running, len(tasks), func(ctx context.Context, i int) {
+		if err := must.Caught(func() { tasks[i](ctx) }); ctx.Err() == nil {
+			must.Do(err)
+		}
+	})
+	must.Do(ctx.Err())
 	s.report(a)
 	t.held.HoldVehicles(ctx, n, t.held.Vehicles())
 }
@@ -73,23 +72,12 @@ var limits = []struct {
 // Allowed growth per hour, of the median, besides the floor.
 const anHour = 0.01
 
-func watch(ctx context.Context, n *nodeprocess.Node) *series {
-	s := &series{of: make(map[string][]float64)}
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for began := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return s
-		case <-n.Ended():
+func (s *series) watch(ctx context.Context, n *nodeprocess.Node) {
+	for began := time.Now(); ctx.Err() == nil; row.Pause(ctx, sampleEvery) {
+		if n.HasEnded() {
 			must.Fail("the node ended:\n%s", n.Log())
-		case <-tick.C:
 		}
-		m, err := n.Metrics(ctx)
-		if ctx.Err() != nil {
-			return s
-		}
-		must.Do(err)
+		m := must.Get(n.Metrics(ctx))
 		s.at = append(s.at, time.Since(began).Hours())
 		for name, v := range map[string]float64{
 			"resident memory": float64(must.Get(n.Resident())) / (1 << 20), "goroutines": m["go_goroutines"],
@@ -144,9 +132,7 @@ type traffic struct {
 func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic) {
 	t = &traffic{a: a, n: n, held: load.New(a)}
 	t.admin = must.Get(n.AdminClient())
-	t.key = must.Get(n.AddSource(ctx, "gateway"))
-	t.held.Prepare(ctx, n)
-	t.token = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
+	t.key, t.token = t.held.Prepare(ctx, n)
 	for i := range cars / tickSamples {
 		t.post(ctx, i)
 	}
@@ -154,20 +140,13 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	return t
 }
 
-func (t *traffic) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
+func (t *traffic) tasks() (all []func(context.Context)) {
 	each := func(every time.Duration, do func(context.Context, int)) {
-		all.Go(func() {
-			for i, tick := 0, time.Tick(every); ctx.Err() == nil; i++ {
-				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
-					cancel(err)
-				}
-				select {
-				case <-ctx.Done():
-				case <-tick:
-				}
+		all = append(all, func(ctx context.Context) {
+			for i := 0; ctx.Err() == nil; i++ {
+				next := time.Now().Add(every)
+				do(ctx, i)
+				row.Pause(ctx, time.Until(next))
 			}
 		})
 	}
@@ -180,11 +159,7 @@ func (t *traffic) run(ctx context.Context) error {
 		r := t.a.Rand(i)
 		each(time.Millisecond, func(ctx context.Context, _ int) { t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)) })
 	}
-	all.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return all
 }
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
@@ -292,7 +267,7 @@ func (t *traffic) console(ctx context.Context, i int) {
 }
 
 func (t *traffic) drive(ctx context.Context, vid string) {
-	client := must.Get(load.Dial(ctx, t.n, "gateway", t.key, vid))
+	client := must.Get(load.Dial(ctx, t.n, "fleet", t.key, vid))
 	defer client.Close()
 	for came := time.Now(); time.Since(came) < carStays && ctx.Err() == nil; row.Pause(ctx, time.Second) {
 		at := time.Now().Unix()

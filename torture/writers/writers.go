@@ -91,8 +91,6 @@ func (f *Fleet) write(ctx context.Context, w int) {
 			return len(batch), nil
 		}
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	node, last := w, int64(0)
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -126,10 +124,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 			node++ // as a load balancer would
 			row.Pause(ctx, 20*time.Millisecond)
 		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+		row.Pause(ctx, every-time.Since(began))
 	}
 }
 
