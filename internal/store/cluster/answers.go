@@ -16,18 +16,17 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follower asks the owner of a partition for all answers, and then receives new ones. After a gap
-// in their numbers, or a change of owner, it asks for all again.
+// follower asks the owner of a partition for all answers, and again after a gap in the numbers of
+// new ones or a change of owner.
 type follower struct {
 	e     *Engine
 	p     int
 	put   func(vehicle.ID, *store.Answer)
 	ready func()
 
-	generation, number uint64 // of the newest message that was received in order
-	// compare is set while an answer may be older than the one that this node shows: of the
-	// successor of an owner that did not know of it, or of a message up to the number loaded, which
-	// may have answers of before a load.
+	generation, number uint64 // of the newest message received in order
+	// compare is set while an answer may be older than the one that this node shows: the owner is a
+	// successor that did not know of that one, or number is at most loaded.
 	compare  bool
 	loaded   uint64
 	complete bool // no message after number is known to be lost
@@ -69,7 +68,7 @@ func (f *follower) run(ctx context.Context) {
 	for ask := true; ctx.Err() == nil; {
 		if ask || !f.complete {
 			if err := f.load(ctx); err != nil && !f.complete {
-				_ = periodic.Pause(ctx, loadAgain) // the loop ends with the context
+				_ = periodic.Pause(ctx, loadAgain)
 				continue
 			}
 		}

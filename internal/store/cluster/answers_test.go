@@ -56,7 +56,7 @@ func (s *shown) known(id vehicle.ID) (driving, throttle signal.UnixMilli) {
 }
 
 type testOwner struct {
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex
 	answers map[vehicle.ID]store.Answer
 	hold    chan struct{}
 	err     error
@@ -138,7 +138,6 @@ func (s *shown) await(t *testing.T, id vehicle.ID, at signal.UnixMilli) {
 	testkit.Await(t, fmt.Sprintf("%s is shown at %d", id, at), func() bool { return s.time(id) == at })
 }
 
-// After a takeover, a node must show the answers of the new owner, but none that are older.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -171,15 +170,14 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("after the takeover, a is shown at %d, after 90", got)
 	}
 	ahead := signal.At(time.Now().Add(time.Hour))
-	part, owner = live(t, second, 0, answer("c", ahead)) // a car's clock was wrong
+	part, owner = live(t, second, 0, answer("c", ahead))
 	s.await(t, "c", ahead)
 	owner.change(part, answer("c", 5), false)
 	s.await(t, "c", 5)
 }
 
-// TestAnswers_Lost checks that a node asks for all answers when the number of a message shows that
-// messages were lost. Until the owner replies, its answers count as old, and then as current. Messages
-// that the owner sends meanwhile change no answer to an older one.
+// While messages are known to be lost, the answers count as old. Those that the owner sends in the
+// meantime change no answer to an older one.
 func TestAnswers_Lost(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -207,13 +205,12 @@ func TestAnswers_Lost(t *testing.T) {
 	s.await(t, "b", 4)
 	testkit.Await(t, "the node is current again", func() bool { return healthy(e) })
 	owner.change(part, answer("a", 5), false)
-	s.await(t, "a", 5) // after what was sent meanwhile
+	s.await(t, "a", 5)
 	if !slices.IsSorted(s.puts) {
 		t.Errorf("b was shown at %d, which goes back", s.puts)
 	}
 }
 
-// Messages that are no answers of the present owner change nothing.
 func TestAnswers_Foreign(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Timeouts: impatient})
@@ -306,7 +303,7 @@ func TestAsk_ReplyElsewhere(t *testing.T) {
 	}
 }
 
-// TestAsk_StatesOfNewer checks that an owner takes no states that a newer version has packed.
+// An owner gives no states that a newer version has packed.
 func TestAsk_StatesOfNewer(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})

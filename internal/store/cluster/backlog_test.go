@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// measure measures the backlog once the engine has all cursors that are stored now.
 func measure(t *testing.T, e *Engine) {
 	t.Helper()
 	err := e.Scan(t.Context(), codec.States, []string{"cursor.*"}, func(r store.Record) error {
@@ -39,7 +38,6 @@ func trim(t *testing.T, e *Engine) {
 	testkit.NoError(t, e.trim(t.Context(), e.config.Retention))
 }
 
-// The trim of a forgetful engine removes all folded telemetry.
 func forgetful(t *testing.T, url string, partitions int) *Engine {
 	t.Helper()
 	return open(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
@@ -59,7 +57,6 @@ func series(from int64, n int) []vehicle.Sample {
 	return batch
 }
 
-// foldAll reads partition 0 up to the sample of a time, and stores a checkpoint.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	p := take(t, e, 0)
@@ -110,8 +107,8 @@ func TestBacklogByBytes(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-// Every acknowledged sample must be stored, and once they are folded and removed, samples be
-// accepted again.
+// Every acknowledged sample is stored, and samples are accepted again once those are folded and
+// removed.
 func TestTelemetryFull(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
@@ -127,8 +124,8 @@ func TestTelemetryFull(t *testing.T) {
 	if err := e.Writable(); err != nil {
 		t.Fatalf("a full stream is no broken engine: %v", err)
 	}
-	foldAll(t, e, at) // succeeds only if every acknowledged sample is stored
-	trim(t, e)        // the sample is folded, so it may be removed although it is young
+	foldAll(t, e, at)
+	trim(t, e) // the sample is young
 	storeSample(t, e, at+1)
 }
 
@@ -172,7 +169,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 			storeSampleOf(t, e, id, at+1)
 		}
 	}
-	foldAll(t, e, 5) // sequences 1, 3, … 9
+	foldAll(t, e, 5)
 	short := forgetful(t, url, 2)
 	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
 	trim(t, short)
@@ -181,7 +178,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	}
 }
 
-// A trim beside stores and folds must not remove what is not folded, however old.
+// A trim beside stores and folds removes nothing that is not folded, however old.
 func TestTrimRaces(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Retention: time.Millisecond})
@@ -263,7 +260,7 @@ func TestBacklogOfManyPartitions(t *testing.T) { // not in parallel, because it 
 	}
 }
 
-// The first sequence that is not folded must never decrease, or the backlog would seem far too old.
+// If the first sequence that is not folded decreased, the backlog would seem far too old.
 func TestBacklogWhileFolding(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -307,8 +304,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 	}
 }
 
-// Age counts by the server's clock: a node with a wrong one must not refuse samples, or keep
-// telemetry longer or shorter than others.
+// Age counts by the server's clock, so a node whose clock is wrong behaves like the others.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {

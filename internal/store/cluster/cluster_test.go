@@ -110,7 +110,6 @@ func deadAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// pretend starts a fake server, which closes the connection at the first request.
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,7 +134,7 @@ func pretend(t *testing.T, version string) (addr string) {
 					case "PING":
 						fmt.Fprint(c, "PONG\r\n")
 					case "PUB", "HPUB":
-						return // a server that is new enough receives requests
+						return
 					}
 				}
 			})

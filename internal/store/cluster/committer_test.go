@@ -61,7 +61,7 @@ func TestSharedCommits(t *testing.T) {
 	commits(t, e, writers*each)
 }
 
-// A large Append is split: each message must be below the limit of NATS.
+// Each message must be below the limit of NATS.
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)
@@ -136,7 +136,6 @@ func TestCommitFitsPayload(t *testing.T) {
 	}
 }
 
-// stalled replaces the only queue by one that does not run until start is called.
 func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
 	q = newQueue()
 	e.queues[0] = q
@@ -148,8 +147,7 @@ func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
 	}
 }
 
-// The queue is bounded. An Append beyond must be refused as a whole, and a waiting one can be
-// canceled.
+// An Append that exceeds the bound is refused as a whole, and a waiting one can be canceled.
 func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -207,8 +205,8 @@ func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	return k
 }
 
-// If an older part of a batch fails, the younger parts must not be stored, or the older would be
-// ignored when they are sent again.
+// If an older part of a batch fails and a younger one is stored, the older is ignored when it is
+// sent again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -223,7 +221,6 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	k[0].Waiter = w
 	testkit.NoError(t, q.Add(k...))
 
-	// Now a chunk of an Append that fails while the chunk waits.
 	late := engine.NewWaiter(both)
 	k[0].Waiter = late
 	testkit.NoError(t, q.Add(k...))

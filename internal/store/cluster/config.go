@@ -19,10 +19,10 @@ type Config struct {
 	// If Partitions is 0, the first start creates 64.
 	store.Config
 
-	URLs      string // URLs are comma separated; at least one.
+	URLs      string // comma separated; at least one
 	CredsFile string // If CredsFile is empty, the login is the one in URLs.
-	// Fewer Replicas than an existing stream has are an error. 0 leaves existing streams; a new one
-	// then gets 1, or 3 if there are several URLs.
+	// 0 leaves existing streams; a new one then gets 1, or 3 if there are several URLs. Fewer
+	// replicas than a stream has are an error.
 	Replicas int
 
 	StatesBytes int64
@@ -36,8 +36,8 @@ type Config struct {
 
 type Timeouts struct {
 	Try time.Duration // After Try, the same bytes are sent again. 0: 4 s.
-	// After Stall without a message, a subscription is checked or replaced. It is several times
-	// Beat, as a feed may have only heartbeats. 0: 10 s.
+	// After Stall without a message, a subscription is checked or replaced. A feed may have only
+	// heartbeats, so Stall is several times Beat. 0: 10 s.
 	Stall time.Duration
 	Beat  time.Duration // Beat is the interval of heartbeats. 0: 1 s.
 	// After Lease without a word of a derive node, others take its partitions. 0: 6 s.
@@ -55,7 +55,7 @@ const (
 	openBatches  = 8
 	payloadBytes = 1 << 20 // the default of NATS
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
-	// after which no node sends one again.
+	// after which no node sends it again.
 	duplicateWindow = time.Minute
 	// leastDuplicateWindow is the minimum of NATS, for streams whose writes have no id.
 	leastDuplicateWindow = 100 * time.Millisecond

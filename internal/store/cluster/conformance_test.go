@@ -44,8 +44,7 @@ func servers() storetest.Open {
 	}
 }
 
-// It has exactly the permissions that deploy/nats grants, and does not run beside tests that wait
-// for time-outs.
+// It has exactly the permissions that deploy/nats grants.
 func TestConformance_ThreeServers(t *testing.T) {
 	c := startWithRights(t, shippedRights(t))
 	urls := strings.ReplaceAll(c.URLs(), "nats://", "nats://carstate:secret@")

@@ -38,11 +38,11 @@ type conn struct {
 	warned  warned
 	beats   map[string]*heartbeat
 
-	// when a node of a newer version last renewed its lease, Unix ns; 0: none has been seen
+	// when a node of a newer version last renewed its lease, Unix ns; 0: none
 	newerLease atomic.Int64
 
-	// While needed is set, a closed connection means that the client library has given up, and the
-	// engine fails.
+	// If needed, a closed connection means that the client library has given up, and the engine
+	// fails.
 	needed atomic.Bool
 
 	// denied cancels the requests of Open when NATS denies a permission; nil after Open.
@@ -246,7 +246,6 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// isNoLeader reports whether the cluster or a stream may have no leader.
 func isNoLeader(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
 }
@@ -254,8 +253,7 @@ func isNoLeader(err error) bool {
 const setupTimeout = 30 * time.Second
 
 // patiently repeats ask, which must be idempotent, for setupTimeout: servers refuse or drop
-// requests while they elect a leader of the cluster, of a new stream, or of one whose number of
-// replicas changes.
+// requests while they elect a leader, also of a stream that is new or changes its replicas.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)

@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The logged text must omit the vehicle or the place that the record's subject names.
 func TestDenialWithoutNames(t *testing.T) {
 	for subject, want := range map[string]string{
 		"state.3.SecretCar": "the NATS account lacks a right: Publish to state.…: grant what " +

@@ -2,5 +2,5 @@
 // See DESIGN.md beside this file.
 //
 // A call that stores returns nil only once the data is on a quorum of disks. The package must never
-// fold telemetry and must never see a secret.
+// fold telemetry or see a secret.
 package cluster

@@ -41,10 +41,10 @@ type Engine struct {
 	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
 	tombstoneFeed atomic.Pointer[feed]
-	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
-	cursors       []atomic.Pointer[cursor]    // this node's copy of the cursors, by partition
-	cursorsRead   atomic.Bool                 // the copy has caught up
-	folded        []atomic.Uint64             // the owners have folded up to here
+	taken         []atomic.Pointer[Partition] // nil unless this node has taken it
+	cursors       []atomic.Pointer[cursor]
+	cursorsRead   atomic.Bool
+	folded        []atomic.Uint64 // the owners have folded up to here
 	lacks         lacks
 
 	stop    context.CancelFunc
@@ -104,7 +104,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// usualLatency is from the storing of samples until this node learns that they are folded.
+// usualLatency is from storing samples until this node learns that they are folded.
 const usualLatency = 100 * time.Millisecond
 
 func (e *Engine) start() {
@@ -149,7 +149,7 @@ func (e *Engine) Close() error {
 
 func (e *Engine) Partitions() int { return e.partitions }
 
-// While nothing can be stored, the engine itself tries to write, so the caller need not.
+// While nothing can be stored, the engine tries to write, so the caller need not.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err

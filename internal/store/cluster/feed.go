@@ -18,9 +18,8 @@ import (
 	"example.org/carstate/internal/store/engine"
 )
 
-// feed survives outages of NATS. The ordered push consumer of the client library's legacy API
-// notices a lost server when two idle heartbeats are missing; with the newer API, that can take 16
-// s.
+// feed survives outages of NATS. The client library's legacy ordered consumer notices a lost server
+// when two idle heartbeats are missing; with the newer API, that can take 16 s.
 type feed struct {
 	conn     *conn
 	beat     *heartbeat
@@ -49,8 +48,9 @@ func (c *conn) newFeed(stream string, filters ...string) *feed {
 
 const (
 	feedBackoff = 500 * time.Millisecond
-	// After feedLaps laps, a feed counts as caught up even if more records wait. A lap ends with
-	// what was the last sequence at its beginning. In the second, almost no record is replaced.
+	// A feed that others write to all the time counts as caught up after feedLaps laps. A lap ends
+	// with what was the last sequence at its beginning. In the second, almost no record is
+	// replaced.
 	feedLaps  = 2
 	feedSetup = 30 * time.Second // NATS then looks up the last record of each of millions of subjects.
 	// This costs NATS almost nothing, but the cluster may assign it to a server that has just
@@ -158,9 +158,8 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// In a stream that is written to all the time, pending, what NATS has yet to send, may never be 0.
-// It may be 0 although one record is missing: when a record replaces another, NATS first decrements
-// and then increments it.
+// pending, what NATS has yet to send, may never be 0 in a busy stream. It may be 0 although one
+// record is missing: when a record replaces another, NATS first decrements and then increments it.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -188,11 +187,11 @@ func (f *feed) goLive() {
 }
 
 // When a feed delivers this node's heartbeat, it has delivered everything that was stored before.
-// Only this node reads the time in it, so no clock of another node matters.
+// No other node reads the time in it.
 type heartbeat struct {
 	conn   *conn
 	stream string
-	node   uint64 // identifies this node's heartbeats
+	node   uint64
 
 	failing  atomic.Bool
 	start    time.Time    // monotonic origin of the numbers below
@@ -238,7 +237,7 @@ func (h *heartbeat) fed() (at time.Time, ok bool) {
 
 type subscription struct {
 	*nats.Subscription
-	consumer string // name of the consumer; "" before the first message
+	consumer string // name; "" before the first message
 }
 
 func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
@@ -259,8 +258,8 @@ func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription
 	return c.subscribe(codec.Telemetry, requestTimeout, append(opts, nats.ConsumerFilterSubjects(subject))...)
 }
 
-// The client library has made another consumer without a check whether the stream is the same. The
-// caller must check it and subscribe again.
+// The client library has made another consumer, without a check that the stream is the same. The
+// caller must check that and subscribe again.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {

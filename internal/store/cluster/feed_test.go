@@ -43,7 +43,6 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	return n
 }
 
-// No change may be lost or come twice.
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -84,7 +83,6 @@ func TestFeedLosesConsumers(t *testing.T) {
 	}
 }
 
-// A feed must catch up although others write to its stream all the time.
 func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -139,7 +137,7 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 }
 
 // A feed that gets no answer after a break must repeat its request sooner than the client library,
-// which does after 50 heartbeats. These are the clock: ten a second, or fewer on a slow machine.
+// which waits for 50 heartbeats. Heartbeats are the clock of the test.
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The vehicle must not come back by waiting samples, and once allowed, have only later ones.
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -31,7 +30,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 	testkit.Await(t, "both know the grants",
 		func() bool { tokens, sources := b.Grants(); return tokens == 3 && sources == 3 })
-	for at := range int64(20) { // some of them wait to be folded
+	for at := range int64(20) {
 		a.Put(t, storetest.Speed(storetest.SecretVID, 2000+at, 50))
 	}
 	r, err := a.Forget(t.Context(), storetest.SecretVID)
@@ -56,7 +55,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 			b.Forgotten().Has(storetest.SecretVID) && tokens == 0 && sources == 0
 	})
 
-	b.Put(t, storetest.Speed(storetest.SecretVID, 4000, 50)) // by a node that did not know
+	b.Put(t, storetest.Speed(storetest.SecretVID, 4000, 50))
 	if _, err := b.Allow(t.Context(), storetest.SecretVID); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +74,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 }
 
-// After SOURCES was created again, only a node that has read the new stream may take partitions.
+// After SOURCES was created again, only a node that has read it may take partitions.
 func TestTakeAfterSourcesReplaced(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -102,7 +101,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	testkit.NoError(t, err)
 	old := was.Made
 	testkit.NoError(t, take())
-	stop() // the node receives nothing more, like a node that has not noticed the new stream yet
+	stop() // like a node that has not noticed the new stream yet
 	recreate(t, e, codec.Sources, 0)
 	testkit.NoError(t, store.LoadVIDKeys(ctx, e, &e.forgotten))
 	stop = follow()
@@ -120,7 +119,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	if err := e.AwaitTombstones(ctx); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("waiting for tombstones of a stream that was not read: got %v, want %v", err, store.ErrReplaced)
 	}
-	store.NewRecordStore(e, store.Config{}, new(access.Tables)) // its feed never delivers anything
+	store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	short, cancelShort := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancelShort()
 	if err := e.AwaitTombstones(short); !errors.Is(err, context.DeadlineExceeded) {

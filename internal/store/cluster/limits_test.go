@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// No checkpoint may be stored while STATES is nearly full, because it would drop its oldest record.
+// A checkpoint would make the full STATES drop its oldest record.
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

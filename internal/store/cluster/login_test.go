@@ -27,7 +27,6 @@ accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
 
-// A refused login is retried until it is accepted. The refusal is logged, but not at every try.
 func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
@@ -173,7 +172,6 @@ func (a *authority) user() (public string, creds []byte) {
 	return claims.Subject, creds
 }
 
-// After new credentials are written to the file, the node must log in with them without a restart.
 func TestCredentialsFile(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -21,8 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The slow tests mostly wait for time-outs. If more ran in parallel, those of others would
-	// expire.
+	// The slow tests mostly wait for time-outs, which more of them in parallel would exceed.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -38,15 +37,13 @@ func (m tests) Run() int {
 	return m.M.Run()
 }
 
-// With impatient, an engine notices an outage within 1 s. With watchful, it checks a silent
-// subscription after 1 s, but a try of a write may take an hour.
 var (
 	impatient = Timeouts{Try: time.Second, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// onServer adds the URL of an empty account, and a long Try, because the machine may be busy.
+// onServer uses an empty account, and a long Try, because the machine may be busy.
 func onServer(t testing.TB, c Config) Config {
 	t.Helper()
 	if c.URLs == "" {
@@ -56,7 +53,7 @@ func onServer(t testing.TB, c Config) Config {
 	return c
 }
 
-// open opens an engine that follows the cursors, with one partition unless c says otherwise.
+// open follows the cursors, with one partition unless c says otherwise.
 func open(t testing.TB, c Config) *Engine {
 	t.Helper()
 	c.Partitions = cmp.Or(c.Partitions, 1)
@@ -139,7 +136,7 @@ func readCursor(t *testing.T, e *Engine) cursor {
 	return c
 }
 
-// FeedAge returns an error until the feed of each of fedStreams has delivered a heartbeat.
+// FeedAge returns an error until each of fedStreams has delivered a heartbeat.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {

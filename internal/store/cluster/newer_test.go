@@ -46,7 +46,6 @@ func (o behind) later(t *testing.T, subject, body string) {
 	}
 }
 
-// The record must be logged once, and the node continue.
 func (o behind) met(t *testing.T, stream string) {
 	t.Helper()
 	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
@@ -111,7 +110,7 @@ func TestNewerCredential(t *testing.T) {
 	}
 }
 
-// A node that starts must answer no queries: it would report the vehicles as unknown.
+// A node that starts would report the vehicles as unknown.
 func TestNewerAnswers(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{Timeouts: impatient})

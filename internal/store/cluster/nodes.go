@@ -39,7 +39,7 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	return l.conn.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
 }
 
-// The lease of a newer node cannot be decoded: its beat is the sequence of its record.
+// The beat of a newer node, whose lease cannot be decoded, is the sequence of its record.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := l.conn.newFeed(codec.States, codec.MemberSubject("*"))
 	f.newer = true
@@ -81,7 +81,7 @@ func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()
 			take(codec.UnsealMessage(m.Subject, m.Data))
 		}
 	})
-	if err != nil { // the connection was closed for good, which ends the node
+	if err != nil { // the connection is closed for good
 		e.log.Warn("cannot subscribe to the road evidence of other nodes", "error", err)
 		return func() {}
 	}

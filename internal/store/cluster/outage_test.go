@@ -27,7 +27,6 @@ func follow(t *testing.T, e *Engine) {
 	<-ready
 }
 
-// Nothing may be lost or stored twice.
 func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -43,7 +42,6 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 		at++
 		storeSample(t, e, at)
 	}
-	// fold stores a checkpoint after each group.
 	fold := func() {
 		t.Helper()
 		for read < at {
@@ -62,7 +60,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 			store()
 		}
 		fold()
-		store() // these samples are stored, but not read when the server stops
+		store()
 		server.Stop()
 		testkit.Await(t, "the copy grows old", func() bool {
 			age, err := e.FeedAge()
@@ -82,8 +80,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	}
 }
 
-// No caller stores while Writable returns an error, so the engine must find out by itself that it
-// can store again.
+// While Writable returns an error, no caller stores, so the engine must try by itself.
 func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -107,8 +104,7 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 		testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
 		storeSample(t, e, 2*round+2)
 	}
-	// The first sample of a round may have been stored without acknowledgement. The commit of
-	// tryTelemetry has no samples.
+	// The first sample of a round may have been stored without acknowledgement.
 	for last := signal.UnixMilli(0); last < 4; {
 		seq, samples := next(t, part)
 		for _, x := range samples {
@@ -181,7 +177,7 @@ func TestForgottenConsumers(t *testing.T) {
 	}
 }
 
-// If the response to a commit is lost, it must be stored only once.
+// The commit is stored only once.
 func TestLostAnswer(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -196,7 +192,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 	part := take(t, e, 0)
 	for round := range uint64(2) {
-		wire.deaf.Store(true) // everything that the server sends is dropped
+		wire.deaf.Store(true)
 		stored := make(chan error, 1)
 		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1))}) }()
 		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
@@ -315,8 +311,7 @@ func newWire(t *testing.T, url string) *wire {
 			w.open[client], w.open[server] = true, false
 			w.mu.Unlock()
 			running.Go(func() { pass(server, client, 0, &w.mute, &w.unheard); server.Close() })
-			// A client that reconnects receives INFO and the PONG of its login. Without them, it
-			// could not send again what the test waits for.
+			// A client that reconnects needs INFO and the PONG of its login.
 			running.Go(func() { pass(client, server, 2, &w.deaf, io.Discard); client.Close() })
 		}
 	})

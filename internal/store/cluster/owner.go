@@ -21,8 +21,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// No stream stores these messages. An owner replies only to replyPrefix: the asker chooses where a
-// reply goes, and NATS would store it in a stream with such a subject.
+// No stream stores these messages. An owner replies only to replyPrefix: otherwise the asker could
+// choose a subject that a stream stores.
 const (
 	ownerPrefix   = "carstate.owner."
 	replyPrefix   = "carstate.reply."
@@ -34,7 +34,7 @@ const (
 func ownerSubject(p int) string   { return ownerPrefix + strconv.Itoa(p) }
 func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
 
-// The messages of a generation are numbered, so that a follower notices a lost one.
+// A gap in the numbers of a generation shows a follower that a message is lost.
 type outgoing struct {
 	sync.Mutex // guards the fields below, and orders the messages
 	live       bool
@@ -53,7 +53,7 @@ func (t *Partition) Live(_ context.Context, _ func(func(vehicle.ID, *store.Answe
 	if err == nil {
 		err = sub.SetPendingLimits(waitingQuestions, waitingQuestionBytes)
 	}
-	if err != nil { // the connection was closed for good, which ends the node
+	if err != nil { // the connection is closed for good
 		t.e.log.Warn("cannot receive questions", "partition", t.number, "error", err)
 		return
 	}
@@ -74,8 +74,8 @@ func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// send with empty sends a message even without answers. While the connection is lost, it drops
-// them, and followers notice that a number is missing.
+// With empty, send sends a message even without answers. It drops messages while the connection is
+// lost; followers notice the gap.
 func (t *Partition) send(empty bool) {
 	o := &t.answers
 	o.Lock()
@@ -136,7 +136,7 @@ func (e *Engine) followFolded() (stop func()) {
 			b = b[n+k:]
 		}
 	})
-	if err != nil { // the connection was closed for good, which ends the node
+	if err != nil { // the connection is closed for good
 		return func() {}
 	}
 	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed

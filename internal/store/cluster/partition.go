@@ -28,8 +28,9 @@ type Partition struct {
 	generation uint64 // of the cursor
 	made       int64  // when TELEMETRY was created, Unix ns
 	end        uint64
-	// rewound is when the newest commit was stored, if the partition is folded again from its beginning.
-	// States may be as new as this, so an older commit does not show that they are from the future.
+	// rewound is when the newest commit was stored, if the partition is folded again from its
+	// beginning. States may be as new as this, so an older commit does not show that their times
+	// are in the future.
 	rewound     time.Time
 	checkpoints []store.Checkpoint // as of Take
 
@@ -122,8 +123,7 @@ func (e *Engine) Folding() map[int]bool {
 }
 
 // isReplaced reports whether TELEMETRY was created again, or has lost its newest commits, as by a
-// power cut. New commits then get sequences below next, and would be skipped as if they were
-// folded.
+// power cut. New commits then get sequences below next, and would be skipped.
 func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
 }
@@ -168,8 +168,8 @@ func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 	return nil
 }
 
-// The error is [store.ErrReplaced] if TELEMETRY was re-created or has lost its newest commits, and
-// [codec.IsNewer] if a newer version wrote the commit.
+// The error is [store.ErrReplaced] if isReplaced, and [codec.IsNewer] if a newer version wrote the
+// commit.
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	t.folded.Store(t.next - 1) // the caller has folded what Next returned before
 	m, meta, err := t.nextMessage(ctx)
@@ -236,8 +236,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetada
 func (t *Partition) fenced() error { return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced) }
 
 // checkSubscription closes a subscription that should have delivered a commit; nextMessage then
-// subscribes again. If NATS does not answer, it does nothing, because the subscription recovers by
-// itself.
+// subscribes again. It does nothing if NATS does not answer: the subscription recovers by itself.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -279,8 +278,8 @@ func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
 var errNearlyFull = errors.New("the stream STATES is nearly full, and would drop its oldest record: " +
 	"raise its limit (nats stream edit STATES --max-bytes)")
 
-// Each piece is stored only if the cursor still has the revision that this process has written, so
-// a former owner replaces no piece of its successor.
+// A piece is stored only if the cursor has the revision that this process has written, so a former
+// owner replaces no piece of its successor.
 func (t *Partition) Save(
 	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
 ) (store.Checkpoint, error) {

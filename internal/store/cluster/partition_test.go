@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A subscription that is silent although there is something to fold must be replaced.
+// A subscription that is silent although a commit waits must be replaced.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
@@ -41,15 +41,14 @@ func recreate(t *testing.T, e *Engine, name string, n int64) {
 	}
 }
 
-// If TELEMETRY was re-created or has lost its end, it must be folded from its beginning: new
-// commits have sequences below the cursor.
+// New commits then have sequences below the cursor.
 func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
 		"re-created":           func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 0) },
 		"re-created and grown": func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 20) },
-		// The test cannot shorten the stream, so it moves the cursor beyond its end.
+		// The test cannot shorten the stream.
 		"its end lost": func(t *testing.T, e *Engine) { save(t, take(t, e, 0), 1000) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// States must be found in their partitions, also if only TELEMETRY is created again.
+// States are found in their partitions, also if only TELEMETRY is created again.
 func TestPartitionsAreFixed(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -76,7 +76,6 @@ func TestForeignStream(t *testing.T) {
 	}
 }
 
-// The error must not contain the password of a URL.
 func TestExternalRefused(t *testing.T) {
 	t.Parallel()
 	withPassword := "nats://me:secret@" + deadAddr(t)

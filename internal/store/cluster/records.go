@@ -132,15 +132,15 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// A single write as an ordinary message costs fewer syncs than a batch. In a batch, only the last
-// write may expect a sequence, and it commits the batch. While NATS is processing another write of
-// the subject, perhaps an earlier one of the same caller, Store tries again for Timeouts.Try, and
-// then returns [store.ErrConflict].
+// A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
+// alone may expect a sequence, and it commits the batch. While NATS is processing another write of
+// the subject, perhaps an earlier one of this caller, Store retries for Timeouts.Try, and then
+// returns [store.ErrConflict].
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	return c.storeIf(ctx, stream, "", writes)
 }
 
-// With subject, its record has the sequence that a write expects.
+// subject is that whose record has the sequence that a write expects.
 func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -216,9 +216,9 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 	return 0, nil
 }
 
-// A record that is replaced meanwhile may be missed, so Scan ends after everything that was stored
-// when all others had come; heartbeats show that. While NATS is unavailable, it retries until ctx
-// ends.
+// Scan may miss a record that is replaced in the meantime, so it ends after everything that was
+// stored when the others had arrived; heartbeats show that. While NATS is unavailable, it retries
+// until ctx ends.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

@@ -53,7 +53,6 @@ func TestThreeServers(t *testing.T) {
 	}
 }
 
-// The flags of one node must never reduce the replicas for all nodes.
 func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	js := clustertest.JetStream(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
@@ -120,7 +119,7 @@ func TestFirstStartsAtOnce_OneServer(t *testing.T) {
 	firstStartsAtOnce(t, clustertest.Account(t))
 }
 
-// All nodes that open must agree on the number of partitions, and the others be refused.
+// All nodes that open agree on the number of partitions, or are refused.
 func firstStartsAtOnce(t *testing.T, urls string) {
 	js := clustertest.JetStream(t, urls)
 	for range 5 {

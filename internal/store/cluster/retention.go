@@ -22,13 +22,12 @@ type backlog struct {
 	next   []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
-	// In seen, what is in no checkpoint counts as unfolded, and in folding, what the owner has not
+	// In seen, what is in no checkpoint counts as unfolded; in folding, what the owner has not
 	// folded yet.
 	seen, folding []firstUnfolded
 }
 
-// firstUnfolded is kept, because another lookup is needed only after the stream or the cursor has
-// changed.
+// firstUnfolded is kept because only a change of the stream or cursor needs another lookup.
 type firstUnfolded struct {
 	made   time.Time
 	cursor uint64 // first sequence that counts as not folded
@@ -113,7 +112,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// A position that was read before the stream's end and is ahead of it is of another stream, or
-	// the end was lost. With a cursor that is too old, some samples seem to be in no checkpoint.
+	// the end was lost. A cursor that is too old only makes some samples seem unfolded.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
@@ -162,7 +161,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			oldest = max(oldest, now.Sub(w.stored))
 		}
 	}
-	// Commits have similar sizes, so their number serves to estimate their bytes.
+	// Commits have similar sizes.
 	var bytes uint64
 	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
@@ -257,10 +256,10 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 	return max(0, info.Config.Replicas-copies)
 }
 
-// in percent; the alarm comes again only after the level has fallen below fullOver
+// in percent; the alarm can come again only below fullOver
 const (
 	fullAlarm = 80
-	// From reservedFrom on, only rights are taken away, with 64 MiB left, and no checkpoint is
+	// From reservedFrom on, with 64 MiB left, only rights are taken away, and no checkpoint is
 	// stored.
 	reservedFrom = 94
 	fullOver     = 75

@@ -54,7 +54,7 @@ func shipped(t *testing.T, pattern string) string {
 // a user without limits
 var operator = nats.UserInfo("operator", "secret")
 
-// In its only account, the user carstate has the given permissions.
+// The user carstate of its only account has these permissions.
 func startWithRights(t *testing.T, rights string) *clustertest.Cluster {
 	t.Helper()
 	return clustertest.StartClusterAs(t, fmt.Sprintf(`
@@ -77,9 +77,9 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 	return subjects
 }
 
-// rightsCluster has the permissions of deploy/nats, and a second user who receives all messages.
+// rightsCluster has a second user, who receives all messages.
 type rightsCluster struct {
-	urls    string // with the login of carstate
+	urls    string
 	publish []string
 	js      jetstream.JetStream
 
@@ -101,7 +101,7 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	return c
 }
 
-// Requests of probeRights do not show that a permission is needed.
+// Requests of probeRights need no permission.
 func (c *rightsCluster) see(m *nats.Msg) {
 	body := string(m.Data)
 	if m.Header.Get(jetstream.ExpectedStreamHeader) == "no-such-stream" || strings.Contains(m.Subject+body, "probe") ||
@@ -145,7 +145,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
-	config.Replicas = 3 // other than at the first start, so the streams are changed
+	config.Replicas = 3 // no first start, so the streams are changed
 	n := startNode(t, config)
 	ctx := testkit.Context(t)
 	must := func(err error) {
@@ -262,8 +262,8 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	running.Wait()
 }
 
-// A missing permission must be found at the start and named, but for those that only serve to
-// change streams.
+// A missing permission must be found at the start and named, unless it only serves to change
+// streams.
 func TestEachRightIsProbed(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -293,8 +293,8 @@ func TestEachRightIsProbed(t *testing.T) {
 	}
 }
 
-// Once the streams exist, a node must work without the permissions to change them. An attacker with
-// its login then cannot shorten the audit.
+// Without the permissions to change streams that exist, a node works, and an attacker with its
+// login cannot shorten the audit.
 func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -332,7 +332,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 }
 
 // The holder of a node's login names a request of JetStream as the subject of an answer, a delivery
-// or a reply. That must change no stream once changes are mapped away.
+// or a reply. Once changes are mapped away, that changes no stream.
 func TestStolenLogin(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts a NATS server and a node")
@@ -386,7 +386,6 @@ system_account: SYS`, rights, system)).Addr
 	}
 }
 
-// go.mod has the version that the tests use.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
 		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",

@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// manyRoads builds profiles from messages of other nodes: three cars on each stretch, and one
-// later.
+// manyRoads has evidence of three cars on each stretch, and one later.
 func manyRoads(b *testing.B, stretches int) *road.Map {
 	b.Helper()
 	m := new(road.Map)

@@ -18,7 +18,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A tile would name a place.
 func checkNoTile(t *testing.T, log string) {
 	t.Helper()
 	for tile := range storetest.Tiles(t) {
@@ -76,8 +75,8 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 	return 0
 }
 
-// Nodes must send each other the evidence of their cars, and only the owner of its partition store
-// a tile.
+// Nodes send each other the evidence of their cars, and only the owner of its partition stores a
+// tile.
 func TestRoadsOfSeveralNodes(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

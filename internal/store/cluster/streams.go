@@ -25,12 +25,11 @@ var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 const partitionsKey = "carstate.partitions"
 
-// A carstate with a lower schema version than schemaKey says does not change the stream.
+// A carstate with a schema version lower than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
 
 // Only the leader answers requests for records, because another server may lag. DESIGN.md of store
-// says what a full stream does: TELEMETRY refuses, so that no limit drops what was acknowledged;
-// STATES drops its oldest record, so that nodes can renew their leases.
+// says why a full TELEMETRY refuses, and a full STATES drops its oldest record.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		if slices.Contains(fedStreams, name) {
@@ -87,8 +86,8 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 
 const usualConsumers = 1000 // the limit of a stream that does not set one
 
-// Each folded partition needs a consumer, and for some seconds those of a dead node are there, too.
-// With -1, the server's default, an operator need not raise the limit of the account.
+// Each folded partition needs a consumer, and for some seconds those of a dead node exist, too.
+// With -1, the server's default, an operator need not raise the account's limit.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return -1
@@ -142,14 +141,14 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// Another node may create or remove the stream in between, and one that was just created may not be
-// visible at once.
+// Another node may create or remove the stream in between, and a new one may not be visible at
+// once.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
 )
 
-// The setting of one node must not reduce the replicas for all.
+// One node's setting must not reduce the replicas for all.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -267,8 +266,8 @@ const flowProbe = "$JS.FC.probe" // the flow-control subject of a consumer that 
 // noRecord asks for a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
-// The requests change nothing, as each names something that does not exist. An operator may revoke
-// the right to create or change streams once they exist, so it is not probed.
+// Each request names something that does not exist, so none changes anything. An operator may
+// revoke the right to create or change streams that exist, so it is not probed.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error

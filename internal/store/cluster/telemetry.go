@@ -34,7 +34,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	w := engine.NewWaiter(chunks)
 	for _, k := range chunks {
 		if err := e.queues[k.Partition].Add(k); err != nil {
-			w.Finish(err) // so that the queues drop the chunks that they already have
+			w.Finish(err) // the queues drop the chunks that they have
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	})
 }
 
-// After a time-out, it is unknown whether the commit was stored: NATS recognizes a duplicate by the
+// After a time-out, it is unknown whether the commit is stored; NATS recognizes a duplicate by the
 // message id. The error is [store.ErrBacklog] if the stream is full, and [engine.ErrClosed] if ctx
 // is canceled.
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
@@ -126,7 +126,7 @@ func unpackCommit(m *nats.Msg) ([]byte, error) {
 	return packed, nil
 }
 
-// Only a stored commit proves that writes work, and no samples are accepted after a failure.
+// Only a stored commit proves that writes work; Append accepts none after a failure.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
@@ -135,8 +135,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 	}
 }
 
-// A short deadline yields the newest samples, because each window begins windowGrowth times as long
-// ago as the one before.
+// Each window begins windowGrowth times as long ago as the one before, so a short deadline yields
+// the newest samples.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
