@@ -19,12 +19,12 @@ import (
 type Checked struct {
 	Stream string `json:"stream"`
 	Good   int    `json:"good"`
-	// Damaged counts records that could be read but not decoded, and gaps in telemetry.
+	// Damaged counts records that could not be decoded, and gaps in telemetry.
 	Damaged    int    `json:"damaged"`
-	Unreadable string `json:"unreadable,omitempty"` // Unreadable says why the rest could not be read.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Check only locks the directory of a stopped service. With an error, it returns what it has found.
+// Check only locks the directory of a stopped service. found is valid with an error, too.
 func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err error) {
 	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
 	if id, err := (&dataDir{fs: fsys, path: path}).identify(); err != nil {

@@ -19,8 +19,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// No state may be lost if a service starts again after every few checkpoints, none of which has
-// all.
+// None of the checkpoints has all states.
 func TestCheckpoints_AcrossRestarts(t *testing.T) {
 	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
 	const vehicles, starts = 6000, 24
@@ -63,8 +62,7 @@ func TestCheckpoints_AcrossRestarts(t *testing.T) {
 	}
 }
 
-// A start with damaged checkpoints must fail if states were restored, although all telemetry is
-// there.
+// If states were restored, telemetry alone cannot replace damaged checkpoints.
 func TestCheckpoints_OfRestoredStates(t *testing.T) {
 	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
 	e := mustOpen(ctx, t, c)

@@ -29,8 +29,7 @@ var (
 	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 )
 
-// workload writes telemetry and records that depend only on a seed, and notes what was acknowledged
-// and answered.
+// workload writes what depends only on a seed, and notes what was acknowledged and answered.
 type workload struct {
 	seed  uint64
 	e     *Engine
@@ -49,8 +48,8 @@ type promise struct {
 	counter uint64
 }
 
-// After a crash, a store must hold at least what was acked, at most what was sent, and states at
-// least as new as the answers shown.
+// After a crash, a store must hold at least what was acked and at most what was sent, and no states
+// older than the answers shown.
 type promises struct {
 	acked, sent promise
 	shown       [workVehicles]store.Answer
@@ -93,7 +92,7 @@ func (w *workload) open(ctx context.Context, fs vfs.FS) (err error) {
 
 func (w *workload) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&w.log, nil)) }
 
-// tick advances the clock by one second, mostly for a commit, so that telemetry is soon trimmed.
+// tick advances the clock by a second, mostly for a commit, so telemetry is soon trimmed.
 func (w *workload) tick() time.Time { return time.Unix(workSamples+w.ticks.Add(1), 0) }
 
 func (w *workload) promised() promises {
@@ -112,7 +111,6 @@ func (w *workload) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// run returns nil when everything is done, and otherwise why it ended before.
 func (w *workload) run(ctx context.Context) error {
 	folds, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -230,14 +228,14 @@ func deriver(e *Engine, checkpoint time.Duration, log *slog.Logger) *derive.Deri
 	})
 }
 
-// fold calls ready when the node would become ready, and returns why it ended.
+// fold calls ready when the node would become ready.
 func (w *workload) fold(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d := deriver(w.e, time.Duration(1+w.seed%30)*time.Millisecond, w.logger())
 	var folding sync.WaitGroup
 	folding.Go(func() { d.Run(ctx) })
-	folding.Go(func() { _ = w.e.FollowAnswers(ctx, w.put, ready) }) // it returns only nil
+	folding.Go(func() { _ = w.e.FollowAnswers(ctx, w.put, ready) })
 	select {
 	case <-ctx.Done():
 	case err := <-w.e.Failed():
@@ -247,10 +245,9 @@ func (w *workload) fold(ctx context.Context, ready func()) error {
 	return context.Cause(ctx)
 }
 
-// small makes the tables so small that a workload writes many of them.
 func small(fs vfs.FS) Config { return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19} }
 
-// check opens the engine, folds the rest, and compares what the node has with what was promised.
+// check compares what the node has, once all is folded, with what was promised.
 func check(
 	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, p promises,
 ) (log string, err error) {
@@ -309,14 +306,13 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 	}
 	others := uint64(0)
 	err = w.e.Scan(ctx, codec.Tokens, []string{"token.*"}, func(store.Record) error { others++; return nil })
-	if err == nil && others != counter+min(1, counter) { // one is the counter
+	if err == nil && others != counter+min(1, counter) {
 		err = fmt.Errorf("there are %d records of %d that were acknowledged", others, counter+min(1, counter))
 	}
 	return err
 }
 
-// After a power cut a store must hold all that it has acknowledged, and no answer may have gone
-// back in event time. Unsynced data is lost in full, in part, or not at all.
+// Unsynced data is lost in full, in part, or not at all.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -335,7 +331,7 @@ func TestPowerCuts(t *testing.T) {
 	t.Logf("done %d power cuts", done.Load())
 }
 
-// cutSyncs cuts the power before every so many-th sync of a workload.
+// cutSyncs cuts the power before every n-th sync of a workload.
 func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done *atomic.Int64) {
 	folds := allFolds(seed)
 	mem := vfs.NewCrashableMem()
@@ -343,8 +339,8 @@ func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done 
 	var checking sync.WaitGroup
 	places := make(chan struct{}, runtime.GOMAXPROCS(0))
 	r := rand.New(rand.NewPCG(seed, 4))
-	var mu sync.Mutex // one power cut at a time
-	var syncs int64   // guarded by mu
+	var mu sync.Mutex
+	var syncs int64 // guarded by mu
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:

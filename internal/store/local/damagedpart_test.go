@@ -28,7 +28,6 @@ const (
 	partPieces = 100 // of a checkpoint
 )
 
-// Every stream has records.
 func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
@@ -64,7 +63,7 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	return mem
 }
 
-// tablesOf returns the tables that hold keys with the given first letter.
+// letter is the first of the keys in the tables.
 func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (names []string) {
 	t.Helper()
 	e := mustOpen(ctx, t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
@@ -82,7 +81,7 @@ func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (na
 	return names
 }
 
-// damagedPart flips a bit at a fraction of the length of a table, which must lie among the records.
+// damagedPart flips a bit of a table's records, at a fraction of its length.
 func damagedPart(
 	ctx context.Context, t *testing.T, whole *vfs.MemFS, letter byte, at float64,
 ) (*Engine, *testkit.Buffer) {
@@ -101,8 +100,7 @@ func damagedPart(
 	return e, log
 }
 
-// Damage of what is read only for an operator must fail the answer, be logged once, and not end the
-// engine.
+// Damage of what only an operator reads is logged once, and does not end the engine.
 func TestView_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -140,7 +138,7 @@ func TestView_DamagedPart(t *testing.T) {
 	}
 }
 
-// Damaged telemetry that is folded must be trimmed like other telemetry, once it is old.
+// Damaged telemetry that is folded is trimmed once it is old.
 func TestTrim_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -176,7 +174,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 	}
 }
 
-// Damage of AUDIT or of telemetry must not keep a store from opening.
+// A store opens in spite of damage in AUDIT or telemetry.
 func TestOpen_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

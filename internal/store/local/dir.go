@@ -58,7 +58,7 @@ type identity struct {
 	// Ends are those at the last orderly close, by stream and partition, and the cursors.
 	Ends map[string]uint64 `json:"ends,omitempty"`
 	// Pebble treats a damaged record of its list of tables as the end, and would open the store
-	// without the tables that follow. So this is how much of it is on disk.
+	// without the tables that follow. Manifest is how much of the list is on disk.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
@@ -121,7 +121,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 			_ = d.close() // the error that led here is reported
 		}
 	}()
-	// Another process may have created the directory before this process got the lock.
+	// Another process may have created the directory before this one got the lock.
 	if d.identity, err = d.read(); err != nil {
 		return nil, err
 	}

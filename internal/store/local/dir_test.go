@@ -32,7 +32,6 @@ func filled(t *testing.T) string {
 	return dir
 }
 
-// tree describes all files of a directory by name, mode, size and hash.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -58,7 +57,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// Open must refuse each directory twice, in one line with the reason, and change nothing.
+// Open refuses each directory twice, in one line with the reason, and changes nothing.
 func TestDataDirRefused(t *testing.T) {
 	t.Parallel()
 	write := func(text string, names ...string) func(dir string) error {
@@ -194,10 +193,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// a user for whom file permissions apply
 const nobody = 65534
 
-// If the process runs as root, it becomes one of the user nobody, for good.
+// A process of root becomes one of the user nobody, for good.
 func openAsNobody(dir string) error {
 	if os.Getuid() == 0 {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
@@ -224,7 +222,7 @@ func giveToNobody(t *testing.T, dir string) {
 	}))
 }
 
-// Open must name the missing permission, change nothing, and succeed once it is back.
+// Open names the missing permission, changes nothing, and succeeds once it is back.
 func TestDataDirPermissions(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -318,7 +316,7 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	}
 }
 
-// Samples are refused while the oldest that is not folded is older than half of the retention, and
+// Samples are refused while the oldest unfolded one is older than half of the retention, and
 // accepted once it is folded, even if its state is not stored.
 func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	t.Parallel()
@@ -338,7 +336,7 @@ func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	defer p.Close()
 	_, err := p.Next(ctx)
 	testkit.NoError(t, err)
-	// The engine learns that the sample is folded when the owner asks for the next one.
+	// The owner shows that the sample is folded by asking for the next one.
 	asking, stop := context.WithCancel(ctx)
 	var asked sync.WaitGroup
 	asked.Go(func() { p.Next(asking) })

@@ -27,13 +27,13 @@ import (
 
 type Config struct {
 	store.Config
-	// SyncInterval is the maximum time from an acknowledgement until the sync. Until then data may
-	// be in this process, so a power cut, a signal or a crash can lose it.
+	// SyncInterval is the maximum time from an acknowledgement until the sync. A power cut, a
+	// signal or a crash before it can lose the data.
 	SyncInterval time.Duration
 	MemoryBytes  int64 // MemoryBytes is for the block cache and the records that are not in tables yet.
 	FS           vfs.FS
 
-	plain bool // plain is for tests that read the files: no compression and no automatic compactions.
+	plain bool // plain, for tests that read the files, means no compression and no automatic compactions.
 }
 
 const DefaultMemoryBytes = 128 << 20
@@ -74,8 +74,8 @@ type Engine struct {
 	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
 	stop          context.CancelFunc
 	running       sync.WaitGroup
-	readers       atomic.Int64 // how many goroutines read the database
-	tablesFailing atomic.Bool  // Pebble cannot write the records in memory to tables
+	readers       atomic.Int64
+	tablesFailing atomic.Bool // Pebble cannot write the records in memory to tables
 	opened        atomic.Bool
 	tablesBackOff atomic.Bool // see haltingFS
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
@@ -193,8 +193,8 @@ func (e *Engine) openError(err error) error {
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
-// With Pebble's defaults, one memtable of 4 MB and twelve tables on the first level, writes stall
-// for more than half a second under load.
+// With Pebble's defaults, one memtable of 4 MB and twelve tables on the first level, writes under
+// load stall for more than half a second.
 func (e *Engine) options() *pebble.Options {
 	fs := &haltingFS{
 		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, backOff: &e.tablesBackOff, cut: e.cut,
@@ -247,8 +247,7 @@ func (e *Engine) options() *pebble.Options {
 // When all but one are full, writes wait, so a quarter of the memory is the block cache.
 const memTables = 4
 
-// Other sizes than Pebble's defaults, and keys for answers, shortened a start with a million
-// vehicles from 3.2 s to 1.3 s.
+// These sizes, and keys for answers, shortened a start with a million vehicles from 3.2 s to 1.3 s.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -258,7 +257,7 @@ const (
 
 const maxOpenFiles = 256 // half of what a node reserves for everything but connections
 
-// After any error but damage, such as a full disk, Pebble itself retries.
+// Pebble itself retries after other errors, such as a full disk.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -272,7 +271,7 @@ func (e *Engine) backgroundError(err error) {
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
-// An operator would need knowledge of Pebble to understand its informational messages.
+// Pebble's informational messages are of no use to an operator.
 type logger struct{ e *Engine }
 
 func (l logger) Infof(string, ...any) {}
@@ -295,7 +294,7 @@ var errTablesFailing = errors.New("the store cannot write its tables: the disk m
 var errClosed = engine.ErrClosed
 
 // After a fatal error of Pebble, write blocks forever or panics. The error is errWritesFailed also
-// if Pebble met it before, or during a call that returned nil.
+// if Pebble failed before, or during a call that returned nil.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -351,8 +350,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// Once the disk accepts writes again, the engine fails, because only a restart helps. Until then,
-// the process can answer queries.
+// Once the disk accepts writes again, the engine fails, because only a restart helps. Until then it
+// answers queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -454,8 +453,7 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Fed implements [store.Engine]. It returns the present time, because this process itself stores
-// every record.
+// Fed returns the present time, because this process itself stores every record.
 func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	now := time.Now()
 	return now, now, true

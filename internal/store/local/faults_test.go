@@ -61,8 +61,8 @@ func failing(fs vfs.FS, on *atomic.Bool, err error, matches func(errorfs.Op) boo
 	}))
 }
 
-// The next start must find all that was acknowledged, wherever the disk becomes full, and the
-// engine must neither hang nor end the process.
+// Wherever the disk becomes full, the next start finds all that was acknowledged, and the engine
+// neither hangs nor ends the process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -74,8 +74,8 @@ func TestDiskFull(t *testing.T) {
 	if testkit.RaceDetector {
 		wanted /= 10
 	}
-	var folds [2]*[workVehicles][]vehicle.State // one for each number of partitions
-	var writes [2]int64                         // of a workload whose disk is never full
+	var folds [2]*[workVehicles][]vehicle.State
+	var writes [2]int64 // of a workload whose disk is never full
 	for i := range folds {
 		folds[i] = allFolds(first + uint64(i))
 		n, _, err := fillDisk(ctx, first+uint64(i), math.MaxInt64, folds[i])
@@ -90,7 +90,7 @@ func TestDiskFull(t *testing.T) {
 		i := rounds / 2 % 2
 		n := int64(1 + rounds)
 		// Every second round takes a random write, mostly a later one, where tables are written.
-		// Another run may have fewer writes, so the last fifth is left out.
+		// Another run may have fewer writes, hence the fraction.
 		if last := writes[i] * 8 / 10; rounds%2 == 1 || n > last {
 			n = 1 + r.Int64N(last)
 		}
@@ -109,9 +109,8 @@ func TestDiskFull(t *testing.T) {
 }
 
 // fillDisk lets write number at and all later ones fail, until the workload has ended or waits.
-// Then it makes room, closes the engine, simulates a crash, in which unsynced data is kept if at is
-// odd, and checks the data. The error is also not nil if the workload hangs, or the engine stops
-// storing and Writable says nothing.
+// Then it makes room, closes the engine, crashes, with unsynced data if at is odd, and checks the
+// data. An error also says that the workload hangs, or that Writable hides that nothing is stored.
 func fillDisk(
 	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
 ) (writes int64, full bool, err error) {
@@ -165,7 +164,7 @@ func fillDisk(
 	p := w.promised()
 	room.Store(true)
 	if w.e != nil {
-		_ = w.e.Close() // the disk may have been full
+		_ = w.e.Close()
 	}
 	left := mem.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: 100 * int(at%2), RNG: rand.New(rand.NewPCG(seed, 6)),
@@ -175,13 +174,12 @@ func fillDisk(
 	return count.Load(), refused.Load(), err
 }
 
-// An engine that met a full disk must fail, but only once the disk accepts writes again.
 func TestFailsOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	var full atomic.Bool
 	e := mustOpen(ctx, t, small(failing(vfs.NewMem(), &full, syscall.ENOSPC, fills)))
-	defer e.Close() // it reports the failure again
+	defer e.Close()
 	full.Store(true)
 	for e.Append(ctx, []vehicle.Sample{sample("v", 1000, 1)}) == nil {
 	}
@@ -202,8 +200,8 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// An engine that can write its log but no tables must say so, keep no caller of Append waiting,
-// answer queries, and continue once there is room.
+// An engine that can write its log but no tables says so, keeps no caller of Append waiting,
+// answers queries, and continues once there is room.
 func TestEngine_RoomForLogOnly(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -261,8 +259,8 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 }
 
 // TestDamage removes, cuts off and changes each file of a stopped and of a killed engine. The
-// damage must be reported, or all promised data must be there. A tenth must be reported, and some
-// be mended, by an older checkpoint or the copy of carstate.json.
+// damage is reported, or all promised data is there. A tenth must be reported, and some be mended,
+// by an older checkpoint or the copy of carstate.json.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -362,8 +360,7 @@ func rewrite(t *testing.T, fs *vfs.MemFS, name string, change func([]byte) []byt
 	testkit.NoError(t, durable.WriteFile(fs, name, change(bytes.Clone(content))))
 }
 
-// flip changes a bit of the largest file with the suffix, and returns the contents of all files
-// then.
+// flip changes a bit of the largest file with the suffix, and returns all contents after that.
 func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]string {
 	t.Helper()
 	files := contents(t, fs, "/data/store")
@@ -393,7 +390,7 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// The last record before the damaged block and all after it must be removed, and then be no damage.
+// The last record before the damaged block, and all after it, are removed, and then are no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -414,7 +411,7 @@ func TestRoadsDamage(t *testing.T) {
 	testkit.NoError(t, e.Close())
 	flip(t, fs, ".sst", 0.5)
 	e = mustOpen(ctx, t, config)
-	defer e.Close() // it is closed below if the test passes
+	defer e.Close()
 	scan := func() (found, damaged int) {
 		t.Helper()
 		next, damaged, err := e.ScanFrom(ctx, codec.Roads, 1, func(store.Record) error { found++; return nil })

@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// No file may contain the name of a forgotten vehicle after ErasedBy of the receipt.
+// No file contains the name of a forgotten vehicle after ErasedBy of the receipt.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	forgottenBytes(t, 0, 0)
@@ -37,8 +37,7 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 	}
 }
 
-// forgottenBytes sets the clock by before just before it forgets the vehicle, and by after just
-// after.
+// forgottenBytes sets the clock by before and after at these moments of forgetting the vehicle.
 func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}

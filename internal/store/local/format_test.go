@@ -14,8 +14,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A newer version of Pebble's files, known to this Pebble or not, must be refused as a newer
-// carstate's, and nothing may change.
+// A newer version of Pebble's files, known to this Pebble or not, is refused as a newer carstate's.
 func TestOpen_NewerStoreFormat(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -30,7 +30,7 @@ const tableBackoff = time.Second // Pebble itself retries to write a table at on
 
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
-// The blocked goroutine may hold locks of Pebble, so another call, even a read, may block, too.
+// The blocked goroutine may hold locks of Pebble, so even a read may block, too.
 func (fs *haltingFS) halt(err error) {
 	if err != nil {
 		fs.failWrites(err)
@@ -53,9 +53,9 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return haltingFile{f, fs}, nil
 }
 
-// Pebble would overwrite an old log. What is not overwritten could still name a forgotten vehicle.
+// Pebble would overwrite an old log, whose remains could still name a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// The old file may have been removed already, because it named a forgotten vehicle
+	// It may be gone already, because it named a forgotten vehicle.
 	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
 		fs.halt(err)
 	}

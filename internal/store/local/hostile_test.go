@@ -38,7 +38,7 @@ func TestTrimEmptyPartition(t *testing.T) {
 	}
 }
 
-// Erased must return only once the bytes of a replaced record are gone, also if a scan reads them.
+// Erased returns only once no file has the bytes of a replaced record, even if a scan reads them.
 func TestErasedDuringScan(t *testing.T) {
 	for _, scan := range []bool{false, true} {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestErasedDuringScan(t *testing.T) {
 			if scan {
 				waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 				defer cancel()
-				if e.Erased(waiting) == nil { // the scan held no file open
+				if e.Erased(waiting) == nil {
 					if named := filesWith(t, dir, "TheSecretVID"); len(named) > 0 {
 						t.Errorf("the bytes are said to be gone, and these files hold them: %q", named)
 					}
@@ -83,8 +83,7 @@ func TestErasedDuringScan(t *testing.T) {
 	}
 }
 
-// Open without room for tables must return one line that does not speak of damage, and succeed
-// later.
+// Open without room for tables does not speak of damage, and succeeds later.
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, errno := range map[string]error{
 		"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO,
@@ -104,7 +103,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("it says: %v", err)
 			}
-			// A real process would end now. The next finds the files as they are.
+			// A real process would end now.
 			left := clone.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 8))})
 			full.Store(false)
 			if e, err = Open(ctx, small(left)); err != nil {
@@ -115,7 +114,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// A read without a free file descriptor must not count as damage or end the engine.
+// A read without a free file descriptor is no damage, and does not end the engine.
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// An engine whose samples are folded and stored must neither write nor sync.
 func TestIdle_SyncsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64

@@ -92,10 +92,9 @@ func TestProgress_OfAStart(t *testing.T) {
 	want(2)
 }
 
-// A sample must be on disk after the interval, even if nothing else is stored, and not before.
+// A sample is on disk after the interval, even if nothing else is stored, and not before.
 func TestSyncInterval_SyncsLater(t *testing.T) {
 	ctx := testkit.Context(t)
-	// onDisk returns the last sequence that is found after a power cut.
 	onDisk := func(fs *vfs.MemFS) uint64 {
 		e := mustOpen(ctx, t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
 		defer e.Close()

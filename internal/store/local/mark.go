@@ -19,7 +19,7 @@ import (
 // was acknowledged.
 //
 // It is written after each sync of the store, and not synced: after a kill it is exact, and after a
-// power cut it says less than was acknowledged, or nothing, but never more.
+// power cut it never says more than was acknowledged.
 type mark struct {
 	mu   sync.Mutex // guards the fields below
 	f    vfs.File
@@ -42,7 +42,7 @@ func (m *mark) open(d *dataDir) (err error) {
 	return err
 }
 
-// An error is ignored, because what the file says then is correct too.
+// An error is ignored, because what the file says then is correct, too.
 func (m *mark) note(stream string, seq uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

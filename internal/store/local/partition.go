@@ -26,7 +26,7 @@ type partitionState struct {
 
 	mu       sync.Mutex // guards the fields down to checkpoints
 	last     uint64
-	queue    []group // queue holds consecutive groups. Further ones are read from the disk.
+	queue    []group // queue holds consecutive groups. The disk has further ones.
 	queued   int
 	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
@@ -40,8 +40,8 @@ type partitionState struct {
 	name      string     // of the owner; "" if released
 
 	live atomic.Bool // an owner has published all answers
-	// Up to cursor, all is in the checkpoint that was read or stored last, so the telemetry may be
-	// trimmed.
+	// Telemetry up to cursor may be trimmed: the checkpoint that was read or stored last has all of
+	// it.
 	cursor atomic.Uint64
 }
 
@@ -187,7 +187,7 @@ func (t *Partition) Checkpoints() []store.Checkpoint {
 
 func (t *Partition) End() uint64 { return t.end }
 
-// After damage, the engine fails, because a checkpoint before would need the same telemetry.
+// After damage, the engine fails, because an earlier checkpoint would need the same telemetry.
 func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 	seq := c.Seq
 	t.next = seq + 1
@@ -335,7 +335,7 @@ func (t *Partition) owning(do func() error) error {
 func (s *partitionState) store(ctx context.Context, w store.Write) error {
 	_, err := s.e.Store(ctx, codec.States, []store.Write{w})
 	if errors.Is(err, errWritesFailed) {
-		<-ctx.Done() // waits until the process ends, which it does when the disk accepts writes again
+		<-ctx.Done() // until the process ends, once the disk accepts writes again
 		return ctx.Err()
 	}
 	return err

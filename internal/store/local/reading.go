@@ -48,7 +48,7 @@ func (it iterator) Close() error {
 	return it.Iterator.Close()
 }
 
-// The iterator is as of a single moment.
+// The iterator shows a single moment.
 func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	if err := r.enter(); err != nil {
 		return it, err
@@ -115,7 +115,7 @@ func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) 
 	if name != codec.Tokens && name != codec.Sources {
 		return r.iterate(ctx, from, to, r.records(do))
 	}
-	// A snapshot would also show one moment, but keep erased records in the files.
+	// A snapshot would keep erased records in the files.
 	it, err := r.iterator(from, to)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) 
 	return nil
 }
 
-// The record does not share memory with the database, and is zero if there is none.
+// The record shares no memory with the database, and is zero if there is none.
 func (r reader) last(key []byte) (record store.Record, err error) {
 	if err := r.enter(); err != nil {
 		return record, err
@@ -214,8 +214,7 @@ func (e *Engine) awaitReaders() bool {
 	return true
 }
 
-// readError explains an error for the operator. After damage, the engine fails, because the store
-// cannot be trusted any more.
+// After damage, the engine fails, because the store cannot be trusted any more.
 func (e *Engine) readError(err error) error {
 	err, damaged := e.explainRead(err)
 	if damaged {
@@ -224,8 +223,8 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// After damage, the result is an [access.ErrDamaged], which is logged once, and the engine
-// continues: either folds and starts do not need the data, or they find the damage themselves.
+// After damage, the result is an [access.ErrDamaged], logged once. The engine continues: folds and
+// starts do not need the data, or find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
 	if !damaged {
@@ -272,8 +271,8 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// Pebble needs space for tables with all records of the logs, and for a new log. If a file system
-// does not report its free space, there is enough.
+// Pebble needs space for tables with all records of the logs, and for a new log. Without a figure
+// from the file system, there is enough.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {

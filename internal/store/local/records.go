@@ -132,7 +132,7 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return e.view().Scan(ctx, name, patterns, do)
 }
 
-// If a part of ROADS cannot be read, it is removed from there on, because it will be learned again.
+// A part of ROADS that cannot be read is removed from there on, because it will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -172,7 +172,7 @@ func (e *Engine) ScanFrom(
 		return from, damaged, e.readError(err)
 	}
 	e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
-	// The last good record goes too: an iterator up to its end would also read damaged data.
+	// The last good record goes, too: an iterator up to its end would also read damaged data.
 	err = s.do(ctx, func() error { return e.db.Excise(ctx, pebble.KeyRange{Start: last, End: upper}) })
 	if err != nil {
 		return from, damaged, err

@@ -72,7 +72,7 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// If seq is 0, no such group is left. The owner of the partition finds damage.
+			// seq is 0 if no such group is left. The owner of the partition finds damage.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -104,7 +104,7 @@ func (e *Engine) Trim(ctx context.Context) {
 func (e *Engine) trim() error {
 	now := e.now()
 	firsts := make([]uint64, len(e.partitions))
-	var bytes uint64 // of the telemetry that is left; tables of trimmed telemetry are deleted later
+	var bytes uint64 // tables of trimmed telemetry are deleted later
 	for n := range e.partitions {
 		first, _, err := e.firstReadable(n, 0, e.partitions[n].stored()+1)
 		if err != nil {
@@ -129,7 +129,7 @@ func (e *Engine) trim() error {
 			return err
 		}
 		if limit := uint64(e.config.TelemetryBytes); bytes > limit/10*8 {
-			// Groups have similar sizes, so their number serves to estimate their bytes.
+			// Groups have similar sizes.
 			excess := float64(bytes-limit/10*6) / float64(bytes)
 			upTo = max(upTo, first+uint64(excess*float64(s.stored()+1-first)))
 		}
@@ -143,8 +143,8 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// A damaged group is as old as the next. One more than trimEvery in the future was stored before
-// the clock was set back, and is too old.
+// A damaged group is as old as the next. One from more than trimEvery in the future was stored
+// before the clock was set back, and is too old.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -202,9 +202,9 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 	})
 }
 
-// The bytes of a removed record remain in the log, and in tables until a compaction has read them.
+// A removed record remains in the log, and in tables until a compaction has read them.
 
-// slowestCompaction is in bytes per second, on a busy machine. An idle one is several times as
+// slowestCompaction is in bytes per second, on a busy machine; an idle one is several times as
 // fast.
 const slowestCompaction = 4 << 20
 

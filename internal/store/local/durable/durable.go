@@ -1,5 +1,5 @@
-// Package durable reads and replaces whole files, and creates directories. When a call that writes
-// returns nil, the content and the entry in the directory are on disk.
+// Package durable reads and replaces whole files. When a call that writes returns nil, the content
+// and the entry in the directory are on disk.
 package durable
 
 import (
