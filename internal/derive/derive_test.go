@@ -29,8 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open opens a local store. It has several partitions, so that the tests notice if derive mixes them
-// up, and syncs rarely.
+// Several partitions show whether derive mixes them up.
 func open(t testing.TB, c local.Config) *local.Engine {
 	t.Helper()
 	c.DataDir, c.Partitions, c.SyncInterval = t.TempDir(), 4, time.Hour
@@ -38,7 +37,7 @@ func open(t testing.TB, c local.Config) *local.Engine {
 	return testkit.Opened(t, e, err)
 }
 
-// spied is a partition that checks when a deriver publishes. A test may change its functions.
+// spied is a partition that checks when a deriver publishes.
 type spied struct {
 	store.Partition
 	t         testing.TB
@@ -92,9 +91,8 @@ func (p *spied) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
 	return p.Partition.Forgotten(id, seq)
 }
 
-// config returns a configuration for all partitions of e, which the deriver takes from any owner. It
-// checks that an owner that has no states yet stores none. change, which may be nil, gets each
-// partition.
+// config is for all partitions of e, which the deriver takes from any owner. An owner that has no
+// states yet must store none. change, unless nil, gets each partition.
 func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
 	return derive.Config{
 		Partitions: e.Partitions(), Records: e, AwaitTombstones: e.AwaitTombstones, Checkpoint: 2 * time.Millisecond,
@@ -115,7 +113,6 @@ func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
 	}
 }
 
-// start runs a deriver until stop is called. stop returns once the deriver has ended.
 func start(t testing.TB, c derive.Config) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -126,13 +123,12 @@ func start(t testing.TB, c derive.Config) (stop func()) {
 	})
 }
 
-// table has the answers that were published.
 type table struct {
 	mu      sync.Mutex
 	answers map[vehicle.ID]store.Answer
 }
 
-// follow fills a table until the test ends. It checks that no answer is older than one before.
+// follow fills a table until the test ends. No answer may be older than one before.
 func follow(t testing.TB, e *local.Engine) *table {
 	tab := &table{answers: make(map[vehicle.ID]store.Answer)}
 	followBy(t, e, func(id vehicle.ID, a *store.Answer) {
@@ -147,7 +143,6 @@ func follow(t testing.TB, e *local.Engine) *table {
 	return tab
 }
 
-// followBy calls put with all answers until the test ends.
 func followBy(t testing.TB, e *local.Engine, put func(vehicle.ID, *store.Answer)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -159,7 +154,6 @@ func followBy(t testing.TB, e *local.Engine, put func(vehicle.ID, *store.Answer)
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// wait waits until exactly n vehicles in the table have an answer of the time at.
 func (tab *table) wait(t testing.TB, n int, at signal.UnixMilli) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("%d vehicles have an answer of %d", n, at), func() bool {
@@ -179,7 +173,6 @@ func (tab *table) copy() map[vehicle.ID]store.Answer {
 	return maps.Clone(tab.answers)
 }
 
-// ask asks the owner of the partition of a vehicle, until there is one.
 func ask(t testing.TB, e store.Engine, id vehicle.ID, kind string) (r store.Reply) {
 	t.Helper()
 	testkit.Await(t, "an owner replies", func() (ok bool) {
@@ -194,7 +187,6 @@ func ask(t testing.TB, e store.Engine, id vehicle.ID, kind string) (r store.Repl
 	return r
 }
 
-// stored returns the packed states in the checkpoints of a partition.
 func stored(t testing.TB, e *local.Engine, p int, all ...store.Checkpoint) derive.Packed {
 	t.Helper()
 	got := make(derive.Packed)
@@ -207,8 +199,8 @@ func stored(t testing.TB, e *local.Engine, p int, all ...store.Checkpoint) deriv
 	return got
 }
 
-// check checks that no deriver runs, and that the states in the checkpoints equal, byte for byte, a
-// plain fold of all telemetry.
+// check compares the states in the checkpoints, byte for byte, with a plain fold of all telemetry.
+// No deriver may run.
 func check(t testing.TB, e *local.Engine) {
 	t.Helper()
 	for p := range e.Partitions() {
@@ -235,11 +227,10 @@ func put(t testing.TB, e store.Engine, samples ...vehicle.Sample) {
 	testkit.NoError(t, e.Append(t.Context(), samples))
 }
 
-// last is the time of each vehicle's last sample.
 const last = 1 << 40
 
-// traffic stores random batches of samples, some of them late or repeated, and at the end one
-// sample of each vehicle with the time last. It returns the number of vehicles.
+// traffic stores batches of samples, some late or repeated, and at the end one of each vehicle with
+// the time last. It returns the number of vehicles.
 func traffic(t *testing.T, e *local.Engine, writers, vehicles, samples int) int {
 	var running sync.WaitGroup
 	for w := range writers {
@@ -274,8 +265,8 @@ func traffic(t *testing.T, e *local.Engine, writers, vehicles, samples int) int 
 	return writers * vehicles
 }
 
-// TestRun_RestartsLoseNothing checks that restarts at random moments, with the last checkpoint and
-// without, neither lose a sample nor count one twice, while questions are asked.
+// Restarts at random moments, with the last checkpoint and without, neither lose a sample nor count
+// one twice, while questions are asked.
 func TestRun_RestartsLoseNothing(t *testing.T) {
 	e := open(t, local.Config{})
 	tab := follow(t, e)
@@ -331,8 +322,8 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 	check(t, e)
 }
 
-// TestRun_FailedCheckpoint checks that the states of a checkpoint that fails are in the next one: of
-// a checkpoint after an interval or a question, and of one that is cut off by the end of the process.
+// The states of a checkpoint that fails, after an interval or a question or because the process
+// ends, are in the next one.
 func TestRun_FailedCheckpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		interval time.Duration
@@ -375,8 +366,7 @@ func TestRun_FailedCheckpoint(t *testing.T) {
 	}
 }
 
-// TestRun_FailsWithinGroup checks that a group is not stored as folded if a part of it could not be
-// folded, although the process ends at that moment.
+// A group is not stored as folded if a part of it is not, although the process ends at that moment.
 func TestRun_FailsWithinGroup(t *testing.T) {
 	e := open(t, local.Config{})
 	follow(t, e)
@@ -395,8 +385,8 @@ func TestRun_FailsWithinGroup(t *testing.T) {
 	check(t, e)
 }
 
-// TestTakeover_FencesFirstOwner checks that once a second deriver has taken the partitions, the
-// first one stores nothing more, and the states are those of all samples.
+// Once a second deriver has the partitions, the first stores nothing more, and the states are those
+// of all samples.
 func TestTakeover_FencesFirstOwner(t *testing.T) {
 	e := open(t, local.Config{})
 	tab := follow(t, e)
@@ -405,7 +395,7 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 	take := first.Take
 	taken, fenced := make([]atomic.Bool, e.Partitions()), make(chan int, e.Partitions())
 	first.Take = func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
-		if taken[p].Swap(true) { // again, after an error
+		if taken[p].Swap(true) {
 			fenced <- p
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -432,9 +422,9 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 	check(t, e)
 }
 
-// TestRun_Replays checks that telemetry that a process may have folded before is folded by
-// Config.Replay, and later telemetry by Config.Fold, also if it waited. A checkpoint follows the replay
-// at once, so that after a crash only later telemetry is folded again.
+// Telemetry that a process may have folded before is folded by Config.Replay, and later telemetry
+// by Config.Fold, even if it waited. A checkpoint follows the replay at once, so that a crash
+// repeats less.
 func TestRun_Replays(t *testing.T) {
 	now := testkit.NewClock(time.UnixMilli(int64(last)))
 	e := open(t, local.Config{Now: now.Now, Retention: 24 * time.Hour})
@@ -475,20 +465,19 @@ func TestRun_Replays(t *testing.T) {
 	check(t, e)
 }
 
-// TestRun_EndsUnfollowed checks that a deriver ends with its context although no process follows its
-// answers.
+// A deriver ends with its context although no process follows its answers.
 func TestRun_EndsUnfollowed(t *testing.T) {
 	e, taken := open(t, local.Config{}), make(chan struct{}, 4)
 	stop := start(t, config(t, e, func(*spied) { taken <- struct{}{} }))
 	for range e.Partitions() {
 		<-taken
 	}
-	stop() // returns once the deriver has ended
+	stop()
 }
 
-// TestCorrectedClock folds a sample of a car whose clock was a day ahead and then one of its
-// corrected clock, long after both were stored, with a stop in between or without. The state must
-// be that of the corrected clock, because a fold reads no clock but that of the log.
+// A car's clock was a day ahead and is then corrected, long after both samples were stored, with a
+// stop in between or without. The state is that of the corrected clock, because a fold reads no
+// clock but that of the log.
 func TestCorrectedClock(t *testing.T) {
 	then := time.UnixMilli(1e12)
 	for name, stop := range map[string]bool{"ReplayOfReset": false, "LateCorrection": true} {
@@ -510,7 +499,6 @@ func TestCorrectedClock(t *testing.T) {
 	}
 }
 
-// cars returns vehicles of partition 0, whose vids end with end.
 func cars(e store.Engine, n int, end string) (ids []vehicle.ID) {
 	for i := 0; len(ids) < n; i++ {
 		if id := vehicle.ID(fmt.Sprintf("car%d%s", i, end)); codec.PartitionOf(id, e.Partitions()) == 0 {
@@ -520,8 +508,8 @@ func cars(e store.Engine, n int, end string) (ids []vehicle.ID) {
 	return ids
 }
 
-// TestSilentVehicles checks that a vehicle that has been silent for 30 days leaves memory and
-// checkpoints while others report, and that a clock that was ahead for a moment drops no vehicle.
+// A vehicle that is silent for 30 days leaves memory and checkpoints while others report. A clock
+// that is ahead for a moment drops none.
 func TestSilentVehicles(t *testing.T) {
 	now := testkit.NewClock(time.UnixMilli(1e12))
 	e := open(t, local.Config{Now: now.Now})
@@ -566,8 +554,8 @@ func TestSilentVehicles(t *testing.T) {
 	}
 }
 
-// TestForget checks that a dropped vehicle leaves a marker, which is stored and published, until
-// an erasure once it may go. AskDropAll must drop exactly the forgotten vehicles.
+// A dropped vehicle leaves a marker, stored and published, until an erasure once it may go.
+// AskDropAll drops exactly the forgotten vehicles.
 func TestForget(t *testing.T) {
 	e := open(t, local.Config{})
 	ids := cars(e, 4, "")
@@ -611,9 +599,8 @@ func TestForget(t *testing.T) {
 	is(store.AskErase, ids[1], ids[3])
 }
 
-// TestForget_WhileFolding forgets a vehicle that keeps reporting, allows it, and forgets it again,
-// while samples are folded. None of its old data may come back. Each time that it is allowed, its
-// state must begin without earlier data. Another vehicle must lose nothing.
+// A vehicle that keeps reporting is forgotten, allowed, and forgotten again while samples are
+// folded. None of its old data comes back, and another vehicle loses nothing.
 func TestForget_WhileFolding(t *testing.T) {
 	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir()})
 	testkit.NoError(t, err)
@@ -637,7 +624,7 @@ func TestForget_WhileFolding(t *testing.T) {
 		send(30)
 		var forgetting sync.WaitGroup
 		forgetting.Go(func() { n.MustForget(t, gone) })
-		send(30) // some of these samples may be stored before the tombstone
+		send(30)
 		forgetting.Wait()
 		if n.Knows(gone) {
 			t.Error("the table still has the vehicle when Forget returns")
@@ -657,8 +644,8 @@ func TestForget_WhileFolding(t *testing.T) {
 	}
 }
 
-// TestAnswers_Pages checks that the pages of all answers have every vehicle as it was published,
-// although new vehicles split buckets between the pages.
+// The pages of all answers have every vehicle as it was published, although new vehicles split
+// buckets between the pages.
 func TestAnswers_Pages(t *testing.T) {
 	e := open(t, local.Config{})
 	const before, after = 3000, 1000
@@ -696,8 +683,7 @@ func TestAnswers_Pages(t *testing.T) {
 	}
 }
 
-// TestRestore checks that restored states replace older ones, but no newer ones, are published, and
-// are stored by a checkpoint.
+// Restored states replace older ones, but no newer ones, and are published and stored.
 func TestRestore(t *testing.T) {
 	e := open(t, local.Config{})
 	ids := cars(e, 3, "")
@@ -725,9 +711,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestLoad_DamagedCheckpoints checks that the owner of a partition folds telemetry again in place of
-// damaged checkpoints, and that it refuses the partition if that telemetry is gone. The telemetry
-// must stay until a checkpoint is stored, which can then be read.
+// The owner of a partition folds telemetry again in place of damaged checkpoints, and refuses the
+// partition if that telemetry is gone. It stays until a checkpoint is stored that can be read.
 func TestLoad_DamagedCheckpoints(t *testing.T) {
 	for name, c := range map[string]struct {
 		damaged int // newest checkpoints
@@ -744,7 +729,7 @@ func TestLoad_DamagedCheckpoints(t *testing.T) {
 				stop()
 			}
 			part := storetest.Take(t, e, 0)
-			part.Close() // it replies no more
+			part.Close()
 			all := part.Checkpoints()
 			for _, is := range all[len(all)-min(c.damaged, len(all)):] {
 				testkit.NoError(t, derive.Spoil(e, 0, is))

@@ -19,13 +19,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// SetBucketBytes sets the size of the buckets in which states are kept in memory.
 func (c *Config) SetBucketBytes(n int) { c.bucketBytes = n }
 
-// Packed is the packed state of each vehicle.
 type Packed map[vehicle.ID]string
 
-// Log reads all telemetry of a partition.
 func Log(part store.Partition) (all []store.Group, err error) {
 	for err = part.Seek(context.Background(), store.Checkpoint{}); err == nil; {
 		if n := len(all); part.End() == 0 || n > 0 && all[n-1].Seq >= part.End() {
@@ -38,7 +35,7 @@ func Log(part store.Partition) (all []store.Group, err error) {
 	return all, err
 }
 
-// Plain folds groups up to the sequence seq, and resets states from the future as apply says.
+// Plain folds groups up to seq, and resets states from the future as apply says.
 func Plain(groups []store.Group, seq uint64, forgotten func(vehicle.ID, uint64) bool) Packed {
 	states := make(map[vehicle.ID]vehicle.State)
 	for _, g := range groups {
@@ -78,11 +75,11 @@ func Spoil(e store.Engine, p int, c store.Checkpoint) error {
 	return err
 }
 
-// hand is a partition whose next Save fails if fail is set, and that has forgotten vehicles.
+// hand can fail in the next Save, and has forgotten vehicles.
 type hand struct {
 	store.Partition
-	fail      bool   // the next Save fails, or its response is lost
-	between   func() // is called after each piece
+	fail      bool // the next Save fails, or its response is lost
+	between   func()
 	forgotten func(vehicle.ID, uint64) bool
 }
 
@@ -102,7 +99,7 @@ func (h *hand) Save(
 		}
 		for piece := range pieces {
 			if n++; fails && n == 2 {
-				cancel() // the piece may be stored
+				cancel()
 			}
 			if !yield(piece) {
 				return
@@ -116,13 +113,11 @@ func (h *hand) Save(
 	return is, err
 }
 
-// ErrInjected is the error of what a test makes fail.
 var ErrInjected = errors.New("the disk is on fire")
 
-// TestFolding_EndsInTheSameBytes folds logs with any clock errors of cars and of the machine. It
-// stores checkpoints of any kind, also in vain, forgets vehicles, and crashes, each time with any
-// damage of the newest checkpoints. The states that are read again must equal a plain fold of the log
-// up to the same place.
+// The logs have any clock errors of cars and of the machine. Checkpoints of any kind are stored,
+// also in vain, vehicles are forgotten, and each crash damages any of the newest checkpoints. The
+// states that are read again equal a plain fold of the log up to the same place.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	const partitions, vehicles, groups = 200, 7, 45
 	ctx, clock := t.Context(), testkit.NewClock(time.UnixMilli(1e12))

@@ -17,7 +17,7 @@ type noLeases struct{ Leases }
 
 func (noLeases) Stale() time.Duration { return 6 * time.Second }
 
-// observer is one node's view of the others, on a clock that the test sets.
+// observer is one node's view of the others.
 type observer struct {
 	*Members
 	t     *testing.T
@@ -34,7 +34,6 @@ func observe(t *testing.T) *observer {
 	}
 }
 
-// renewed delivers one renewal for each of the named nodes.
 func (o *observer) renewed(names ...string) {
 	for _, n := range names {
 		o.beats[n]++
@@ -42,7 +41,7 @@ func (o *observer) renewed(names ...string) {
 	}
 }
 
-// pass advances the clock by d. During that time the named nodes renew their leases every 2 s.
+// pass advances the clock by d, while the named nodes renew their leases every 2 s.
 func (o *observer) pass(d time.Duration, names ...string) {
 	const step = 250 * time.Millisecond
 	for passed := step; passed <= d; passed += step {
@@ -54,7 +53,7 @@ func (o *observer) pass(d time.Duration, names ...string) {
 	}
 }
 
-// wants checks that the number of partitions assigned to this node is in the given range.
+// wants checks how many partitions are assigned to this node.
 func (o *observer) wants(least, most int) {
 	o.t.Helper()
 	n := 0
@@ -86,7 +85,7 @@ func TestMembers_StaleLease(t *testing.T) {
 	if o.free(o.now, "b") || !o.free(o.now, "self") || !o.free(o.now, "") {
 		t.Error("Free is wrong for b, self or a partition without an owner")
 	}
-	// b stops renewing its lease. For 6 s of our clock nothing changes.
+	// b stops renewing its lease.
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "b") {
 		t.Error("b is dead after 4 s, too early")
@@ -97,15 +96,14 @@ func TestMembers_StaleLease(t *testing.T) {
 	}
 	o.pass(10*time.Second, "self")
 	o.wants(16, 16)
-	// If the same renewal is stored again, it does not count as a renewal.
+	// The same renewal, stored again, does not count as one.
 	o.recordLease(o.now, "b", o.beats["b"], false)
 	o.wants(16, 16)
 	o.renewed("b")
 	if o.free(o.now, "b") {
 		t.Error("b is dead although it has renewed its lease")
 	}
-	// b announces that it leaves. No partition is assigned to b any more, but b owns its partitions
-	// until it has released them.
+	// b leaves, but owns its partitions until it has released them.
 	o.beats["b"]++
 	o.recordLease(o.now, "b", o.beats["b"], true)
 	o.wants(16, 16)
@@ -125,9 +123,8 @@ func TestMembers_StaleLease(t *testing.T) {
 	o.wants(0, 0)
 }
 
-// TestMembers_OtherPartitionsStay checks that a node that joins takes partitions only for itself,
-// and that a node that leaves gives away only its own. The other partitions must stay assigned
-// without interruption.
+// A node that joins or leaves moves only the partitions that it takes or has. The others stay
+// assigned without interruption.
 func TestMembers_OtherPartitionsStay(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
@@ -167,9 +164,8 @@ func TestMembers_OtherPartitionsStay(t *testing.T) {
 	}
 }
 
-// TestMembers_Disconnected checks that while this node is disconnected, it considers no other node
-// dead and keeps its partitions. A node that stays silent must be considered dead a lease time
-// after the connection is back.
+// While this node is disconnected, it considers no other node dead and keeps its partitions. One
+// that stays silent is dead a lease time after the connection is back.
 func TestMembers_Disconnected(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
@@ -182,7 +178,7 @@ func TestMembers_Disconnected(t *testing.T) {
 	if o.partitions[5].ctx != before {
 		t.Error("a partition moved while this node was disconnected")
 	}
-	o.renewed("self") // b's renewal is not delivered yet
+	o.renewed("self")
 	if o.free(o.now, "b") {
 		t.Error("b is dead right after the outage")
 	}
@@ -197,9 +193,8 @@ func TestMembers_Disconnected(t *testing.T) {
 	o.wants(16, 16)
 }
 
-// TestMembers_LateFeed checks a feed that is late after an outage of the store. When the feed has
-// delivered one of our own renewals that was made more than 4 s after the outage, a node that has
-// not renewed its lease since the outage must be considered dead at once.
+// A feed is late after an outage of the store. When it has delivered a renewal of ours from more
+// than 4 s after the outage, a node that has not renewed its lease since is dead at once.
 func TestMembers_LateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
@@ -227,7 +222,7 @@ func TestMembers_LateFeed(t *testing.T) {
 	if o.free(o.now, "c") {
 		t.Error("c is dead although it renews its lease")
 	}
-	// If only the feed is late while leases are stored, no node is considered dead.
+	// If only the feed is late, no node is considered dead.
 	last := o.beats["self"]
 	for i := range 3 {
 		o.recordRenewal(o.now, o.now, last+1+uint64(i))
@@ -241,7 +236,7 @@ func TestMembers_LateFeed(t *testing.T) {
 	}
 }
 
-// leasesFrom refuses to store leases until the time of its field from.
+// leasesFrom stores no leases before from.
 type leasesFrom struct {
 	noLeases
 	from   time.Time
@@ -262,8 +257,8 @@ func (l *leasesFrom) Follow(ctx context.Context, _ func(string, uint64, bool)) e
 	return nil
 }
 
-// TestMembers_RenewAfterOutage checks that our lease is renewed as soon as leases can be stored
-// again, and that the log has at most one line per minute about the outage.
+// A lease is renewed as soon as leases can be stored again, and the log has at most one line per
+// minute about the outage.
 func TestMembers_RenewAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &leasesFrom{from: time.Now().Add(10*time.Minute - time.Millisecond)}
@@ -282,8 +277,8 @@ func TestMembers_RenewAfterOutage(t *testing.T) {
 	})
 }
 
-// TestMembers_UnknownOwner checks an owner whose lease was never received. It may have just joined,
-// so it must be considered dead only after a lease time.
+// An owner whose lease was never received may have just joined, so it is dead only after a lease
+// time.
 func TestMembers_UnknownOwner(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")

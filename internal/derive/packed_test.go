@@ -20,9 +20,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestPackedStates checks that a memory has the last state of each vehicle until it is dropped,
-// whatever its size and that of the buckets, and that the pieces of the last CheckpointCycle
-// checkpoints have the same.
+// A memory has the last state of each vehicle until it is dropped, whatever its size and that of
+// the buckets, and so have the pieces of the last CheckpointCycle checkpoints.
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, want := newPackedStates(500, 0), make(map[vehicle.ID]vehicle.State)
@@ -85,8 +84,7 @@ const benchCars = 100_000
 
 func benchCar(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v)) }
 
-// BenchmarkPackedStates puts full states of new vehicles into a memory, and then replaces each. It
-// reports the processor time of a put and what a vehicle takes.
+// One operation puts a new vehicle's full state into a memory, and replaces it.
 func BenchmarkPackedStates(b *testing.B) {
 	heap := func() float64 {
 		runtime.GC()
@@ -109,8 +107,7 @@ func BenchmarkPackedStates(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckpoint stores checkpoints of 100,000 full states, after a change of all or of a tenth,
-// and loads them. It reports the processor time for each of the 100,000.
+// 100,000 full states are stored, after a change of all or of a tenth, and loaded.
 func BenchmarkCheckpoint(b *testing.B) {
 	ctx, state := b.Context(), roadtest.State(b)
 	opened, err := local.Open(ctx, local.Config{DataDir: b.TempDir()})

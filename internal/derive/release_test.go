@@ -19,7 +19,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// idle is a partition without telemetry, on the fake clock, where a real engine would take real time.
+// idle has no telemetry, and runs on the fake clock, unlike a real engine.
 type idle struct {
 	store.Partition
 	err   error         // of Next
@@ -52,8 +52,8 @@ func (p *idle) Save(
 	return c, nil
 }
 
-// TestIdleRenews checks that an idle partition stores only its cursor, every minute, and at the end,
-// even if that takes more than a second.
+// An idle partition stores only its cursor, every minute, and at the end, even if that takes more
+// than a second.
 func TestIdleRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*renewAfter+time.Second)
@@ -69,10 +69,9 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
-// TestRun_RetriesRelease checks that if a partition is assigned to another node, this node releases
-// the partition, and repeats the release until it succeeds. If an earlier Take of this node is
-// stored only after the release, this node must release the partition again, because no other node
-// takes a partition from a live owner.
+// A node repeats the release of a partition that is assigned to another until it succeeds. If an
+// earlier Take is stored only after the release, it must release again, because no other node takes
+// a partition from a live owner.
 func TestRun_RetriesRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -111,7 +110,7 @@ func TestRun_RetriesRelease(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { d.Run(ctx) })
 		is(true, 0)
-		// The partition is assigned to another node, and the engine does not respond at first.
+		// The partition is assigned elsewhere, and the engine does not respond at first.
 		mu.Lock()
 		failures = 3
 		mu.Unlock()
@@ -121,7 +120,7 @@ func TestRun_RetriesRelease(t *testing.T) {
 		is(true, 1)
 		time.Sleep(10 * heldPoll) // on the fake clock
 		is(false, 4)
-		// The response to an earlier Take was lost, but the cursor that it wrote was stored.
+		// The response to an earlier Take was lost, but its cursor was stored.
 		mu.Lock()
 		owned = true
 		mu.Unlock()
@@ -132,8 +131,7 @@ func TestRun_RetriesRelease(t *testing.T) {
 	})
 }
 
-// TestRun_PauseBeforeRetry checks the pause before a partition is taken again. If another node is
-// about to release the partition, the pause must be shorter than after other errors.
+// If another node is about to release the partition, the pause is shorter.
 func TestRun_PauseBeforeRetry(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -159,8 +157,7 @@ func TestRun_PauseBeforeRetry(t *testing.T) {
 	}
 }
 
-// TestRun_OutageLogsAtIntervals checks that while the engine does not respond, a node with many
-// partitions logs this once a minute, not for each partition and each attempt.
+// A node with many partitions logs an outage once a minute, not for each of them.
 func TestRun_OutageLogsAtIntervals(t *testing.T) {
 	for what, failing := range map[string]func(*Config, *observer){
 		"cannot release partition yet; will retry": func(c *Config, o *observer) {
@@ -197,9 +194,8 @@ func TestRun_OutageLogsAtIntervals(t *testing.T) {
 	}
 }
 
-// TestNewerPartitionGivenUp checks a partition with a record of a newer version. If no node of that
-// version has joined, this node must release the partition and try again after a pause. After such
-// a node has joined, this node must give up all its partitions.
+// A partition has a record of a newer version. Unless a node of that version has joined, this node
+// releases the partition and tries again after a pause. Otherwise it gives up all its partitions.
 func TestNewerPartitionGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)

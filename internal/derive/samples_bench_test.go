@@ -15,9 +15,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// BenchmarkSamples stores samples in requests of 1,000 and folds them, as a node does, on the disk
-// that holds the temporary directory. One operation is one sample that is stored, synced and
-// folded. The metric cpu-ns is the processor time per sample, on all processors.
+// One operation is one sample that is stored, synced and folded, in requests of 1,000. cpu-ns is of
+// all processors.
 func BenchmarkSamples(b *testing.B) {
 	for _, each := range []int{10, 1} {
 		b.Run(fmt.Sprintf("%d a car", each), func(b *testing.B) {
@@ -59,7 +58,7 @@ func BenchmarkSamples(b *testing.B) {
 							_ = x.Set(signal.ThrottlePosition, float64(i%100))
 							batch = append(batch, x)
 						}
-						for e.Append(ctx, batch) != nil { // the engine is overloaded
+						for e.Append(ctx, batch) != nil {
 							<-poll.C
 						}
 					}
