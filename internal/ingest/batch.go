@@ -24,8 +24,8 @@ type rejection struct {
 }
 
 type batch struct {
-	samples  []vehicle.Sample // those with a reading
-	accepted int              // those without a reading included
+	samples  []vehicle.Sample // with a reading
+	accepted int              // also without a reading
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
 	first    *refusal
@@ -44,16 +44,16 @@ const (
 	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes      = int(unsafe.Sizeof(signal.TroubleCode{})) + 1
 	rejectionBytes = 500
-	// ignoredBytes includes the name that the response suggests.
+	// ignoredBytes includes the suggested name.
 	ignoredBytes = 128
-	// requestBytes are reserved at the beginning of a request.
+	// requestBytes are reserved when a request begins.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
 	// readerBytes are for a body that is compressed or longer than headBytes.
 	readerBytes = 128 << 10
 )
 
-// Most messages have less in them than a batch has.
+// Most messages need less than a batch has.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch(source *access.Grant) *batch {
@@ -110,8 +110,8 @@ func (b *batch) end() {
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
 }
 
-// lineBatch refuses a line or batch over a limit as a whole. After an error, the batch holds the
-// lines so far.
+// lineBatch refuses a line or batch over a limit as a whole. With an error, it returns the lines so
+// far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
@@ -172,8 +172,7 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// A message does not say what it is: NDJSON, an array, or one object that spans lines, whose first
-// line is not complete.
+// A message does not say what it is: NDJSON, an array, or one object that spans lines.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	if isArray(p) {
 		return rd.lineBatch(&elements{in: bytes.NewReader(p)}, o)
@@ -256,8 +255,8 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 	b.samples = append(b.samples, *x)
 }
 
-// isLate reports whether a sample is older than the verdicts of all its groups. A position alone is
-// never late, because the time of the last one is not known.
+// isLate reports whether a sample is older than the verdicts of all its groups. A position alone
+// never is: the time of the last one is not known.
 func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) (late bool) {
 	if x.Time >= max(known[0], known[1]) {
 		return false
@@ -293,7 +292,7 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// After the last join the caller must call sort.
+// The caller must call sort after the last join.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -320,7 +319,7 @@ func (b *batch) sort() {
 	}
 }
 
-// Sorting took a quarter of decoding. A gateway often sends one car after the other.
+// Sorting took a quarter of decoding, and a gateway often sends one car after the other.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]signal.UnixMilli) // where each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

@@ -32,7 +32,6 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// A message does not say whether it is NDJSON or one object that spans lines.
 func TestMQTT_LinesOrOneObject(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// cheapBodies cost their sender little and the service as much as possible.
+// cheapBodies are cheap for their sender, and as expensive as possible for the service.
 func cheapBodies() map[string]request {
 	const size = 1 << 20
 	const gz = "Content-Encoding: gzip"
@@ -58,7 +58,7 @@ func TestHTTPCheapBytes(t *testing.T) {
 	for _, r := range cheapBodies() {
 		r.send(t, url, key)
 	}
-	// Honest samples are compressed less, even if only the time differs.
+	// Honest samples are compressed less.
 	lines := ""
 	for i := range ingest.MaxSamples {
 		lines += fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.Speed":1}}`+"\n", 1795147200000-i*1000)
@@ -88,7 +88,7 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 	const bodies = 6
 	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
 	for range bodies {
-		dialHTTP(t, url, strings.TrimSuffix(posting(f.key, body+"\n"), "\n")) // all but its end
+		dialHTTP(t, url, strings.TrimSuffix(posting(f.key, body+"\n"), "\n"))
 	}
 	var sending sync.WaitGroup
 	for range bodies {

@@ -14,15 +14,14 @@ import (
 )
 
 type Store interface {
-	// Append returns nil only when all samples, those of each vehicle in order of time, are on
-	// disk. After an error any may be stored. It owns the slice.
+	// Append returns nil only when all samples, of each vehicle in order of time, are on disk.
+	// After an error, any may be. It owns the slice.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
-// Unfolded counts the samples of each source that are not folded yet.
+// Unfolded counts each source's samples that are not folded yet.
 type Unfolded interface {
-	// Reserve makes room for n samples, or estimates the time until there is some. Release follows
-	// Append.
+	// Reserve makes room for n samples, or estimates when there is some. Release follows Append.
 	Reserve(source uint32, n int) (wait time.Duration, ok bool)
 	Release(source uint32, n int)
 }
@@ -63,5 +62,5 @@ type Config struct {
 	grace time.Duration // until the minimum rate of a body or packet applies; 0: 5 s
 }
 
-// storeTimeout is of one [Store.Append]. MQTT allows up to a second more.
+// storeTimeout is of one [Store.Append]; MQTT allows up to a second more.
 const storeTimeout = 15 * time.Second

@@ -45,8 +45,8 @@ func (d *decoder) begin() {
 	d.half = false
 }
 
-// sample gets the vehicle of an MQTT topic, or "". The error is a *refusal. Until the next call,
-// d.unknown and d.unused have what was found up to a failure.
+// sample gets the vehicle of an MQTT topic, or "". The error is a *refusal. d.unknown and d.unused
+// have, until the next call, what was found up to a failure.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
@@ -68,7 +68,7 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli)
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
 // The reason is d.syntax if the line is no JSON object, too deep or has a name twice, and else the
-// first in the order of the line.
+// first in the line.
 func (d *decoder) general(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *refusal) {
 	d.begin()
 	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
@@ -141,7 +141,7 @@ func (d *decoder) signals(r *signal.Readings) {
 	d.dropHalf(r)
 }
 
-// The codes are in all texts of an entry: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
+// All texts of an entry have codes: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
 func (d *decoder) troubleCodes(r *signal.Readings) *refusal {
 	c := d.codesOf(r)
 	entry := func() {
@@ -169,7 +169,7 @@ func (d *decoder) peek() jsontext.Kind {
 	return d.json.PeekKind()
 }
 
-// token returns a token unless it is a bracket. After an error it reads nothing.
+// token returns no bracket, and reads nothing after an error.
 func (d *decoder) token() (v jsontext.Value) {
 	var err error
 	switch d.peek() {
@@ -198,7 +198,7 @@ func (d *decoder) object(yield func([]byte) bool) {
 	d.token()
 }
 
-// texts yields the strings in a value, names of members included.
+// texts yields the strings in a value, with names of members.
 func (d *decoder) texts(yield func([]byte) bool) {
 	for depth := d.json.StackDepth(); ; {
 		if v := d.token(); len(v) > 0 && v[0] == '"' {
@@ -235,7 +235,7 @@ func (d *decoder) value() (v value) {
 	return v
 }
 
-// The text of the error is not used, because it repeats input.
+// The error's text repeats input.
 func syntax(err error) *refusal {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errTruncated
@@ -305,7 +305,7 @@ func checkTime(at, latest signal.UnixMilli) *refusal {
 	return nil
 }
 
-// Of two names of a signal, the first one's value is kept.
+// The first name of a signal wins.
 func set(s signal.Signal, v value, r *signal.Readings) *refusal {
 	switch {
 	case v.kind == jsontext.KindNull:
@@ -347,8 +347,8 @@ func (d *decoder) note(name []byte, s signal.Signal, why *refusal) {
 	}
 }
 
-// Half of a position must not be joined with a later reading. iOS sends a negative accuracy with a
-// position that is not valid.
+// Half of a position must not be joined with a later reading. iOS sends a negative accuracy with an
+// invalid position.
 func (d *decoder) dropHalf(r *signal.Readings) {
 	if d.half {
 		r.Clear(signal.CurrentLatitude)

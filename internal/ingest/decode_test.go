@@ -25,7 +25,6 @@ var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
 var testLatest = signal.At(testNow.Add(maxAhead))
 
-// describe formats a sample as testdata/samples.txt does after >.
 func describe(x vehicle.Sample, d *decoder) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", x.Vehicle, x.Time.Time().Format("2006-01-02T15:04:05.000Z"))
@@ -117,7 +116,7 @@ func TestTroubleCodes(t *testing.T) {
 	}
 }
 
-// FuzzDecode requires that an accepted sample is the same after a round trip through AppendJSON.
+// FuzzDecode requires that AppendJSON changes no accepted sample.
 func FuzzDecode(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in))
@@ -153,7 +152,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParse requires that a line that usual accepts has the same result from general.
+// FuzzParse requires that usual and general agree.
 func FuzzParse(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -261,7 +260,7 @@ func FuzzRFC3339(f *testing.F) {
 	})
 }
 
-// FuzzMQTTPackets requires that all that is accepted is well formed.
+// FuzzMQTTPackets requires that what is accepted is well formed.
 func FuzzMQTTPackets(f *testing.F) {
 	f.Add(byte(4), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01{}"))
 	f.Add(byte(5), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01\x07\x26\x00\x01k\x00\x01v{}"))

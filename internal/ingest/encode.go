@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// AppendJSON appends a line of NDJSON that this package decodes.
+// AppendJSON appends a line that this package decodes.
 func AppendJSON(b []byte, x *vehicle.Sample) []byte {
 	b = append(b, `{"vid":"`...)
 	b = append(b, x.Vehicle...)

@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A source that may not write for the vehicle must not learn that it was forgotten.
+// A source that may not write for the vehicle does not learn that it was forgotten.
 func TestForgottenIsRefused(t *testing.T) {
 	f := newFixture(t)
 	gone := true

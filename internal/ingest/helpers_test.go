@@ -60,7 +60,6 @@ func (m *memory) Append(ctx context.Context, samples []vehicle.Sample) error {
 	return nil
 }
 
-// describe returns the samples as "VID speed".
 func (m *memory) describe() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +78,7 @@ func (m *memory) wants(t *testing.T, wants ...string) {
 	}
 }
 
-// fixture has one source, "car", that may write for V1 and V2.
+// fixture's source "car" may write for V1 and V2.
 type fixture struct {
 	ingest.Config
 	store    *memory
@@ -107,7 +106,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// limit returns a function that begins an overload, in which more than one connection is too many.
+// limit returns a function that begins an overload, with room for one connection.
 func (f *fixture) limit(t *testing.T) (overload func()) {
 	probe := new(listen.Probe)
 	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})
@@ -159,7 +158,7 @@ func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ..
 	}
 }
 
-// sampleLine has a time of s seconds after 04:00.
+// s is in seconds after 04:00.
 func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }

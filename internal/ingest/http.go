@@ -20,7 +20,7 @@ import (
 
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry, and serves the documents. docs/openapi.json describes all answers.
+// HTTP receives telemetry, and serves the documents; see docs/openapi.json.
 type HTTP struct {
 	*listen.Server
 	in     *intake
@@ -173,7 +173,7 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 			a.samples = 1
 		}
 	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give
+		// The sources may not be loaded yet, or of a newer version; after 401, a sender would give
 		// up.
 		a = h.notReady()
 	case err != nil:
@@ -292,7 +292,7 @@ func (h *HTTP) checkBody(p *post) *reply {
 	case ok:
 		return &reply{http.StatusRequestEntityTooLarge, whole, 1, rejected}
 	}
-	// Where the next request begins is not known.
+	// Where the next request begins is unknown.
 	p.w.Header().Set("Connection", "close")
 	if errors.Is(p.readErr, os.ErrDeadlineExceeded) {
 		return &reply{http.StatusRequestTimeout, errSlowBody, 1, rejected}
@@ -318,7 +318,7 @@ func (h *HTTP) store(p *post) *reply {
 // RFC 6750 has no error code for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of a key that is no longer valid, too.
+// authenticate also returns the source of a key that is no longer valid.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())

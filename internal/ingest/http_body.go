@@ -64,8 +64,8 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // 40 KiB each
 
-// After an error, the batch holds the lines so far, or is nil. A body has a large buffer only after
-// 4 KiB or all of it have arrived.
+// After an error, the batch has the lines so far, or is nil. A body has a large buffer only after 4
+// KiB or all of it have arrived.
 func (h *HTTP) read(p *post) (*batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
 	o.memory = &p.memory
@@ -171,7 +171,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decompression costs a hundred times what sending costs. Samples are compressed to a tenth, a
+// Decompression costs a hundred times what sending costs. Samples are compressed to a tenth, to a
 // thirtieth at best.
 const (
 	maxDensity = 100
@@ -192,8 +192,8 @@ func (d *dense) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoders is how many bodies of a source are decoded at a time. One that waits for bytes gives its
-// turn to another.
+// decoders is how many bodies of a source are decoded at a time. One that waits for bytes gives up
+// its turn.
 const decoders = 2
 
 type turns struct{ of sync.Map }

@@ -17,7 +17,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// An idle connection of a sender is not evicted.
+// A sender's idle connection is not evicted.
 func TestHTTPStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func posting(key, line string) string {
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
 }
 
-// A connection beyond the limit does not evict an open one, because its requests would be rejected.
+// A connection beyond the limit evicts no open one, because its requests would be rejected.
 func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
@@ -110,7 +110,7 @@ func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
 }
 
-// held blocks the writes of its first connection until release is closed.
+// held blocks the first connection's writes until release is closed.
 type held struct {
 	net.Listener
 	writes  chan struct{} // receives a value at the first write
@@ -138,7 +138,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A client without a key can be evicted before its answer was sent. A sender cannot.
+// A client without a key can be evicted before its answer was sent; a sender cannot.
 func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -83,7 +83,7 @@ func (r request) send(t *testing.T, url, key string) {
 			r.answer)
 	}
 	media := "application/json"
-	if r.status == http.StatusOK { // a mapping says the answer
+	if r.status == http.StatusOK {
 		media = "text/plain; charset=utf-8"
 	}
 	for name, value := range headerLines("Cache-Control: no-store\nContent-Type: " + media + "\n" + r.wants) {
@@ -150,7 +150,7 @@ func TestHTTPAccepts(t *testing.T) {
 	})
 }
 
-// A request with a valid key counts as one refused sample.
+// A request with a valid key counts as a refused sample.
 func TestHTTPRefuses(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
@@ -230,7 +230,7 @@ func TestHTTPRefuses(t *testing.T) {
 	}
 	f.store.wants(t)
 	f.wantMetric(t, 0, "carstate_samples_accepted_total")
-	f.wantMetric(t, 2, ingest.MetricRefused, "reason", "method") // only those with a valid key
+	f.wantMetric(t, 2, ingest.MetricRefused, "reason", "method")
 }
 
 func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
@@ -250,8 +250,8 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 	f.wantMetric(t, 2*maxRejections+1, "carstate_samples_refused_total", "protocol", "http")
 }
 
-// No alert is to be raised for a state that an operator has chosen. The table of sources may be
-// empty, so the answer must not say that a key is wrong.
+// What an operator has chosen raises no alert. The table of sources may be empty, so no answer says
+// that a key is wrong.
 func TestHTTPNotReady(t *testing.T) {
 	unknown, _ := access.NewSecret(access.SourceKind)
 	for outcome, readOnly := range map[string]bool{"read_only": true, "unavailable": false} {
@@ -270,8 +270,8 @@ func TestHTTPNotReady(t *testing.T) {
 	}
 }
 
-// A newer version wrote the record of the source. The sender tries another node after 503, not
-// after 401.
+// A newer version wrote the source's record. The sender tries another node after 503, not after
+// 401.
 func TestHTTPUnreadSource(t *testing.T) {
 	f := newFixture(t)
 	_, other := f.add(t, "other", f.source.Vehicles)
@@ -349,7 +349,7 @@ func TestHTTPOverload(t *testing.T) {
 	older := dialHTTP(t, url, post)
 	wantStatus(t, older, http.StatusAccepted)
 	overload()
-	answer, err := io.ReadAll(dialHTTP(t, url, post)) // the rejection closes the connection
+	answer, err := io.ReadAll(dialHTTP(t, url, post))
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") ||
 		!strings.Contains(string(answer), "\r\nRetry-After: 1\r\n") || !strings.Contains(string(answer), "overloaded") {
 		t.Errorf("the newer connection: got %s, %v; want 503, Retry-After 1, overloaded", answer, err)

@@ -34,8 +34,7 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// A name is spelled like those of VSS, and does not look like a secret, because responses may be
-// logged.
+// A name is like those of VSS, and not like a secret, because responses may be logged.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -110,7 +109,7 @@ func suggestion(name string) string {
 	return ""
 }
 
-// The text that is kept for operators has no name, which may really be a value, such as a vid.
+// What operators see has no name, which may really be a value, such as a vid.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {
@@ -126,7 +125,7 @@ func refuseUnused(v unusedValue) *refusal {
 	return refuse(v.why.kind, string(v.name)+" "+v.why.text+", and this source is strict")
 }
 
-// maxEdits is how many letters of a misspelt name may differ.
+// maxEdits is in letters of a misspelt name.
 const maxEdits = 2
 
 // otherSignals resemble known names but mean something else.

@@ -37,14 +37,13 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
 		{body: signalsLine("Speed"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["Speed"],"did_you_mean":{"Speed":"Vehicle.Speed"}}`},
-		// Each name is there once, sorted.
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
 			status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
 		// The second line is read by general.
 		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
-		// A line is read twice. Each signal must be counted once.
+		// A line is read twice, and each signal counted once.
 		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":` +
 				`["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
@@ -52,7 +51,7 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 			answer: `{"accepted":1,"rejected":[],"ignored":` + quoted + `,"ignored_unnamed":3}`},
 		{body: signalsLine("<b>", "ä", "", "a b", strings.Repeat("x", 81)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored_unnamed":5}`},
-		// A key in place of a name must not be repeated.
+		// A key in place of a name is not repeated.
 		{body: signalsLine(f.key, "x."+f.key), status: 202, answer: `{"accepted":1,"rejected":[],"ignored_unnamed":2}`},
 		{body: signalsLine(strings.Repeat("x", 80)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
@@ -138,7 +137,6 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 			t.Errorf("%s: got code %#x, reason %q; want 0, %q", payload, code, reason, wants)
 		}
 	}
-	// QoS 0 has no PUBACK.
 	if _, err := client.Publish(shutdownContext(t),
 		&paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
 		t.Error(err)

@@ -26,7 +26,7 @@ type intake struct {
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing gives an outage of the store a line at its beginning and one at its end.
+	// failing makes one log line at the beginning of an outage of the store and one at its end.
 	failing   atomic.Bool
 	wrongKeys lograte.Warning
 }
@@ -169,7 +169,7 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
-	// An outage of the store has a line of its own, and a backlog passes in a second.
+	// An outage has a line of its own, and a backlog passes in a second.
 	if why.kind != access.NotStored && why.kind != access.Backlog {
 		in.warn(source)
 	}
@@ -190,7 +190,7 @@ func (in *intake) warn(source *access.Grant) {
 	in.Log.Warn(text, args...)
 }
 
-// If store fails, the accepted samples count as refused.
+// After an error, the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
 		for why, n := range b.refused {

@@ -55,8 +55,8 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 }
 
-// The log says once a minute why something of a source was refused, and strangers cannot cause a
-// line for each source.
+// The log says once a minute why something of a source was refused. Strangers cannot cause a line
+// for each source.
 func TestLog_Refusals(t *testing.T) {
 	f := newFixture(t)
 	clock := testkit.NewClock(testNow)

@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// MaxMapped is the maximum size, in bytes, of what a mapping reads.
+// MaxMapped is the maximum size, in bytes, of a mapping's input.
 const MaxMapped = 1 << 20
 
 var (
@@ -111,8 +111,8 @@ func eventData(event []byte) []byte {
 	return e.Data
 }
 
-// elements turns a JSON array into lines. The text after the array is a line of its own, and so is
-// a missing end. Elements are not checked.
+// elements turns a JSON array into lines. What follows the array is a line of its own, and so is a
+// missing end. Elements are not checked.
 type elements struct {
 	in               io.ByteReader
 	begun, ended     bool

@@ -16,8 +16,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// until returns the append of a store that blocks until release is closed, beyond storeTimeout,
-// too, because the machine may be busy.
+// until returns an append that blocks until release is closed, even beyond storeTimeout, because
+// the machine may be busy.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -36,7 +36,7 @@ func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Contex
 	}
 }
 
-// No message may be acknowledged before it is stored, and in the end all must be stored.
+// No message is acknowledged before it is stored, and in the end all are stored.
 func TestMQTTMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 2 << 20
@@ -92,8 +92,8 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	}
 }
 
-// The header of a packet alone takes no memory. While packets of one source stall, another sends
-// packets of any size.
+// The header of a packet takes no memory. While packets of one source stall, another sends packets
+// of any size.
 func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 32 * maxPacket
@@ -136,7 +136,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	served()
 }
 
-// A packet that has arrived in part is received, even if the quota has no more memory.
+// A packet that has partly arrived is received, even if the quota is full.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket
@@ -186,7 +186,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 	})
 }
 
-// A waiting message keeps its samples in memory, but not its packet.
+// A waiting message keeps its samples, but not its packet, in memory.
 func TestMQTTKeepsNoPacket(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -204,7 +204,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	for id := range byte(messages) {
 		c.publish(2, uint16(id+1), topicV1, payload)
 	}
-	c.wantPong() // all messages have been read
+	c.wantPong()
 	if grown := heap() - before; grown > messages*len(payload)/4 {
 		t.Errorf("%d KB are held for %d samples", grown/1000, messages)
 	}
@@ -262,8 +262,8 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	wantStatus(t, dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 1))), http.StatusServiceUnavailable)
 }
 
-// A source whose requests stall, or whose clients do not read their answers, holds at most half of
-// the connections.
+// A source whose requests stall, or whose clients read no answers, holds at most half of the
+// connections.
 func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	for name, text := range map[string]func(post string) string{
 		"stalled": func(post string) string { return strings.TrimSuffix(post, "}") },

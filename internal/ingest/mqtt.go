@@ -39,7 +39,7 @@ type MQTT struct {
 
 	mu           sync.Mutex // guards the fields below
 	clients      map[clientID]*conn
-	ending       bool // nothing more is read
+	ending       bool
 	storing      context.Context
 	storingEnd   context.CancelFunc
 	storingSince time.Time
@@ -50,7 +50,7 @@ type MQTT struct {
 	began   time.Time
 }
 
-// NewMQTT returns a server, which needs a Shutdown even if it is not served.
+// NewMQTT's server needs a Shutdown even if it is not served.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
 	m.quotas = newPacketQuotas(m.in.MaxBytes)
@@ -75,7 +75,7 @@ func (m *MQTT) ServeTLS(l net.Listener) error {
 
 func (m *MQTT) serve(nc net.Conn) {
 	defer m.serving.Add(-1)
-	// An ended connection is served until its messages are stored.
+	// An ended connection counts until its messages are stored.
 	if m.serving.Add(1) > int64(2*m.in.MaxConnections) {
 		m.refused.WithLabelValues("full").Inc()
 		_ = nc.Close()

@@ -31,7 +31,7 @@ func mosquitto(t *testing.T, name string, args ...string) (output string, ok boo
 	return string(out), err == nil
 }
 
-// A bridge first tries a protocol level of its own, and publishes its state. A refused message must
+// A bridge first tries a protocol level of its own, and publishes its state. A refused message does
 // not keep back those behind it.
 func TestMQTT_MosquittoBridge(t *testing.T) {
 	testkit.Slow(t, "it starts mosquitto")

@@ -88,7 +88,7 @@ var (
 	errMalformed = &closing{malformedPacket, "the packet is malformed"}
 )
 
-// stop makes all reads fail, so that the connection ends after its messages are acknowledged.
+// stop fails all reads, so the connection ends once its messages are acknowledged.
 func (c *conn) stop() {
 	c.end()
 	// The reader may replace this deadline, so it checks ctx before each read.
@@ -198,7 +198,7 @@ func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err err
 	return p, code, nil
 }
 
-// readPacket returns 0 for a packet that was handled. The body is valid until the next call.
+// readPacket returns 0 for a packet that it has handled. body is valid until the next call.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
 	if err := c.awaitPacket(); err != nil {
 		return 0, nil, err
@@ -243,8 +243,8 @@ func (c *conn) orSlow(err error) error {
 	return err
 }
 
-// deadlineStep is how far a deadline is set beyond its limit, because moving one takes about as
-// long as decoding a sample.
+// deadlineStep is how far a deadline is set beyond its limit: moving one takes about as long as
+// decoding a sample.
 const deadlineStep = time.Second
 
 func (c *conn) awaitPacket() error {
@@ -327,7 +327,7 @@ func (c *conn) readMore(p []byte) (n int, err error) {
 	return n, err
 }
 
-// MQTT 3.1.1 has no other way to make a client stop sending a PUBLISH that is too large.
+// MQTT 3.1.1 cannot otherwise stop a client from sending a PUBLISH that is too large.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		if err := c.beginPace(); err != nil {
@@ -360,7 +360,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 	return c.m.receive(c, &p, errPacketTooLarge)
 }
 
-// grow returns the next size of the buffer, and false if the connection ended while it waited for
+// grow returns the next size of the buffer, or false if the connection ended while it waited for
 // memory.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
@@ -379,8 +379,8 @@ func (c *conn) releaseMemory() {
 	c.processing.release()
 }
 
-// Write has a time limit, lest a client that does not read blocks the goroutine that acknowledges.
-// A part of a packet cannot be completed later, so an error ends the connection.
+// The time limit is for a client that does not read, which would block the goroutine that
+// acknowledges. A part of a packet cannot be completed later, so an error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
 		due += deadlineStep
@@ -404,11 +404,11 @@ func (c *conn) part(why *closing) {
 	_ = c.Close()
 }
 
-// reasonBytes of a PUBACK or DISCONNECT are not its reason: two lengths of four bytes, the type,
-// the packet identifier, the code, and the head of the property.
+// reasonBytes are the rest of a PUBACK or DISCONNECT: two lengths of four bytes, the type, the
+// packet identifier, the code, and the head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
-// fitting returns "" if the client accepts no packet with the text.
+// fitting returns "" if the client's maximum has no room for text.
 func (c *conn) fitting(text string) string {
 	if c.maxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.maxPacket) {
 		return ""

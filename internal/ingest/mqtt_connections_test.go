@@ -101,8 +101,7 @@ func TestMQTTKeepAlive(t *testing.T) {
 	})
 }
 
-// A newer version wrote the record of the source, so the server is unavailable, and the key not
-// wrong.
+// A newer version wrote the source's record, so the server is unavailable, and the key not wrong.
 func TestMQTTUnreadSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -195,7 +194,7 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 			}
 			all := []*rawClient{login("first")}
 			for i := range strangers {
-				dialRaw(t, addr, 5).write([]byte{0x10}[:i%2]) // half a CONNECT, or nothing
+				dialRaw(t, addr, 5).write([]byte{0x10}[:i%2])
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return f.metric(t, "carstate_mqtt_connections") == 1+strangers })
 			for i := range strangers {
@@ -211,7 +210,7 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// The server must not wait for the bytes that such a packet announces, nor allocate them.
+// The server neither waits for the bytes that such a packet announces, nor allocates them.
 func TestMQTTStrangers(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -273,7 +272,6 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("shutdown: %v", err)
 	}
-	// The server may send a DISCONNECT that says that the sample was not stored.
 	first, body, err := c.tryRead()
 	if err == nil && first == disconnectType && body[0] == 0x89 {
 		first, body, err = c.tryRead()

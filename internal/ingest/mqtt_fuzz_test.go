@@ -14,8 +14,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// FuzzMQTT sends any bytes after a login, or in place of it. The connection must end, no message
-// may come, and only samples of the car's vehicles may be stored.
+// FuzzMQTT sends any bytes after a login, or in place of it. The connection ends, no message comes,
+// and only samples of the car's vehicles are stored.
 func FuzzMQTT(f *testing.F) {
 	sample := sampleLine("V1", 1, 1)
 	for _, version := range []byte{4, 5} {
@@ -58,7 +58,7 @@ func FuzzMQTT(f *testing.F) {
 		store.mu.Lock()
 		store.samples = store.samples[:0]
 		store.mu.Unlock()
-		// With one address, the ports would soon be used up.
+		// One address has too few ports.
 		from := &net.TCPAddr{IP: net.IPv4(127, byte(1+clients>>16&63), byte(clients>>8), byte(clients))}
 		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", addr)
 		testkit.NoError(t, err)
@@ -94,7 +94,6 @@ func FuzzMQTT(f *testing.F) {
 				t.Fatalf("a packet came that is for no car: %#x % x", first, body)
 			}
 		}
-		// Messages may be processed after the connection was closed.
 		testkit.Await(t, "nothing is connected", func() bool { return fixture.metric(t, "carstate_mqtt_connections") == 0 })
 		for _, s := range store.describe() {
 			if !strings.HasPrefix(s, "V1 ") && !strings.HasPrefix(s, "V2 ") {

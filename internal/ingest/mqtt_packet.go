@@ -180,7 +180,6 @@ type connect struct {
 	properties
 }
 
-// code is why a packet is not acceptable, or 0.
 func parseConnect(body []byte) (c connect, code byte) {
 	f := fields{rest: body}
 	name, level, flags := string(f.text()), byte(f.number(1)), byte(f.number(1))

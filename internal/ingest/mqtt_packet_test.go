@@ -147,7 +147,7 @@ func TestMQTT_Packets(t *testing.T) {
 			if tt.answer == nil {
 				c.publish(2, 1, topicV1, string(sample))
 				c.write(tt.sent)
-				c.wantPuback(1, 0) // of the packet before
+				c.wantPuback(1, 0)
 				c.wantClosed(tt.code)
 				return
 			}

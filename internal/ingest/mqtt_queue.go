@@ -19,9 +19,8 @@ type pending struct {
 	samples int // reserved as unfolded
 }
 
-// queue holds the messages of a connection until they are acknowledged. Those that arrive while
-// others are stored are then stored together, by one goroutine, which ends when there is nothing
-// left.
+// queue holds a connection's messages until they are acknowledged. One goroutine, which ends when
+// nothing is left, stores together those that arrived while others were stored.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
 	changed sync.Cond  // waiting, bytes or working
@@ -90,7 +89,7 @@ func (m *MQTT) drainQueue(c *conn) {
 	q.changed.Broadcast()
 }
 
-// After storeAndAcknowledge has failed, no later message may be stored (DESIGN.md).
+// After a failure, no later message may be stored (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	all := messages[0].batch
 	if len(messages) > 1 || all == nil {
@@ -111,7 +110,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		c.part(&closing{serverBusy, errNotStored.text})
 		return false
 	}
-	// A client that has gone will send the messages again.
+	// A client that has gone sends them again.
 	acks := c.acks[:0]
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
@@ -141,8 +140,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 
 const acksBytes = 4 << 10
 
-// The calls of a second share a context, because one for each message took 7 % of its processor
-// time.
+// The calls of a second share a context: one for each message took 7 % of its processor time.
 func (m *MQTT) storeContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()

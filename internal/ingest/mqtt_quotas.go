@@ -7,7 +7,7 @@ const (
 	maxQueued      = 4 << 20  // of a connection's unacknowledged messages, unless there is only one
 )
 
-// packetQuotas are shared by all connections (DESIGN.md, "Three parts").
+// All connections share packetQuotas (DESIGN.md, "Three parts").
 type packetQuotas struct {
 	receiving  *quota // packets that are arriving
 	finishing  *quota // what receiving had no room for

@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// rawClient sends bytes that no library would, and sees what comes.
+// rawClient sends bytes that no library would.
 type rawClient struct {
 	t       *testing.T
 	version byte // 4 is MQTT 3.1.1
@@ -88,7 +88,7 @@ func (c *rawClient) logIn(source, key string) *rawClient {
 	return c
 }
 
-// publish takes the low bits of the header: 2 is QoS 1, 4 QoS 2, 1 retain.
+// flags are the low bits of the header: 2 is QoS 1, 4 QoS 2, 1 retain.
 func (c *rawClient) publish(flags byte, id uint16, topic, payload string, properties ...byte) {
 	c.t.Helper()
 	head := field(topic)
@@ -155,7 +155,7 @@ func (c *rawClient) wantPuback(id uint16, code byte) {
 	}
 }
 
-// wantClosed expects a DISCONNECT in MQTT 5, unless code is 0, and then nothing more.
+// wantClosed expects a DISCONNECT in MQTT 5, unless code is 0, and nothing more.
 func (c *rawClient) wantClosed(code byte) {
 	c.t.Helper()
 	if c.version == 5 && code != 0 {

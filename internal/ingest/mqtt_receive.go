@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A bridge sends messages about its broker with brokerPrefix.
+// With brokerPrefix, a bridge sends messages about its broker.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -76,8 +76,8 @@ func (m *MQTT) logIn(c *conn) error {
 	c.grant, c.key = source, bytes.Clone(p.password)
 	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
 
-	// Retain Available is not 0, because a bridge has a retained will by default, which would then
-	// have to be refused.
+	// Retain Available is not 0, because a bridge's default will is retained, and would have to be
+	// refused.
 	answer := []byte{0x21, 0, receiveMaximum, 0x24, 1, 0x27, 0, maxPacket >> 16, 0, 0}
 	keepAlive := p.keepAlive
 	if keepAlive == 0 || keepAlive > maxKeepAlive {
@@ -289,7 +289,7 @@ func (p *pending) reject(why *closing) {
 // maxPause is how long a message may wait for its rate.
 const maxPause = 60 * time.Second
 
-// withinLimits refuses an MQTT 5 message with QoS 1, and then ok is false. Any other waits; the
+// withinLimits refuses an MQTT 5 message with QoS 1 (ok is false), and lets any other wait. The
 // error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {

@@ -84,7 +84,6 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	})
 }
 
-// Pipelined messages are stored together, and acknowledged in order.
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
@@ -96,7 +95,7 @@ func TestMQTTPipelining(t *testing.T) {
 	c.publish(2, 3, topicV1, "hello")
 	c.publish(2, 4, "vehicles/V9/telemetry", sampleLine("V9", 1, 9))
 	c.publish(2, 5, topicV1, sampleLine("V1", 4, 5))
-	c.wantPong() // all have been read
+	c.wantPong()
 	close(release)
 	for id, code := range []byte{0, 0, 0x99, 0x87, 0} {
 		c.wantPuback(uint16(id+1), code)
@@ -123,7 +122,7 @@ func TestMQTTManyAtOnce(t *testing.T) {
 	})
 }
 
-// The client sends the first message again, whose samples would then be older than the state.
+// The client sends the first message again, whose samples would be older than the state.
 func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -167,7 +166,7 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	})
 }
 
-// Each message is acknowledged, and the connection goes on.
+// Each message is acknowledged, and the connection continues.
 func TestMQTTRefuses(t *testing.T) {
 	good := sampleLine("V1", 1, 1)
 	for name, r := range map[string]struct {
@@ -212,7 +211,7 @@ func TestMQTTRefuses(t *testing.T) {
 	}
 }
 
-// MQTT 5 has announced these limits. A client of 3.1.1 does not know them, and gets an
+// A client of MQTT 3.1.1 does not know the limits that MQTT 5 announces, so it gets an
 // acknowledgement.
 func TestMQTTRefusesWithoutAReason(t *testing.T) {
 	large := make([]byte, maxPacket)

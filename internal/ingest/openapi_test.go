@@ -22,7 +22,7 @@ var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromFile("docs/openapi.json")
 })
 
-// isDocumented validates every response of the HTTP tests against docs/openapi.json.
+// Each response of the HTTP tests must be valid in docs/openapi.json.
 func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
 	t.Helper()
 	doc, err := openAPI()

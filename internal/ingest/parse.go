@@ -11,9 +11,9 @@ import (
 // maxUnknown is how many ignored names of an object usual compares.
 const maxUnknown = 16
 
-// usual reads a line as programs write it: plain ASCII without escapes, each member once, no
-// nesting in what is ignored, and numbers of at most 15 digits. It returns false for any other
-// line, and for one that is refused, whose reason general finds.
+// usual reads what programs write: plain ASCII without escapes, each member once, no nesting in
+// what is ignored, and numbers of at most 15 digits. It returns false for any other line, and for a
+// refused one, whose reason general finds.
 func (d *decoder) usual(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, ok bool) {
 	d.begin()
 	p := scanner{line}
@@ -71,7 +71,7 @@ func (d *decoder) usualCodes(p *scanner, r *signal.Readings) *refusal {
 	return c.set(r)
 }
 
-// scanner reads tokens. rest is nil after a failure, so that every loop ends.
+// rest is nil after a failure, so every loop ends.
 type scanner struct{ rest []byte }
 
 func (p *scanner) once(seen *bool) {
@@ -81,7 +81,6 @@ func (p *scanner) once(seen *bool) {
 	*seen = true
 }
 
-// space returns the next byte that is not white space, without reading it, or 0.
 func (p *scanner) space() byte {
 	for i, c := range p.rest {
 		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {

@@ -37,7 +37,7 @@ func NewClient(base, key string, trust *tls.Config) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), key, http.Client{
 		Timeout:   30 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment},
-		// Following a redirect would send the key to another address.
+		// A redirect would send the key to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }

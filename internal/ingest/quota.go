@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// quota is a number of bytes or connections that all sources share (DESIGN.md, "Share").
+// All sources share a quota of bytes or connections (DESIGN.md, "Share").
 type quota struct {
 	size int
 
 	mu      sync.Mutex // guards the fields below
 	used    int
-	held    map[string]int      // by source
-	waiting map[string][]*claim // by source, in order of arrival
-	turn    []string            // sources with claims
-	short   bool                // a claim within its share does not fit
+	held    map[string]int // by source
+	waiting map[string][]*claim
+	turn    []string // sources with claims
+	short   bool     // a claim within its share does not fit
 }
 
 type claim struct {
@@ -47,8 +47,8 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 	return true
 }
 
-// acquire waits for n, at most the whole quota, until stop is closed. Sources take turns, and a
-// claim within its share blocks all others until it fits, so small ones cannot starve a large one.
+// acquire waits for n, at most the whole quota, until stop is closed. Sources take turns. A claim
+// within its share blocks all others until it fits, so small ones cannot starve a large one.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -124,7 +124,7 @@ func (q *quota) grantWaiting() {
 		q.held[source] += c.bytes
 		close(c.granted)
 		q.removeClaim(source, 0)
-		if len(q.waiting[source]) > 0 { // the source's next claim is behind the other sources
+		if len(q.waiting[source]) > 0 { // the next is behind the other sources
 			q.turn = append(slices.Delete(q.turn, i, i+1), source)
 		}
 	}

@@ -32,7 +32,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			stopped := make(chan struct{})
 			close(stopped)
 			for range 2000 {
-				stop := stopped // acquire may succeed or stop
+				stop := stopped
 				if rnd.IntN(2) == 0 {
 					stop = nil
 				}
@@ -51,7 +51,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// worst needs as much memory as possible for about n bytes.
+// worst needs the most memory for about n bytes.
 func worst(n int) map[string]string {
 	fill := func(line string) string {
 		return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples))
@@ -67,7 +67,7 @@ func worst(n int) map[string]string {
 	}
 }
 
-// The reservation of a packet suffices for all that is decoded from it, and no estimate is too low.
+// A packet's reservation suffices for all that is decoded from it, and no estimate is too low.
 func TestProcessingBytes(t *testing.T) {
 	o := origin{source: &access.Grant{Vehicles: access.AllVehicles()}, latest: testLatest, topic: "V1",
 		forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true },
@@ -87,7 +87,7 @@ func TestProcessingBytes(t *testing.T) {
 					name, len(message), b.bytes, costs)
 			}
 			if b.accepted == 0 {
-				continue // the batch is not kept
+				continue
 			}
 			if reserved := processingBytes(len(message)); len(message)+messageBytes+b.bytes > reserved {
 				t.Errorf("%s in %d bytes: the cost of %d exceeds the reservation of %d",

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// rated has a source "slow" of four samples a minute, and returns a function that moves the clock.
+// rated's source "slow" has four samples a minute; forward moves the clock.
 func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
 	t.Helper()
 	f = newFixture(t)
@@ -136,7 +136,7 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 	}
 }
 
-// A message that would wait longer than a minute is refused, and closes its connection.
+// What would wait for more than a minute is refused, and closes its connection.
 func TestMQTTOverTheRateForLong(t *testing.T) {
 	f, key, _ := rated(t)
 	_, addr := startMQTT(t, f.Config)
@@ -188,8 +188,8 @@ func (f *full) Reserve(source uint32, n int) (time.Duration, bool) {
 
 func (f *full) Release(_ uint32, n int) { f.held.Add(-int64(n)) }
 
-// A source that is behind is refused by HTTP and MQTT 5, and waits by MQTT 3.1.1. Another does not
-// notice.
+// A source that is behind is refused by HTTP and MQTT 5, and waits by MQTT 3.1.1. Another notices
+// nothing.
 func TestSourceBehind(t *testing.T) {
 	f := newFixture(t)
 	slow, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})

@@ -8,7 +8,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// refusal has a text for the sender, which repeats no input but the name of an unknown signal.
+// refusal's text repeats no input but the name of an unknown signal.
 type refusal struct {
 	kind  access.Refusal
 	text  string

@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/ingest"
 )
 
-// The operator sees the sender's text, but nothing that may be in place of a name.
+// The operator sees the sender's text, without what may be in place of a name.
 func TestLastRefusal_ByHTTP(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
@@ -35,7 +35,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 	}
 }
 
-// A refused key is no refused sample. A revoked one is counted at its source.
+// A refused key is no refused sample; the source of a revoked one is known.
 func TestRefusedKeys_AreCounted(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
@@ -59,7 +59,7 @@ func TestRefusedKeys_AreCounted(t *testing.T) {
 	}
 }
 
-// The operator sees it, and the client gets the same answer for every name.
+// The operator sees it; the client's answer is the same for every name.
 func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

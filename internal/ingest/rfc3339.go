@@ -27,7 +27,7 @@ func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 	return signal.At(t), true
 }
 
-// refuseTime names the mistake if the text is nearly a time.
+// refuseTime names the mistake in what is nearly a time.
 func refuseTime(b []byte) *refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
 	if _, err := strconv.ParseFloat(text, 64); err == nil && isDigit(text[0]) {
