@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// fleet drives on roads side by side, half of them east and half north, again and again.
+// fleet drives side by side, half of the cars east and half north, again and again.
 type fleet struct {
 	m    road.Map
 	cars []*car
@@ -51,7 +51,6 @@ func (c *car) begin(i int) {
 	}
 }
 
-// Without position, the report has a speed only.
 func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	i := f.next % len(f.cars)
 	f.next++
@@ -103,7 +102,7 @@ func BenchmarkObserve(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if i == len(samples) { // use the same samples again, with later times
+				if i == len(samples) {
 					b.StopTimer()
 					for k := range samples {
 						samples[k].Time = samples[k].Time.Add(lasts)

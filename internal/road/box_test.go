@@ -11,8 +11,7 @@ import (
 	"example.org/carstate/internal/test/roadtest"
 )
 
-// TestConditionsIn checks both ways to find the stretches of a box: looking up cells, and walking
-// through the map.
+// The stretches of a box are found by looking up cells, or by walking through the map.
 func TestConditionsIn(t *testing.T) {
 	var m road.Map
 	random := rand.New(rand.NewPCG(1, 2))

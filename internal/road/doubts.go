@@ -5,7 +5,7 @@ import "sync"
 type Doubt uint8
 
 const (
-	Old   Doubt = iota // when it was stored, a reading was older than a day, of an operator's own car 28 days
+	Old   Doubt = iota // when it was stored, a reading was older than a day, or of an operator's own car 28 days
 	Fast               // a quarter hour was limited to 1.3 times the speed of others
 	Share              // a new stretch is beyond the source's share
 	NumDoubts
@@ -47,7 +47,7 @@ func (m *Map) Doubted(why Doubt) (n uint64) {
 	return n
 }
 
-// Forget returns how many stretches of a box it discards. Cars teach them again.
+// Forget returns how many stretches it discards. Cars teach them again.
 func (m *Map) Forget(b Box) (n int) {
 	m.ConditionsIn(b, 0, func(c Condition) bool {
 		sh := m.shardOf(c.Stretch)

@@ -49,8 +49,7 @@ func (o *outbox) add(e evidence) {
 
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 2 + 4
 
-// Drain returns the evidence since the last call, in messages of at most most bytes for
-// [Map.Absorb].
+// Drain returns the evidence since the last call, in messages of at most most bytes.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting

@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/test/roadtest"
 )
 
-// Speeds are the same if they differ by at most 0.1 % or 0.001 km/h.
+// Speeds are the same within 0.1 % or 0.001 km/h.
 func sameConditions(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -54,8 +54,7 @@ func someFlows(t *rapid.T) (flows []flow) {
 	return flows
 }
 
-// TestExchange_SameConditions checks that a node that absorbs the evidence of another node knows
-// the same.
+// A node that absorbs the evidence of another node knows the same.
 func TestExchange_SameConditions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var from, to road.Map
@@ -88,7 +87,6 @@ func TestExchange_SameConditions(t *testing.T) {
 	})
 }
 
-// profiles are by the name of the stretch.
 func profiles(m *road.Map) map[string]string {
 	m.Touch()
 	all := make(map[string]string)
@@ -123,8 +121,8 @@ func TestOutboxIsBounded(t *testing.T) {
 	}
 }
 
-// evidence is a piece of a message, little endian. Nodes of different versions exchange messages
-// during a rolling upgrade.
+// Nodes of different versions exchange messages during a rolling upgrade. evidence is little
+// endian.
 type evidence struct {
 	Stretch, From                            driving.Stretch
 	Unix                                     uint32

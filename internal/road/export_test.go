@@ -1,6 +1,5 @@
 package road
 
-// Touch makes [Map.Changed] return every profile.
 func (m *Map) Touch() {
 	for i := range m.shards {
 		for k := range m.shards[i].count {

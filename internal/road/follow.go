@@ -25,7 +25,7 @@ const (
 	leavesMetres, leavesKmh = 250, 27
 	compassKmh              = 10 // the least speed for the receiver's heading
 	compassDegrees          = 60 // from the direction in which the car moved
-	// Below, a receiver's noise changes neither the direction nor the stretch.
+	// Below, noise changes neither the direction nor the stretch.
 	stationaryKmh = 1
 	partMetres    = 25
 	// Between closer positions, the speeds show better how far the car drove.
@@ -60,7 +60,7 @@ type fix struct {
 	heading             float32 // negative: unknown
 }
 
-// fixOf returns NumDropped, or the reason why the position is not accepted.
+// fixOf returns NumDropped if the position is accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(signal.CurrentLatitude)
 	longitude, east := x.Value(signal.CurrentLongitude)
@@ -94,8 +94,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(signal.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// A new way begins then. This also ends the effect of a wrong last fix, which excludes all true
-	// ones.
+	// A new way begins then, which also ends the effect of a wrong last fix.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -121,14 +120,14 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         driving.Stretch
 	metres, seconds float32
-	// before is what it had already driven there on the same way; from is of the stretch before, if
-	// it has just entered.
+	// before is what it had already driven there on the same way; from, of the stretch before, is
+	// set if it has just entered.
 	before, from driving.WayStep
 }
 
 type parts []part
 
-// follow appends what the car drove since the last fix: nothing if a new way begins, or the
+// follow appends what the car drove since the last fix, or nothing if a new way begins or the
 // direction is unknown.
 func follow(w *driving.Way, f fix, driven parts) parts {
 	observeStay(w, &f)
@@ -205,8 +204,7 @@ func observeStay(w *driving.Way, f *fix) {
 	}
 }
 
-// On a winding way, positions are close to each other unless they are dense, so they do not refute
-// too high a speed.
+// On a winding way, only dense positions refute too high a speed.
 func compareSpeeds(w *driving.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-driving.StayMetres) < comparedMetres {
@@ -280,7 +278,7 @@ func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
 	return d
 }
 
-// A step of the same stretch grows, so a car that drives back and forth makes one passage.
+// A step of the same stretch grows, so driving back and forth makes one passage.
 func extend(w *driving.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {

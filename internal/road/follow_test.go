@@ -42,7 +42,6 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	}
 }
 
-// TestObserve_DropsBadFixes checks that the rest of the sample is used.
 func TestObserve_DropsBadFixes(t *testing.T) {
 	half := func(g signal.Signal, degrees func(*car) float64) func(*car, *vehicle.Sample) {
 		return func(c *car, x *vehicle.Sample) {
@@ -111,8 +110,8 @@ func TestFixAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestWrongFirstFix checks that a wrong fix on the other side of the earth costs a car some minutes
-// of its way, not the hours of a drive back at 300 km/h.
+// A wrong fix on the other side of the earth costs a car minutes of its way, not the hours of a
+// drive back at 300 km/h.
 func TestWrongFirstFix(t *testing.T) {
 	var m road.Map
 	c := newCarAt(&m, "car", -40, -170, start)
@@ -128,7 +127,7 @@ func TestWrongFirstFix(t *testing.T) {
 	}
 }
 
-// wait lets a car be stationary, with a receiver's noise of 4 m.
+// The receiver of a stationary car has a noise of 4 m.
 func (c *car) wait(t testing.TB, random *rand.Rand) {
 	t.Helper()
 	latitude, longitude := c.latitude, c.longitude

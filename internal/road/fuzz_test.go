@@ -11,8 +11,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// fuzzedBytes is the length of one report: the car (1), the step to it in milliseconds (int32), its
-// speed (float32), latitude and longitude (float64), heading and accuracy (float32).
+// fuzzedBytes are the car (1), the step to the report in milliseconds (int32), its speed (float32),
+// latitude and longitude (float64), heading and accuracy (float32).
 const fuzzedBytes = 1 + 4 + 4 + 8 + 8 + 4 + 4
 
 func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, longitude float64, heading,
@@ -25,8 +25,6 @@ func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, l
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(accuracy))
 }
 
-// FuzzPositions folds reports of four cars, with any bits. A reading that Set refuses is left out,
-// as in the service.
 func FuzzPositions(f *testing.F) {
 	nan := math.NaN()
 	drive := func(latitude, longitude, north, east float64) (b []byte) {
@@ -46,8 +44,8 @@ func FuzzPositions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { foldFuzzed(t, b) })
 }
 
-// foldFuzzed checks the states and stretches, that repeated and older reports change nothing, and
-// that another map accepts the evidence.
+// foldFuzzed checks states and stretches, that repeated and older reports change nothing, and that
+// another map accepts the evidence.
 func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 	var m road.Map
 	m.Share()
@@ -92,7 +90,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 	}
 }
 
-// FuzzAbsorb checks that a message is refused as a whole, or leaves all within bounds.
+// A message is refused as a whole, or leaves all within bounds.
 func FuzzAbsorb(f *testing.F) {
 	from := new(road.Map)
 	from.Share()
@@ -138,8 +136,7 @@ func drivesOn(t *testing.T, m *road.Map, at signal.UnixMilli) {
 	}
 }
 
-// FuzzLoad checks that profiles are refused as a whole, or leave all within bounds, and can be
-// stored and loaded again.
+// Profiles are refused as a whole, or leave all within bounds, and can be stored and loaded again.
 func FuzzLoad(f *testing.F) {
 	m := new(road.Map)
 	g := street

@@ -16,7 +16,7 @@ import (
 // Evaluations compare with 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// If the free flow of less is known, nothing is concluded.
+// With less known free flow, nothing is concluded.
 const knownShare = 0.5
 
 // Map is safe for concurrent use. The zero Map is empty and without a limit.
@@ -44,7 +44,7 @@ func (m *Map) Bound(most int) {
 
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Fold is [vehicle.State.Fold] with what the map knows, to which it adds what the car shows.
+// Fold is [vehicle.State.Fold] with what the map knows. It adds what the car shows.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, true) }
 
 // Refold is like Fold, but adds nothing to the map, because the car has shown it before.
@@ -66,7 +66,6 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return s
 }
 
-// locate returns whether the state changed.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -97,7 +96,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 }
 
 // A car that has not left where its drive begins may be looking for a place to park. The fix before
-// f was metres away: one that was far away before a silence is on its way.
+// f was metres away; if that is far, the car is on its way.
 func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
 	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
@@ -110,9 +109,9 @@ func begin(s *vehicle.State, f fix, metres float64) {
 	}
 }
 
-// voiceOf returns the voice of the source if the sender could invent cars, or that of the car, and
-// then source is 0. It is the same on all nodes. A sample without a source comes from a version
-// that stored none.
+// voiceOf returns the source's voice if the sender could invent cars, or that of the car, and then
+// source is 0. It is the same on all nodes. A version that stored no sources left samples without
+// one.
 func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	if x.Source != 0 && !x.Crowd {
 		return x.Source, uint8(x.Source % 32)
@@ -125,17 +124,16 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	return 0, uint8((h ^ h>>15) % 32)
 }
 
-// unixOf is limited to 1970 to 2106.
 func unixOf(t signal.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// Readings that were older when they were stored teach nothing. Of a source, they could pass many
-// times at once, so nextHolds is shorter.
+// Readings that were older when they were stored teach nothing. nextHolds is shorter, because a
+// source could pass many times at once with them.
 const (
 	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// show takes the seconds between the two positions as gap.
+// gap is in seconds between the two positions.
 func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
@@ -157,8 +155,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// If the limit of the passage has fallen, nothing is subtracted: other cars may have
-			// driven since.
+			// Other cars may have driven since, so nothing is subtracted if the limit of the
+			// passage has fallen.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -166,7 +164,7 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 	}
 }
 
-// apply reduces the evidence by bound under the lock of the stretch. It returns false if there is
+// apply has bound reduce the evidence under the lock of the stretch. It returns false if there is
 // no room.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.Stretch)
@@ -250,7 +248,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around has only a Time if too little is known.
+// around returns only a Time if too little is known.
 func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) driving.RoadAround {
 	road := driving.RoadAround{Time: at}
@@ -294,8 +292,7 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 	road.FreeKmh = 3.6 * behind.known / behind.free
 	road.FreeSecondsBehind = behind.free
 	road.Young = behind.young+ahead.young > known/2
-	// Where cars were never faster than on a slow street, the free flow may be that of a jam that
-	// never ends, or of a yard.
+	// Where cars were never fast, the free flow may be that of an endless jam, or of a yard.
 	if all := 3.6 * known / (behind.free + ahead.free); !road.Young && all < streetKmh {
 		road.Young = true
 		scale := min(streetKmh/all, 2)
@@ -311,8 +308,8 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 	if ahead.shown > 0 {
 		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
 	}
-	// Others crawl, but this car drives on. After a long gap, it may have driven another way than
-	// the line.
+	// Others crawl, but this car drives on. After a long gap, it may not have driven along the
+	// line.
 	if gap <= trustedGap && 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
 		road.Apart = min(behind.apart/apartMetres, 1)
 	}
@@ -373,7 +370,7 @@ type Condition struct {
 	Since signal.UnixMilli // 0 if unknown
 }
 
-// Conditions locks one shard at a time, and none while it calls yield.
+// Conditions holds no lock while it calls yield.
 func (m *Map) Conditions(at signal.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {
@@ -392,7 +389,7 @@ func (m *Map) Conditions(at signal.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
-// CountByState is by driving state, 0 for none, without stretches of unknown free flow.
+// CountByState has 0 for no state, and leaves out stretches of unknown free flow.
 func (m *Map) CountByState(at signal.UnixMilli) (n [4]int) {
 	unix := unixOf(at)
 	for i := range m.shards {

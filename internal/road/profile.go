@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Chosen by reasoning, not by a search. On the simulated roads of docs/verdicts.md, no single
-// number has much influence.
+// Reasoning chose these, not a search. On the simulated roads of docs/verdicts.md, no single number
+// has much influence.
 const (
 	// time constants; on a street, the decay must average over the cycles of lights
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
@@ -17,8 +17,8 @@ const (
 	voicesSeconds = 180
 	// Fewer cars show nothing.
 	fewestCars = 3
-	// One source cannot raise the free flow further above the fastest of others. Traffic that flows
-	// is then still normal.
+	// One source cannot raise the free flow further above the fastest of others, so flowing traffic
+	// is still normal.
 	othersFactor = 1.3
 	// Later readings are not used for the present traffic.
 	lateSeconds = 60
@@ -27,8 +27,8 @@ const (
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
 	// The free flow is a quantile of quarter hours with fewestCars. A maximum would rise with every
-	// day; and as one in seven is above the quantile, a road jammed most of the day is still known
-	// as it is when free.
+	// day. One quarter hour in seven is above the quantile, so a road jammed most of the day is
+	// still known as it is when free.
 	//
 	// Each quarter hour moves the estimate by a step, after some 20 by leastStep·freeQuantile up or
 	// leastStep·(1-freeQuantile) down: three hours of roadworks a day are learned in a fortnight,
@@ -48,7 +48,7 @@ const (
 	usualMetres   = 75 // until cars have shown it
 )
 
-// stretch has no pointers, for the garbage collector, and only 88 bytes, because there are many.
+// stretch has no pointers, for the garbage collector, and only 88 bytes.
 type stretch struct {
 	name driving.Stretch
 
@@ -56,8 +56,7 @@ type stretch struct {
 	newest          uint32
 	voices, before  uint32 // cars of the period that contains newest, and of the one before
 	crowd           uint32 // those bits that are of cars which are a voice each
-	// If alone, only lead has driven here. Otherwise it has most of the seconds, at least
-	// leadSeconds more than any other.
+	// If alone, only lead has driven here. Otherwise it has most seconds, by at least leadSeconds.
 	lead                uint32
 	leadSeconds         float32
 	since, passedFreely uint32 // of state, and of the newest passage that was not slow
@@ -87,7 +86,7 @@ func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
 // add returns the source whose quarter hour was not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// Otherwise each pair in the wrong order would end the quarter hour once more.
+	// Otherwise each pair in the wrong order would end another quarter hour.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0
@@ -125,8 +124,8 @@ func (s *stretch) add(e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// All cars of a source add at most what one passage may. Which source has most seconds is found by
-// a majority vote (Boyer and Moore, 1981).
+// All cars of a source add at most what one passage may. A majority vote (Boyer and Moore, 1981)
+// finds the source with most seconds.
 func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) {
 	metres, seconds = e.Metres, e.Seconds
 	switch {
@@ -170,8 +169,8 @@ type tally struct {
 
 const speedUnits = 3
 
-// Positions so close in time show the way. A longer line cuts corners and has less
-// weight, so where some cars report often, they decide.
+// Positions so close in time show the way. A longer line cuts corners and has less weight, so cars
+// that report often decide.
 const trustedGap = 10
 
 func (t *tally) add(e *evidence, metres, seconds float32) {
@@ -201,7 +200,7 @@ func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 
 func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
 
-// With too few cars, the next quarter hour continues the sums: jams have more readings, and must
+// With too few cars, the next quarter hour continues the sums: jams, which have more readings, must
 // not be the only ones with enough. endQuarter returns the source that was not believed, or 0.
 func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
@@ -249,8 +248,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace in s/m, and the voices. A source must not learn of a single car, so
-// beside the bit asker, two other sources or fewestCars are needed.
+// present returns the pace in s/m, and the voices. A source must not learn of a single car, so two
+// other sources or fewestCars beside the bit asker are needed.
 func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -280,7 +279,7 @@ func (s *stretch) relaxed(unix uint32) float32 {
 	return light + (s.seconds-light)*float32(math.Exp(-float64(silent)/jamFades))
 }
 
-// slowestMetresPerSecond is 0.7 km/h, so that the pace of stationary cars is finite.
+// slowestMetresPerSecond, 0.7 km/h, keeps the pace of stationary cars finite.
 const slowestMetresPerSecond = 0.2
 
 // stateAt returns 0 if too few cars show it, or if the free flow is unknown.
@@ -293,9 +292,9 @@ func (s *stretch) stateAt(unix uint32) driving.State {
 	return driving.StateOfShare(1 / (pace * free))
 }
 
-// The two most frequent next stretches are kept by the Misra-Gries algorithm. Of a source, late
-// passages and all but the first in a quarter hour are ignored, and that a car passes freely is
-// believed once another source says so.
+// The Misra-Gries algorithm keeps the two most frequent next stretches. Of a source, late passages
+// and all but the first in a quarter hour are ignored, and that a car passes freely is believed
+// once another source says so.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)

@@ -64,7 +64,7 @@ func TestChangedOfWantedTiles(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsWhatIsMore: a profile of fewer quarter hours replaces nothing.
+// A profile of fewer quarter hours replaces nothing.
 func TestLoadKeepsWhatIsMore(t *testing.T) {
 	var little, much road.Map
 	f := street
@@ -117,8 +117,8 @@ func TestParseTile(t *testing.T) {
 	}
 }
 
-// TestQuartersCross checks that a quarter hour ends once if readings cross at its end, as from cars
-// whose messages take different times. Otherwise a guess would soon be taken for learned.
+// A quarter hour ends once if readings of several cars cross at its end. Otherwise a guess would
+// soon be taken for learned.
 func TestQuartersCross(t *testing.T) {
 	var m road.Map
 	const quarter = 15 * 60

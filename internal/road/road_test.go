@@ -53,7 +53,7 @@ func newCarAt(m *road.Map, id string, latitude, longitude float64, at signal.Uni
 	return &car{m: m, id: vehicle.ID(id), latitude: latitude, longitude: longitude, at: at}
 }
 
-// move goes across a pole or the date line if need be.
+// move may cross a pole or the date line.
 func (c *car) move(east, north float64) {
 	c.latitude += north / metresPerDegree
 	c.longitude = math.Remainder(c.longitude+east/metresPerDegree/max(0.01, math.Cos(c.latitude*math.Pi/180)), 360)
@@ -119,7 +119,7 @@ func set(t interface {
 	}
 }
 
-// is checks the state, and that it was concluded from other cars.
+// is checks also that other cars were the reason.
 func (c *car) is(t *testing.T, want driving.State) {
 	t.Helper()
 	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != driving.FreeFlowOfRoad ||
@@ -133,7 +133,7 @@ type flow struct {
 	cars        int
 	every       time.Duration // between two cars
 	from        signal.UnixMilli
-	east, north float64 // where each car begins
+	east, north float64
 	degrees     float64
 	kmh, metres float64
 	claims      *float64
@@ -184,14 +184,14 @@ func run(t testing.TB, m *road.Map, flows ...flow) (all []*car) {
 	return all
 }
 
-// teach lets a flow drive on the day before start, so that the map learns its road.
+// A flow drives on the day before start, so that the map learns its road.
 func teach(t testing.TB, m *road.Map, f flow) {
 	t.Helper()
 	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
 	run(t, m, f)
 }
 
-// queue creeps along a part of a road, a car every 15 m.
+// queue creeps along a road, a car every 15 m.
 func queue(f flow, from signal.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
@@ -230,8 +230,7 @@ func jam(t testing.TB) *road.Map {
 	return m
 }
 
-// TestDirections checks that a jam is found in its direction only, and not on the street 70 m
-// beside.
+// A jam is found in its direction only, and not on the street 70 m beside.
 func TestDirections(t *testing.T) {
 	m := jam(t)
 	now := start.Add(2 * time.Minute)
@@ -251,7 +250,7 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestJamIsSaidInTime: within 90 s.
+// Within 90 s.
 func TestJamIsSaidInTime(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "comes", -2600, 0, start.Add(90*time.Second))
@@ -260,7 +259,7 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x.is(t, driving.Jam)
 }
 
-// TestTunnel_OwnSpeeds: in a tunnel, the free flow is that of the car's own speeds.
+// In a tunnel, the free flow is that of the car's own speeds.
 func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
@@ -278,8 +277,8 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	}
 }
 
-// TestStandingInThinTraffic checks that a car on the hard shoulder, stationary or moving back and
-// forth, makes no jam, even if a car passes only every 90 s.
+// A car on the hard shoulder, stationary or moving back and forth, makes no jam, even if a car
+// passes only every 90 s.
 func TestStandingInThinTraffic(t *testing.T) {
 	for _, kmh := range []float64{0.01, 10} {
 		var m road.Map
@@ -288,7 +287,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 		f.cars, f.every, f.from = 10, 90*time.Second, start
 		shoulder := newCar(&m, "waiting", 0, 0, start)
 		shoulder.drive(t, 60, 90, 4*time.Second)
-		for i := range 10 { // between two of the other cars
+		for i := range 10 {
 			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)
 			for _, c := range run(t, &m, f) {
 				if got := c.state.Driving().State; got != driving.Normal {

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// light drives at 50 km/h, stops at a light and drives on.
 func (c *car) light(t testing.TB, metres float64, waits time.Duration, on float64) {
 	t.Helper()
 	second := float64(time.Second)
@@ -29,9 +28,8 @@ func (c *car) light(t testing.TB, metres float64, waits time.Duration, on float6
 	c.drive(t, 50, 90, time.Duration(on/50*3.6*second))
 }
 
-// TestFreeFlowAtAnyInterval checks that the same drives teach the same free flow, however often the
-// cars report. Where cars stop, the line of a minute is not the way, so the light is only checked
-// up to 30 s.
+// The same drives teach the same free flow, however often the cars report. Where cars stop, the
+// line of a minute is not the way, so the light is only checked up to 30 s.
 func TestFreeFlowAtAnyInterval(t *testing.T) {
 	testkit.Unraced(t)
 	motorway := func(m *road.Map, reports []time.Duration) {
@@ -58,7 +56,7 @@ func TestFreeFlowAtAnyInterval(t *testing.T) {
 	for _, way := range []struct {
 		name  string
 		teach func(*road.Map, []time.Duration)
-		most  int // intervals that are checked
+		most  int
 	}{{"motorway", motorway, 6}, {"lights", lights, 4}} {
 		var want [3]float64
 		for i := range way.most + 1 {
@@ -83,7 +81,7 @@ func TestFreeFlowAtAnyInterval(t *testing.T) {
 	}
 }
 
-// TestSpeedsAgainstPositions checks that false speeds are refuted within 750 m and two reports.
+// False speeds are refuted within 750 m and two reports.
 func TestSpeedsAgainstPositions(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -116,7 +114,7 @@ func TestSpeedsAgainstPositions(t *testing.T) {
 	}
 }
 
-// TestWindingStreet checks that true speeds are not refuted where the way is longer than the lines.
+// True speeds are not refuted where the way is longer than the lines.
 func TestWindingStreet(t *testing.T) {
 	for name, headings := range map[string][]float64{
 		"zigzag": {45, 135}, "hairpins": {80, 280}, "blocks": {0, 90, 180, 90}, "round a block": {0, 90, 180, 270},
@@ -149,8 +147,7 @@ func TestSparseReadings(t *testing.T) {
 	}
 }
 
-// The speed in the tunnel is never exactly that of the last position, which would be taken for a
-// true one.
+// The speed of the last position would be taken for a true one.
 func TestTunnel_FrozenPosition(t *testing.T) {
 	c := newCar(new(road.Map), "tunnel", 0, 0, start)
 	c.drive(t, 80, 90, 2*time.Minute)
@@ -250,7 +247,7 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	}
 }
 
-// TestGroups checks positions that come in samples of their own, late, or in two halves.
+// Positions come in samples of their own, late, or in two halves.
 func TestGroups(t *testing.T) {
 	position := func(c *car, age time.Duration, signals ...signal.Signal) {
 		x := vehicle.Sample{Vehicle: c.id, Time: c.at.Add(-age)}
@@ -305,7 +302,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestCompassStuck checks that a constant course does not merge the two directions of a road.
+// A constant course does not merge the two directions of a road.
 func TestCompassStuck(t *testing.T) {
 	for _, course := range []float64{0, 255} {
 		var m road.Map

@@ -7,8 +7,8 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Pages never move, so that the map grows without copying and a place stays valid. Only a stretch
-// that one source alone has driven is ever removed; no other has it as its next.
+// Pages never move, so the map grows without copying and a place stays valid. Only a stretch that
+// one source alone has driven is ever removed; no other has it as its next.
 const (
 	shards      = 64
 	pageSize    = 128 // together 11,264 bytes
@@ -22,7 +22,7 @@ type shard struct {
 	most  uint32   // zero means mostInShard
 	index []uint32 // open addressing: numbers plus one; zero is free
 	late  map[uint32]lateQuarter
-	// stretches that only one source has driven: their number by source, and the oldest first, with
+	// by source, the number of stretches that it alone has driven; queue has the oldest first, with
 	// some that others have driven since
 	alone map[uint32]uint32
 	queue []uint32
@@ -58,8 +58,7 @@ func (sh *shard) find(name driving.Stretch) (uint32, bool) {
 // Then, all quarter hours are added to the profiles.
 const mostLate = 4096
 
-// lateQuarter is of readings that come for example a day later, and still show the speed in light
-// traffic.
+// lateQuarter is of readings that come for example a day later, and still show light traffic.
 type lateQuarter struct {
 	quarter uint32 // number since 1970
 	tally

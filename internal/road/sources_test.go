@@ -28,7 +28,7 @@ func streetWithTraffic(t *testing.T) *road.Map {
 	return &m
 }
 
-// stillJudged checks that a flow at 45 km/h is normal, and a creeping one a jam.
+// stillJudged: a flow at 45 km/h is normal, and a creeping one a jam.
 func stillJudged(t *testing.T, m *road.Map, about string) {
 	t.Helper()
 	f := honest
@@ -77,7 +77,7 @@ func TestOneSource_FreeFlow(t *testing.T) {
 	}
 }
 
-// TestOneSource_NewRoad: the fastest of the first quarter hours decides.
+// The fastest of the first quarter hours decides.
 func TestOneSource_NewRoad(t *testing.T) {
 	var m road.Map
 	var flows []flow
@@ -114,7 +114,7 @@ func TestOneSource_FalseJam(t *testing.T) {
 	}
 }
 
-// TestOneSource_WayAhead: one source does not redirect the way ahead into a street of its own.
+// One source does not redirect the way ahead into a street of its own.
 func TestOneSource_WayAhead(t *testing.T) {
 	m := streetWithTraffic(t)
 	for k := range 400 {
@@ -136,7 +136,7 @@ func TestOneSource_WayAhead(t *testing.T) {
 	stillJudged(t, m, "redirected")
 }
 
-// TestOneSource_NewStretches: one source gets an eighth of the map, and makes room for others.
+// One source gets an eighth of the map, and makes room for others.
 func TestOneSource_NewStretches(t *testing.T) {
 	const most = 64 * 16
 	var m road.Map
@@ -165,7 +165,7 @@ func TestOneSource_NewStretches(t *testing.T) {
 	}
 }
 
-// TestAsker checks how many others a verdict on a car of a source needs.
+// A verdict on a car of a source needs enough other cars.
 func TestAsker(t *testing.T) {
 	for about, x := range map[string]struct {
 		gateway, own int
@@ -217,7 +217,7 @@ func TestPhones(t *testing.T) {
 	run(t, &m, flows...)[0].is(t, driving.Jam)
 }
 
-// TestLateCrowd: readings of up to four weeks ago teach if each car is a voice.
+// Readings of up to four weeks ago teach if each car is a voice.
 func TestLateCrowd(t *testing.T) {
 	for _, x := range []struct {
 		crowd bool

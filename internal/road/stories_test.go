@@ -13,8 +13,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestLyingSource checks that one car that claims to be stationary, or 200 km/h, changes no verdict
-// of others.
+// One car that claims to be stationary, or 200 km/h, changes no verdict of others.
 func TestLyingSource(t *testing.T) {
 	for _, claims := range []float64{0, 200} {
 		for _, known := range []bool{true, false} {
@@ -55,8 +54,8 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 	}
 }
 
-// TestNoiseMovesNoStandingCar checks that a car that is stationary for nine minutes makes no jam,
-// wherever it is: noise must not make it count as several cars or on several stretches.
+// A car that is stationary for nine minutes makes no jam, wherever it is: noise must not make it
+// count as several cars or on several stretches.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
 	testkit.Unraced(t)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -89,8 +88,7 @@ func jammed(from signal.UnixMilli) flow {
 	return f
 }
 
-// TestOnlyEverJammed checks that 9 km/h is not normal on a road that was never faster, even if one
-// car a day claims 200 km/h.
+// 9 km/h is not normal on a road that was never faster, even if one car a day claims 200 km/h.
 func TestOnlyEverJammed(t *testing.T) {
 	testkit.Unraced(t)
 	var m road.Map
@@ -127,8 +125,7 @@ func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
 	return float64(a.FreeKmh)
 }
 
-// TestRoadworks: no car exceeds 60 km/h for five weeks where 110 was free. That is learned after 7
-// to 35 days.
+// No car exceeds 60 km/h for five weeks where 110 was free. That is learned after 7 to 35 days.
 func TestRoadworks(t *testing.T) {
 	testkit.Unraced(t)
 	var m road.Map
@@ -156,8 +153,7 @@ func TestRoadworks(t *testing.T) {
 	}
 }
 
-// TestFewFastCars checks that the few fast cars decide, although each is on a stretch for seconds
-// only.
+// The few fast cars decide, although each is on a stretch for seconds only.
 func TestFewFastCars(t *testing.T) {
 	var m road.Map
 	f := eastbound
@@ -170,8 +166,7 @@ func TestFewFastCars(t *testing.T) {
 	}
 }
 
-// TestYesterdayComesLate checks that late evidence teaches, but does not change the present
-// traffic.
+// Late evidence teaches, but does not change the present traffic.
 func TestYesterdayComesLate(t *testing.T) {
 	var m road.Map
 	f := street
@@ -215,7 +210,7 @@ func conditions(m *road.Map, at signal.UnixMilli) map[driving.Stretch]road.Condi
 	return all
 }
 
-// TestFewCarsShowNothing: one or two cars show nothing to others, and are not stored.
+// One or two cars show nothing to others, and are not stored.
 func TestFewCarsShowNothing(t *testing.T) {
 	for cars := 1; cars < 3; cars++ {
 		var m road.Map
@@ -244,7 +239,6 @@ func TestFewCarsShowNothing(t *testing.T) {
 	}
 }
 
-// TestNotDriving: the car is towed.
 func TestNotDriving(t *testing.T) {
 	var m road.Map
 	c := newCar(&m, "parked", 0, 0, start)

@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestAnyPlace checks that verdicts do not depend on where the borders of cells lie.
+// Verdicts do not depend on where the borders of cells lie.
 func TestAnyPlace(t *testing.T) {
 	testkit.Unraced(t)
 	const places = 40
@@ -67,8 +67,7 @@ func TestAnyPlace(t *testing.T) {
 	}
 }
 
-// TestClosedRoad checks cars that stand for 40 min: they are in a jam, or parked if a car has
-// passed them freely.
+// Cars that are stationary for 40 min are in a jam, or parked if a car has passed them freely.
 func TestClosedRoad(t *testing.T) {
 	for _, passes := range []bool{false, true} {
 		var m road.Map
@@ -96,8 +95,8 @@ func TestClosedRoad(t *testing.T) {
 	}
 }
 
-// TestJamIsOver: normal two minutes after the others have left. Where a cell has only a corner of
-// the road, a few moments may still be slow.
+// It is over two minutes after the others have left. Where a cell has only a corner of the road, a
+// few moments may still be slow.
 func TestJamIsOver(t *testing.T) {
 	testkit.Unraced(t)
 	moments, normal := 0, 0
@@ -137,8 +136,8 @@ func TestJamIsOver(t *testing.T) {
 	}
 }
 
-// TestTwoStreams: a car that passes crawling cars is normal after 300 m, and one in stop and go
-// among them is in a jam.
+// A car that passes crawling cars is normal after 300 m, and one in stop and go among them is in a
+// jam.
 func TestTwoStreams(t *testing.T) {
 	var m road.Map
 	teach(t, &m, street)
@@ -161,7 +160,7 @@ func TestTwoStreams(t *testing.T) {
 	y.is(t, driving.Jam)
 }
 
-// TestCarPark: cars that look for a place show nothing, and are in no jam.
+// Cars that look for a place show nothing, and are in no jam.
 func TestCarPark(t *testing.T) {
 	var m road.Map
 	random := rand.New(rand.NewPCG(9, 10))
@@ -184,7 +183,7 @@ func TestCarPark(t *testing.T) {
 	}
 }
 
-// TestFourteenDays checks that a free flow does not rise with the number of days.
+// A free flow does not rise with the number of days.
 func TestFourteenDays(t *testing.T) {
 	testkit.Unraced(t)
 	random := rand.New(rand.NewPCG(11, 12))

@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Level gives cells of about 70 m. Level 16 gave equally good verdicts on the roads of
-// docs/verdicts.md, but there a street 70 m from a motorway shares its stretches.
+// Level gives cells of about 70 m. Level 16 gave equally good verdicts, but there a street 70 m
+// from a motorway shares its stretches.
 const Level = 17
 
 // Octants are directions of travel, north first, then north-east.
@@ -39,7 +39,7 @@ func Centre(s driving.Stretch) (latitude, longitude float64) {
 	return c.Lat.Degrees(), c.Lng.Degrees()
 }
 
-// Neighbours returns the stretches from and into which traffic may flow: of this cell and those
+// Neighbours returns the stretches from and into which traffic may flow, in this cell and those
 // around it, with directions up to 45° off.
 func Neighbours(s driving.Stretch) (near []driving.Stretch) {
 	octant := uint64(s) & (Octants - 1)
