@@ -27,7 +27,7 @@ const (
 	keepOut = 32 << 10 // a larger buffer is freed
 )
 
-// conversation belongs to the goroutine of its connection.
+// conversation belongs to its connection's goroutine.
 type conversation struct {
 	s    *Server
 	c    *listen.Conn
@@ -73,8 +73,8 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// close first closes only the sending side if the client may still be sending. Otherwise the
-// kernel's reset could overtake the last answer.
+// close first closes only the sending side if the client may still be sending, lest the kernel's
+// reset overtake the last answer.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -130,7 +130,6 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	return v.send(e) && goesOn
 }
 
-// buffered returns the next complete head in the buffer, or nil.
 func (v *conversation) buffered() []byte {
 	if v.scanned == 0 {
 		v.begin = v.end - len(skipEmptyLines(v.buf[v.begin:v.end]))
@@ -145,8 +144,8 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// readHead returns a head, or the fault to answer with. If there is neither, the connection is to
-// be closed without an answer.
+// readHead returns a head, or the fault to answer with, or neither if the connection is to be
+// closed silently.
 func (v *conversation) readHead() ([]byte, Fault) {
 	begun := v.end > v.begin
 	if begun {
@@ -188,7 +187,7 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	}
 }
 
-// unlessEvicted returns None if the connection was evicted: its request was not wrong.
+// The request of an evicted connection was not wrong.
 func (v *conversation) unlessEvicted(f Fault) Fault {
 	if v.c.Become(listen.Held) {
 		return f
@@ -221,7 +220,7 @@ func (v *conversation) makeRoom() bool {
 	return true
 }
 
-// faultOf returns None if no part of a head had arrived, because the client then expects no answer.
+// faultOf returns None if no part of a head had arrived: the client expects no answer.
 func (v *conversation) faultOf(err error) Fault {
 	switch {
 	case v.end == v.begin:
@@ -232,7 +231,6 @@ func (v *conversation) faultOf(err error) Fault {
 	return NotHTTP
 }
 
-// respond reports whether the connection stays open.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()
@@ -304,7 +302,7 @@ func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange
 	v.lingers = true
 }
 
-// sendShared sends e.out and then body, each with a deadline of its own.
+// sendShared sends e.out and then body, each with its own deadline.
 func (v *conversation) sendShared(body []byte, e *exchange) bool {
 	v.now, v.sendUntil = time.Now(), time.Time{}
 	if !v.send(e) {
@@ -330,7 +328,7 @@ func (v *conversation) send(e *exchange) bool {
 	return err == nil
 }
 
-// No part of the request is logged, and the panic only if it is an error of the Go runtime.
+// No part of the request is logged, and a panic only if it is an error of the Go runtime.
 func (s *Server) report(v any) {
 	what := fmt.Sprintf("a %T", v)
 	if e, ok := v.(runtime.Error); ok {

@@ -3,7 +3,7 @@ package http1
 import "bytes"
 
 // scanHeaders is strict: if a proxy and this server disagreed on the end of a request, a client
-// could smuggle one request inside another.
+// could smuggle one inside another.
 func (r *Request) scanHeaders() Fault {
 	raw := r.Headers
 	for len(raw) > 0 {
@@ -36,7 +36,7 @@ func (r *Request) scanHeaders() Fault {
 	return None
 }
 
-// controlIn returns -1 if there is none. A tab is allowed.
+// controlIn allows a tab, and returns -1 if there is none.
 func controlIn(line []byte) int {
 	for i, c := range line {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -85,7 +85,7 @@ func (r *Request) addHeader(name, value []byte) Fault {
 	return None
 }
 
-// addLength allows one Content-Length of 0. Like an int64, it has at most 19 digits.
+// addLength allows one Content-Length of 0, with at most 19 digits, like an int64.
 func (r *Request) addLength(value []byte) Fault {
 	switch {
 	case r.length || len(value) == 0 || len(value) > 19 || len(bytes.Trim(value, "0123456789")) > 0:
@@ -107,7 +107,7 @@ func hasOption(list []byte, option string) bool {
 	return false
 }
 
-// acceptsGzip ignores "*", because a client that sends it also accepts an uncompressed body.
+// acceptsGzip ignores "*", which also accepts an uncompressed body.
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte

@@ -1,7 +1,6 @@
-// Package http1 is a server of HTTP/1.1 for GET and HEAD without bodies, and nothing else. A
-// request that could be understood in two ways is refused, and its connection ends. Between a
-// complete head and its answer, the server allocates nothing. It must never log a part of a
-// request.
+// Package http1 is a server of HTTP/1.1 for GET and HEAD without bodies. A request that could be
+// understood in two ways is refused, and its connection ends. Between a complete head and its
+// answer, the server allocates nothing. It must never log a part of a request.
 package http1
 
 import (
@@ -18,15 +17,14 @@ import (
 // Handler answers requests, one after the other. A response is valid until the next call.
 type Handler interface {
 	Answer(r *Request, now time.Time) *Response
-	// Refuse answers a request that does not reach Answer. The connection ends after it.
+	// Refuse answers a request that does not reach Answer, and the connection ends.
 	Refuse(f Fault, now time.Time) *Response
-	// Done is called after each answer, before it is sent. took is the time in Answer.
+	// Done is called before an answer is sent. took is the time in Answer.
 	Done(r *Request, start time.Time, took time.Duration)
 }
 
 type Config struct {
-	// NewHandler returns one more handler. A connection has one only while requests are in
-	// progress.
+	// A connection has a handler only while requests are in progress.
 	NewHandler func() Handler
 	Listen     listen.Config // Log is required
 
@@ -67,11 +65,11 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve closes ln when it returns. After [Server.Shutdown], its error wraps [net.ErrClosed].
+// Serve closes ln. After [Server.Shutdown], its error wraps [net.ErrClosed].
 func (s *Server) Serve(ln net.Listener) error {
 	return s.Guard.Serve(s.Guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*listen.Conn)) })
 }
 
 // Shutdown lets requests in progress finish. If ctx ends first, it closes their connections and
-// returns the error of ctx.
+// returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error { return s.Guard.Shutdown(ctx) }

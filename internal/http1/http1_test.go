@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// echo answers with the path: /long with more than what is collected before it is sent, /wait when
-// the test says so.
+// echo answers with the path; /long exceeds what is collected before it is sent, and /wait waits
+// for the test.
 type echo struct {
 	http1.Response
 	waits, goOn chan struct{}
@@ -43,7 +43,7 @@ func (e *echo) Refuse(http1.Fault, time.Time) *http1.Response {
 
 func (*echo) Done(*http1.Request, time.Time, time.Duration) {}
 
-// Nothing of one connection may be sent on the next.
+// Nothing of one connection is sent on the next.
 func TestEvicted_LeavesNothing(t *testing.T) {
 	waits, goOn := make(chan struct{}), make(chan struct{})
 	s := http1.New(http1.Config{
@@ -108,7 +108,7 @@ func TestDates_MatchNetHTTP(t *testing.T) {
 	}
 }
 
-// net/http must accept what we accept, with the same parts and the same end.
+// net/http accepts what we accept, with the same parts and the same end.
 func FuzzRequests(f *testing.F) {
 	const line = "GET /path?a=b HTTP/1.1\r\n"
 	for _, seed := range []string{

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// The read buffer begins small, which is enough for nearly every head. The large one exceeds
-// MaxHead, so that the answer to a head that is a little too long says which limit it exceeds.
+// The read buffer begins small, which suffices for nearly every head. The large one exceeds
+// MaxHead, so that the answer to a head that is a little too long names the limit.
 const (
 	smallBuffer = 4 << 10
 	readBuffer  = MaxHead + 1<<10
@@ -43,8 +43,7 @@ const (
 	Broken  Fault = "broken"  // the handler has panicked
 )
 
-// Request is a parsed head. Its slices are parts of the connection's buffer and must not be
-// changed.
+// Request is a parsed head, in the connection's buffer, which must not be changed.
 type Request struct {
 	Method  []byte
 	Target  []byte
@@ -68,8 +67,7 @@ func (r *Request) isHead() bool { return string(r.Method) == "HEAD" }
 func (r *Request) isHTTP10() bool { return string(r.Version) == "HTTP/1.0" }
 
 // Path returns the parts of a target in origin form (/path?query) or absolute form
-// (http://host/path?query), neither decoded nor cleaned. path is empty if the target has another
-// form.
+// (http://host/path?query), neither decoded nor cleaned; path is empty for another form.
 func (r *Request) Path() (path, query []byte) {
 	path = r.Target
 	if len(path) > 0 && path[0] != '/' {
@@ -93,8 +91,8 @@ func afterAuthority(target []byte) []byte {
 // headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
 // the from of the next call.
 //
-// headEnd also accepts a line end without CR, although such a head is refused later. Otherwise the
-// server would wait for more input before it refuses the head.
+// A line end without CR also ends a head, so that the server need not wait before it refuses that
+// head.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -122,7 +120,7 @@ func skipEmptyLines(b []byte) []byte {
 	return b
 }
 
-// Parse parses a complete head. It leaves the facts behind a fault unset.
+// Parse leaves the facts behind a fault unset.
 func (r *Request) Parse(head []byte) Fault {
 	*r = Request{Peer: r.Peer}
 	i := bytes.IndexByte(head, '\n')

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Response may be used again after [Response.Reset]; its slices then keep their capacity.
+// [Response.Reset] keeps the capacity of the slices.
 type Response struct {
 	Status  int
 	Headers []byte // without Content-Length and Connection, which the server adds
@@ -64,7 +64,7 @@ func (w *Response) appendHead(b []byte, connection string) []byte {
 	return append(b, "\r\n\r\n"...)
 }
 
-// dates caches the text of the last day, because formatting the day is most of the work.
+// Formatting the day is most of the work, so dates caches the last one.
 type dates struct {
 	day   int64 // since 1 January 1970
 	text  [len("Mon, 02 Jan 2006 ")]byte
@@ -90,7 +90,7 @@ func (d *dates) appendDate(b []byte, t time.Time) []byte {
 	return append(b, "GMT"...)
 }
 
-// appendTwo appends n, which is below 100, and then after.
+// appendTwo appends n, below 100, and then after.
 func appendTwo(b []byte, n int64, after byte) []byte {
 	return append(b, byte('0'+n/10), byte('0'+n%10), after)
 }

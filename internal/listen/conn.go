@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Use is what a connection is used for, which decides whether it may be evicted. Its owner, the
-// server that accepted it, changes the use ([Conn.Become]).
+// Use decides whether a connection may be evicted. The owner, the server that accepted the
+// connection, changes it ([Conn.Become]).
 type Use int32
 
 const (
@@ -38,7 +38,7 @@ type Conn struct {
 	waits atomic.Int64 // accepted or last became idle, by Probe.ran
 }
 
-// Under returns the guarded connection that c is, or that is below its TLS.
+// Under returns the guarded connection that is c, or below its TLS.
 func Under(c net.Conn) *Conn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -47,7 +47,7 @@ func Under(c net.Conn) *Conn {
 	return guarded
 }
 
-// Peer returns the address at the other end, as [Plain] does, or the zero Addr.
+// Peer returns the other end's address, as [Plain] does, or the zero Addr.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
 // Crowded reports whether this connection was accepted beyond [Config].Max, and still too many are
@@ -135,11 +135,11 @@ func (c *Conn) remove() {
 	}
 }
 
-// Plain drops the zone, and writes IPv4 never as IPv6, so that equal addresses compare equal.
+// Plain makes equal addresses compare equal: without a zone, and IPv4 never as IPv6.
 func Plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// Client returns what identifies a client: its IPv4 address, or the /64 prefix of its IPv6 address,
-// which is the smallest that one customer gets.
+// Client identifies a client by its IPv4 address, or the /64 prefix of its IPv6 address, the
+// smallest that one customer gets.
 func Client(a netip.Addr) netip.Prefix {
 	a = Plain(a)
 	p, _ := a.Prefix(min(a.BitLen(), 64))

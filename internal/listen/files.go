@@ -2,9 +2,9 @@ package listen
 
 import "syscall"
 
-// FitToFiles reduces limits on connections by one factor, but none below 16, so that with reserve
-// they are at most the file descriptors that the process may have (RLIMIT_NOFILE). files is that
-// number, or 1<<30 if it is unknown or larger.
+// FitToFiles reduces limits on connections by one factor, but none below 16, to fit with reserve
+// into the file descriptors that the process may have (RLIMIT_NOFILE). files is that number, or
+// 1<<30 if it is unknown or larger.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {

@@ -15,8 +15,8 @@ type Server struct {
 }
 
 // NewServer replaces the ConnState, the ConnContext and the protocols of s, and copies its TLS
-// configuration. Only HTTP/1 is spoken, so a connection has one request at a time and its handler's
-// goroutine is the owner.
+// configuration. Only HTTP/1 is spoken, so a connection has one request at a time, and its
+// handler's goroutine is the owner.
 func NewServer(s *http.Server, c Config) *Server {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
@@ -46,7 +46,7 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Shutdown waits for the requests in progress. If ctx ends first, it closes their connections and
-// returns the error of ctx.
+// returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	// The Shutdown of net/http waits up to five seconds for the first request of a silent
 	// connection.
@@ -59,14 +59,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 type connKey struct{}
 
-// ConnOf returns the connection of the request with this context; nil if it is not one of a
-// [Server].
+// ConnOf returns the connection of a request's context; nil if it is not of a [Server].
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
 }
 
-// Hold prevents the eviction of a request's connection until the answer has been written.
+// Hold prevents the eviction of a request's connection until the answer is written.
 func Hold(request context.Context) {
 	if c := ConnOf(request); c != nil {
 		c.Become(Held)

@@ -11,8 +11,8 @@ import (
 type Bounds struct {
 	MaxMean time.Duration // a longer mean queueing delay: more arrives than is served
 	Target  time.Duration // of the minimum delay
-	// Least is the lowest limit. If the delay is long with fewer connections, the machine is slow
-	// or busy with other work, and closing connections would not help.
+	// Least is the lowest limit. If the delay is long with fewer connections, closing some would
+	// not help, because the machine is slow or has other work.
 	Least int
 	// Idle is how long a connection must wait for a request to be evicted during an overload.
 	// Without eviction, on a slow machine, Least silent connections could keep all others out.
@@ -22,8 +22,8 @@ type Bounds struct {
 var (
 	// Queries are for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond, Least: 128, Idle: 20 * time.Second}
-	// Telemetry is for requests that wait three times for the process: for the body, for the group
-	// commit, and for the answer.
+	// Telemetry is for requests that wait three times: for the body, the group commit, and the
+	// answer.
 	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond, Least: 128, Idle: 20 * time.Second}
 )
 
@@ -32,9 +32,9 @@ var (
 // minimum exceeds Target, and otherwise increases, until it is twice Least and twice the number of
 // open connections, and is removed.
 //
-// To refuse all new connections while the delay is long would admit all at once when it is short
-// again. A node serves the most requests with just enough connections to be always busy: the next
-// request arrives while its data are still in the processor's cache.
+// Refusing all new connections while the delay is long would admit all at once afterwards. A node
+// serves most with just enough connections to be always busy: the next request arrives while its
+// data are still in the processor's cache.
 type Limit struct {
 	Bounds
 	probe   *Probe
@@ -46,8 +46,8 @@ const unlimited = math.MaxInt64
 
 const adaptInterval = 100 * time.Millisecond
 
-// A change affects the delay only after some time, and each connection that is opened again costs
-// as much as many answers.
+// A change affects the delay late, and each connection that is opened again costs as much as many
+// answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
@@ -90,10 +90,9 @@ func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 	return true
 }
 
-// An overloaded listener pauses before each Accept, because a refusal costs as much as many
-// answers: for the estimated time of turnsBetween answers. Its backlog is short, so that the kernel
-// refuses most connections without work for the process, and few in it have clients that have given
-// up.
+// An overloaded listener pauses before each Accept, for the estimated time of turnsBetween answers,
+// because a refusal costs as much as many answers. Its backlog is short, so that the kernel refuses
+// most connections at no cost, and few in it have clients that have given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -101,7 +100,7 @@ const (
 	longBacklog  = 1 << 16 // the kernel reduces it
 )
 
-// The caller of adapt holds mu.
+// The caller holds mu.
 func (g *Guard) adapt(now time.Time, d delays) {
 	if g.c.Limit.adapt(now, d, g.open) && g.c.Limit.Active() {
 		g.markExcess()
@@ -118,13 +117,13 @@ func (g *Guard) adapt(now time.Time, d delays) {
 	}
 }
 
-// The caller of isOver holds mu.
+// The caller holds mu.
 func (g *Guard) isOver() bool {
 	g.adapt(g.c.Limit.probe.now()) // with the delay so far of a byte in flight
 	return int64(g.open) > g.c.Limit.max.Load()
 }
 
-// The caller of crowded holds mu.
+// The caller holds mu.
 func (g *Guard) crowded() bool { return g.open >= g.c.Limit.Least && g.c.Limit.Active() }
 
 func (g *Guard) isCrowded() bool {
@@ -133,9 +132,8 @@ func (g *Guard) isCrowded() bool {
 	return g.crowded()
 }
 
-// markExcess marks the newest connections beyond the limit. If these are at most an eighth of all,
-// it marks none: the next small change of the limit would admit others in their place. The caller
-// holds mu.
+// markExcess marks the newest connections beyond the limit, unless these are at most an eighth of
+// all: the next small change of the limit would admit others in their place. The caller holds mu.
 func (g *Guard) markExcess() {
 	excess := 0
 	if limit := int(g.c.Limit.max.Load()); g.open-g.open/8 > limit {
@@ -149,7 +147,7 @@ func (g *Guard) markExcess() {
 	}
 }
 
-// overloadPause assumes that each connection gets one answer in the mean queueing delay.
+// overloadPause assumes one answer a connection in the mean queueing delay.
 func (g *Guard) overloadPause() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Of 1,000 connections, 400 can be served: the limit must fall to 400, and stay within a quarter of
+// Of 1,000 connections, 400 can be served: the limit falls to 400, and stays within a quarter of
 // that.
 func TestLimit_FindsCapacity(t *testing.T) {
 	const serves = 400
@@ -26,7 +26,7 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	least, most := open, open
 	for range 100 {
 		pass()
-		open = int(a.max.Load()) // newcomers take every free place
+		open = int(a.max.Load())
 		least, most = min(least, open), max(most, open)
 	}
 	if least < serves*3/4 || most > serves*5/4 {

@@ -1,6 +1,6 @@
 // Package listen is the door of every listener. It counts connections, evicts (closes) one for a
-// newer one, sheds load during an overload, and ends all of them with the service. It must never
-// evict a connection that its owner holds ([Held]), and never looks at a request.
+// newer one, sheds load during an overload, and ends all with the service. It must never evict a
+// connection that its owner holds ([Held]), and never looks at a request.
 package listen
 
 import (
@@ -22,22 +22,21 @@ import (
 const staleAfter = time.Second
 
 // Of more than maxSearch connections, a search examines a sample of searchSize, and up to maxSearch
-// until it finds one to evict. After none was found, the next search waits for searchPause.
+// until it can evict one. After a search in vain, the next waits for searchPause.
 const searchSize, maxSearch, searchPause = 64, 1024, 10 * time.Millisecond
 
 const warnInterval = time.Minute
 
 type Config struct {
-	// Max is the maximum number of open connections. For each further one, one is evicted.
+	// For each further connection, one is evicted.
 	Max int
 	// Spare connections beyond Max are accepted if none can be evicted, so that their owner can
 	// tell the client ([Conn.Crowded]). Others are closed at once.
 	Spare int
 	// If zero, the kernel's limit for unread bytes applies, up to 4 MiB.
 	SendBuffer int
-	// Limit sheds load, if not nil. While more connections are open than it allows, new ones are
-	// accepted slowly and are [Conn.Overloaded], and the newest of the older ones are
-	// [Conn.Excess].
+	// If more connections are open than Limit allows, new ones are accepted slowly and are
+	// [Conn.Overloaded], and the newest of the older ones are [Conn.Excess].
 	Limit   *Limit
 	Dropped func()       // called for each connection closed because there are too many
 	Log     *slog.Logger // may be nil
@@ -85,9 +84,9 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 	return guarded
 }
 
-// Serve calls serve for each connection of l, in a goroutine of its own, and closes l when it
-// returns. After [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps
-// such a listener, as TLS does.
+// Serve calls serve for each connection of l, in its own goroutine, and closes l. After
+// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps such a
+// listener, as TLS does.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
 	if g.ending.Load() {
@@ -119,9 +118,8 @@ type listener struct {
 	warned time.Time // of the goroutine in Accept
 }
 
-// Accept pauses during an overload, so that requests on open connections are served. After a
-// transient error it tries again, after 5 ms to 1 s; if descriptors are lacking, it evicts a
-// connection.
+// Accept pauses during an overload, for the requests on open connections. After a transient error
+// it tries again, after 5 ms to 1 s; if descriptors are lacking, it evicts a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var backoff time.Duration
 	for {
@@ -196,7 +194,7 @@ func isTransient(err error) bool {
 // admit returns nil if there is no room, or if the guard ends.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
-		_ = t.SetWriteBuffer(g.c.SendBuffer) // fails only if it is closed already
+		_ = t.SetWriteBuffer(g.c.SendBuffer) // fails only if it is closed
 	}
 	c := &Conn{Conn: nc, guard: g}
 	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
@@ -236,8 +234,8 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 }
 
 // evict reports whether it closed one. It does not wait for the owner, because the newer connection
-// needs the file descriptor. During an overload, only those that wait for longer than Bounds.Idle
-// are closed. The caller holds mu.
+// needs the descriptor. During an overload, only those that wait for longer than Bounds.Idle are
+// closed. The caller holds mu.
 func (g *Guard) evict(overload bool) bool {
 	now := time.Since(g.began)
 	if now < g.noneUntil {
@@ -299,7 +297,7 @@ func (g *Guard) choose(now time.Duration, overload bool) (victim *Conn, use Use)
 	return victim, use
 }
 
-// Count counts the open connections that have one of the uses, or all if none is given.
+// Count counts the connections that have one of the uses, or all.
 func (g *Guard) Count(uses ...Use) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -311,8 +309,7 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// If ctx ends first, Shutdown also closes connections that are in use, and returns the error of
-// ctx.
+// If ctx ends first, Shutdown also closes connections in use, and returns ctx's error.
 func (g *Guard) Shutdown(ctx context.Context) (err error) {
 	for _, l := range g.endWaiting(Silent, Idle) {
 		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // closed already if Accept failed

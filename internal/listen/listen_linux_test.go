@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Silent and sending ones first, then idle ones, then those silent just now; held ones never.
+// Silent and sending ones go first, then idle ones, then those silent just now; held ones never.
 func TestEvict_Order(t *testing.T) {
 	var dropped atomic.Int64
 	l := guard(t, listen.Config{Max: 8, Dropped: func() { dropped.Add(1) }})

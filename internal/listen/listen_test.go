@@ -55,12 +55,10 @@ func accept(t *testing.T, l net.Listener, client net.Conn) pair {
 	return pair{server.(*listen.Conn), client}
 }
 
-// Every delay is too long.
 func overloaded(least int) *listen.Limit {
 	return listen.NewLimit(new(listen.Probe), listen.Bounds{MaxMean: -1, Target: -1, Least: least, Idle: time.Hour})
 }
 
-// probe measures until the test ends. With bounds of 0, the overload begins with it.
 func probe(t *testing.T, p *listen.Probe) {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -4,5 +4,5 @@ package listen
 
 import "net"
 
-// Only Linux has TCP_INFO, so others also accept connections whose clients have given up.
+// Only Linux has TCP_INFO.
 func peerClosed(net.Conn) bool { return false }

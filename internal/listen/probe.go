@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Probe measures the queueing delay of this process: how long input waits until the process reads
-// it. A byte goes through a pipe up to 50 times per second, and waits like a request. The number of
-// requests in progress would not show the delay, because a query takes microseconds. The zero value
-// is ready to run.
+// Probe measures the queueing delay of this process: how long input waits until it is read. A byte
+// goes through a pipe up to 50 times per second, and waits like a request. The number of requests
+// in progress would not show the delay, because a query takes microseconds. The zero value is ready
+// to run.
 type Probe struct {
-	// ran is approximately how long this process has run, in nanoseconds. A pause of any length
-	// adds at most longestStep, because a paused process cannot read from its connections.
+	// ran is approximately how long this process has run, in nanoseconds. A pause adds at most
+	// longestStep, because a paused process cannot read from its connections.
 	ran atomic.Int64
 
 	// guards the fields below
 	mu        sync.Mutex
 	sent      time.Time // when the byte in flight was due; zero if there is none
-	wrote     time.Time // when it was written
+	wrote     time.Time
 	mean      time.Duration
 	recent    [memory/probeInterval + 1]passage // a ring
 	last      int                               // of the newest
@@ -35,8 +35,8 @@ type passage struct {
 	took time.Duration
 }
 
-// delays: mean includes pauses of the process. min is long only if input waits at every moment,
-// because bytes are written only while the process runs.
+// mean includes pauses of the process. min is long only if input waits at every moment, because
+// bytes are written only while the process runs.
 type delays struct{ mean, min time.Duration }
 
 const (
@@ -49,14 +49,13 @@ const (
 	longestStep   = time.Second
 )
 
-// follow registers f for each new measurement. The calls do not overlap.
+// follow calls f for each new measurement; the calls do not overlap.
 func (p *Probe) follow(f func(now time.Time, d delays)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.followers = append(p.followers, f)
 }
 
-// Run measures until ctx ends, and then returns nil.
 func (p *Probe) Run(ctx context.Context) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -128,8 +127,8 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt includes the byte in flight. A longer delay has more weight, because a request that
-// arrives at a random time meets it more often. The caller holds mu.
+// meanAt includes the byte in flight. A longer delay has more weight, because a request at a random
+// time meets it more often. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
@@ -139,7 +138,7 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 	return p.mean + time.Duration(weight*float64(took-p.mean))
 }
 
-// The caller of delaysAt holds mu.
+// The caller holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
 	d := delays{mean: max(p.mean, p.meanAt(now))} // that of the byte in flight still grows
 	d.min = p.recent[p.last].took

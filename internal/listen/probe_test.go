@@ -8,7 +8,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// The mean grows while a byte is still in flight.
 func TestProbe_MeanAndMinimum(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -41,8 +40,7 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 	at = at.Add(300 * time.Millisecond)
 	p.arrived(at)
-	// A byte that was due during a pause, and arrives at once after it, makes the mean longer and
-	// not the minimum.
+	// A byte that was due during a pause, and arrives at once after it, makes only the mean longer.
 	paused := p.delaysAt(at).mean
 	at = at.Add(memory + probeInterval)
 	p.send(at.Add(-memory), at)
@@ -73,7 +71,7 @@ func TestProbe_EarlierTime(t *testing.T) {
 	}
 }
 
-// A pause, or a clock that is set back, must not look like waiting.
+// A pause, or a clock that is set back, does not look like waiting.
 func TestProbe_TimeWithoutPauses(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -89,7 +87,8 @@ func TestProbe_TimeWithoutPauses(t *testing.T) {
 	}
 }
 
-// A quarter of a core on two cores: a pause of 88 ms in each 100 ms in which the quota is used up.
+// The process has a quarter of a core on two cores: a pause of 88 ms in each 100 ms in which the
+// quota is used up.
 func TestQuotaIsNoOverload(t *testing.T) {
 	p := new(Probe)
 	a := NewLimit(p, Telemetry)

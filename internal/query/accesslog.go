@@ -31,8 +31,8 @@ type AccessLogConfig struct {
 	Registry prometheus.Registerer
 }
 
-// AccessLog writes one line per request, in the background: the goroutine that answers only queues
-// a record, and lines are dropped and counted if they cannot be written fast enough.
+// AccessLog writes a line per request, in the background: the goroutine that answers only queues a
+// record, and lines are dropped and counted if they cannot be written fast enough.
 //
 // A line contains no text copied from the request. It identifies the token by its ID, and the
 // vehicle by a hash whose seed is random for each process.
@@ -52,14 +52,13 @@ type AccessLog struct {
 	stopped chan struct{}
 }
 
-// The queue has room for the records of one interval, logEvery, at 300,000 requests per second.
+// The queue holds the records of one logEvery at 300,000 requests per second.
 const (
 	logEvery  = 50 * time.Millisecond
 	queueSize = 1 << 14
 	writeSize = 64 << 10
 )
 
-// OpenAccessLog starts a goroutine that writes the log until [AccessLog.Close].
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	var file *os.File
 	to := c.Out
@@ -91,7 +90,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	return a
 }
 
-// openLog refuses a link to a file. Its error does not contain the name.
+// openLog refuses a link. Its error does not contain the name.
 func openLog(name string) (*os.File, error) {
 	flags := os.O_WRONLY | os.O_APPEND | os.O_CREATE
 	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() { // not /dev/stdout
@@ -114,7 +113,7 @@ func (a *AccessLog) Close() error {
 	return nil
 }
 
-// Reopen makes the log open its file by name again, as after a rotation.
+// Reopen opens the file by name again, as after a rotation.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
 func (a *AccessLog) run(ctx context.Context) {
@@ -181,7 +180,7 @@ type record struct {
 	took      time.Duration
 	from      netip.Addr
 	id        requestID
-	token     string // "" if not known
+	token     string
 	vehicle   uint64 // a hash
 	hasVid    bool
 	method    string // GET, HEAD or other

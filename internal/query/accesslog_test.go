@@ -29,7 +29,6 @@ func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	return log
 }
 
-// Each request has a connection of its own. If whole is set, it must be answered.
 func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
@@ -216,11 +215,10 @@ func (n *narrow) Write(p []byte) (int, error) {
 	return fits, nil
 }
 
-// After a full disk has cut a line short, the next line does not continue it.
+// After a full disk has cut a line short, no line continues it.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()
-	// Only the test reads the queue.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
 	w := response{Status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)

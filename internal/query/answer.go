@@ -61,7 +61,7 @@ func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 	a.authorize(&p, r.Authorization, now, w)
 }
 
-// authorize counts a call with a known token for that token, even if it is expired or revoked.
+// authorize counts a call for its token, even if that is expired or revoked.
 func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *response) {
 	if !p.hasToken {
 		if hasHeader {
@@ -124,8 +124,8 @@ func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *res
 	a.answerVehicle(vid, g, now, w)
 }
 
-// answerVehicle looks up a vehicle that the grant does not include, too, so that neither the answer
-// nor its time shows whether it exists.
+// A vehicle that the grant does not include is looked up, too, so that neither the answer nor its
+// time shows whether it exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {
@@ -144,7 +144,7 @@ func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *
 	if !granted {
 		drives, throttles = vehicle.Unknown, vehicle.Unknown
 	}
-	// The car's clock may be a little ahead of ours, but Last-Modified must not be later than Date.
+	// The car's clock may be a little ahead, but Last-Modified must not be later than Date.
 	if w.operation == carDrivingState {
 		w.writeRecord(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
 	} else {

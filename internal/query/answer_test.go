@@ -43,7 +43,6 @@ func (a *answerer) about(path, vid, secret string, now time.Time) *response {
 	return w
 }
 
-// text is without the request's ID.
 func (w *response) text() string {
 	var b strings.Builder
 	for line := range strings.SplitAfterSeq(string(w.Headers), "\r\n") {
@@ -148,8 +147,8 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	})
 }
 
-// A client cannot see from two IDs how many requests came between them. Random ones agree in one
-// digit of sixteen; twice as many are accepted.
+// Two IDs do not show how many requests came between them. Random ones agree in one digit of
+// sixteen; twice as many are accepted.
 func TestRequestIDs(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -210,7 +209,7 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	}
 }
 
-// It gets 503, not 401, because a newer version may have issued the token.
+// A newer version may have issued the token, so the answer is 503.
 func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
@@ -251,7 +250,6 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkLoopback includes the client. Pipelined requests share the cost of system calls.
 func BenchmarkLoopback(b *testing.B) {
 	for _, depth := range []int{1, 16} {
 		b.Run(fmt.Sprintf("pipelined-%d", depth), func(b *testing.B) {

@@ -26,8 +26,7 @@ var screens = []struct {
 	{"page-390-dark", 390, 844, "dark", "#throttle-system"},
 }
 
-// The keyboard alone is enough. One browser shows all sizes, because its start takes a second of
-// CPU.
+// The keyboard alone is enough. All sizes share a browser, whose start takes a second of CPU.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -121,7 +120,7 @@ func TestPage_ShowsErrors(t *testing.T) {
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 }
 
-// keepsNothing: not in the browser's storage, not in the address, not on the page.
+// Neither the browser's storage nor the address nor the page keeps the token.
 func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	t.Helper()
 	b.Expect(`JSON.stringify([localStorage.length, sessionStorage.length, document.cookie, location.search])`,

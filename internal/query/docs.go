@@ -22,7 +22,7 @@ var docFiles embed.FS
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// A browser must revalidate a page at each use, so that it shows no old one after an update.
+// A browser revalidates a page at each use, so it shows no old one after an update.
 const (
 	cachePage  = "no-cache"
 	cacheAsset = "public, max-age=3600"
@@ -39,7 +39,7 @@ func newDocuments(maxAge time.Duration) documents {
 	}
 }
 
-// localBase is in the sample programs; the page's script replaces it by the address of the page.
+// The page's script replaces localBase in the sample programs.
 const localBase = "http://127.0.0.1:8080"
 
 type operationDoc struct {
@@ -185,8 +185,7 @@ var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap
 
 func renderOpenAPI() []byte { return render(openAPITemplate, nil) }
 
-// failureExamples are in the order of errors.txt, because servers that imitate ours answer with the
-// first.
+// The order is that of errors.txt, because servers that imitate ours answer with the first.
 func failureExamples(status int) string {
 	type example struct {
 		Summary string          `json:"summary"`

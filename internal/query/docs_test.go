@@ -146,7 +146,7 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	}
 }
 
-// program fails the test if the language is not installed, or the sample prints the token.
+// program needs the language, and fails if the sample prints the token.
 func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	t.Helper()
 	command, dir := map[string][]string{

@@ -9,8 +9,7 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// failure is an answer that says what was wrong with a request, in a fixed text of docs/errors.txt.
-// No part of the request is ever put into it.
+// failure is an answer in a fixed text of docs/errors.txt, without any part of the request.
 type failure struct {
 	name    string // also of its example in the OpenAPI document
 	status  int
@@ -39,7 +38,7 @@ type statusDoc struct {
 var statusDocs, failures = parseFailures(string(readDocFile("errors.txt")))
 
 // parseFailures parses docs/errors.txt, whose paragraphs describe a status or, after it, a failure
-// with that status. A message must need no escaping in JSON; OpenAPI would not be rendered.
+// with that status. A message must need no escaping in JSON.
 func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 	named = make(map[string]*failure)
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -67,8 +66,7 @@ var outcomeOfStatus = map[int]outcome{
 	408: invalidRequest, 414: invalidRequest, 429: rateLimited, 431: invalidRequest, 503: unavailable,
 }
 
-// withoutToken leaves the error code out, because RFC 6750 does not treat a missing token as an
-// error.
+// RFC 6750 does not treat a missing token as an error, so the error code is left out.
 func withoutToken(name string) *failure {
 	f := failures[name]
 	f.authenticate = `Bearer realm="carstate"`
@@ -137,8 +135,7 @@ func tokenFailure(err error, token []byte) *failure {
 	return malformed(token)
 }
 
-// malformed guesses what the client sent in place of a token, so that the message can say what to
-// do.
+// malformed guesses what the client sent in place of a token, to say what to do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {

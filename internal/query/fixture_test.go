@@ -30,7 +30,6 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
 
 const maxAge = 5 * time.Minute
 
-// fixture has a fleet, tokens, and a clock that always shows noon.
 type fixture struct {
 	Config
 	// By the placeholders of scripts.
@@ -108,7 +107,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// Once the returned function was called, more than one connection is too many.
+// The function that limit returns begins an overload, with room for one connection.
 func (f *fixture) limit(t *testing.T) (overload func()) {
 	probe := new(listen.Probe)
 	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})

@@ -21,8 +21,6 @@ import (
 // With it, this test binary is the child process of TestNothingPrintsTheToken.
 const secretForChild = "CARSTATE_TEST_TOKEN"
 
-// Only the output of a whole process is complete, because the logger of a library keeps the
-// standard error that it found at its start.
 func TestNothingPrintsTheToken(t *testing.T) {
 	if tok := os.Getenv(secretForChild); tok != "" {
 		sufferHostility(t, tok)
@@ -72,7 +70,7 @@ func sufferHostility(t *testing.T, tok string) {
 	}
 }
 
-// hostile has requests with the token. An HTTP library might log a part of them.
+// An HTTP library might log a part of these requests.
 func hostile(tok string) []string {
 	target := drivingPath + "?vid=CarJam&access_token=" + tok
 	get := "GET " + target + " HTTP/1.1\r\n"

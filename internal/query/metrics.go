@@ -6,16 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics has all counters from the start, so that counting takes no lock. A query for a vehicle
-// that is not granted is counted like one for an unknown vehicle.
+// metrics has all counters from the start, so that counting takes no lock. A vehicle that is not
+// granted is counted like an unknown one.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer
 	dropped  prometheus.Counter
 }
 
-// Names of metrics that other packages read: a counter with the labels operation and outcome, and a
-// histogram in seconds.
+// Other packages read these: a counter with the labels operation and outcome, and a histogram in
+// seconds.
 const (
 	MetricQueries  = "carstate_queries_total"
 	MetricDuration = "carstate_query_duration_seconds"

@@ -50,8 +50,7 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// The document describes the status, all headers and the body of every answer to the requests in
-// testdata.
+// The document describes every answer to the requests in testdata: status, headers and body.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
@@ -95,7 +94,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	}
 }
 
-// The document lets clients accept members and values that a later version may add.
+// The document permits members and values that a later version may add.
 func closeSchemas(doc *openapi3.T) {
 	for _, ref := range doc.Components.Schemas {
 		s := ref.Value
@@ -189,7 +188,6 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 	}
 }
 
-// Examples of failures are generated from the failures.
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)

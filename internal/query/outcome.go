@@ -48,7 +48,7 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf returns the outcome in the usage of a token; err says why the token is invalid, if it is.
+// usageOf returns the outcome in the usage of a token; err is why the token is invalid.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):

@@ -9,16 +9,16 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// params are form-decoded. If the query has exactly one access_token and its value is correctly
-// encoded, token is set even if the query is refused for another reason.
+// params are form-decoded. token is set if the query has exactly one, encoded correctly, even if
+// the query is refused.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
 }
 
 // parseQuery parses application/x-www-form-urlencoded, and allocates only if *scratch, to which it
-// appends decoded text, is too small. It parses the rest even after the first failure, because the
-// rate-limit headers of the answer depend on the token.
+// appends decoded text, is too small. It continues after a failure, because the rate-limit headers
+// of the answer depend on the token.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding
@@ -85,7 +85,6 @@ func decode(encoded []byte, scratch *[]byte) []byte {
 	return (*scratch)[start:]
 }
 
-// unhex returns -1 if c is no hexadecimal digit.
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzQueryString compares with net/url, which accepts a parameter that occurs twice.
+// Unlike this package, net/url accepts a parameter twice.
 func FuzzQueryString(f *testing.F) {
 	for _, s := range []string{
 		"", "&", "=", "vid", "vid=", "vid=A1", "access_token=cst_x&vid=A1", "vid=A1&access_token=cst_x",
@@ -108,7 +108,7 @@ func TestClientOf_ForwardedFor(t *testing.T) {
 	}
 }
 
-// The address that the proxy appends is used, whatever the client has put into the header.
+// What the proxy appends is used, whatever the client has put into the header.
 func TestClientOf_IgnoresMadeUpMembers(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8")
 	rapid.Check(t, func(t *rapid.T) {

@@ -29,7 +29,7 @@ type response struct {
 	scratch []byte
 }
 
-// requestID is random, so that it reveals nothing about the request or about other clients.
+// requestID is random, so it reveals nothing about other clients.
 type requestID [2]uint64
 
 func (id requestID) appendTo(b []byte) []byte { return appendHex(appendHex(b, id[0]), id[1]) }
@@ -70,8 +70,8 @@ func (w *response) fail(f *failure) {
 	w.Body = append(w.Body, f.body...)
 }
 
-// writeRecord writes a verdict with its value, one digit, and the time at which it was made, or why
-// there is none. field is the JSON between the status and the value.
+// writeRecord writes a verdict, one digit, and the time at which it was made, or why there is none.
+// field is the JSON between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made signal.UnixMilli) {
 	w.Status, w.outcome = 200, outcomeOf[why]
 	w.Body = append(w.Body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -86,7 +86,7 @@ func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, va
 		w.Body = append(w.Body, `","status":0`...)
 		w.Body = append(w.Body, field...)
 		if w.operation == carDrivingState {
-			// For the throttle, "0" means anomaly, so its value is empty if there is no verdict.
+			// For the throttle, "0" means anomaly, so no verdict is "".
 			w.Body = append(w.Body, '0')
 		}
 	}

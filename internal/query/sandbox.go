@@ -12,7 +12,7 @@ import (
 )
 
 // The sandbox gives every answer of the service, byte for byte, and never looks at a real vehicle.
-// docs/query-api.md has the table of its vehicles.
+// docs/query-api.md lists its vehicles.
 
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	pace, system := driving.Normal, throttle.Normal
@@ -42,10 +42,10 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is what a token without a rate limit sees about SandboxRateLimited.
+// sandboxRate is for SandboxRateLimited and a token without a rate limit.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// pretendRate answers as if the token were over its rate. It uses up none of the token's budget.
+// pretendRate uses up none of the token's budget.
 func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate

@@ -102,8 +102,7 @@ func TestUsageIsCounted(t *testing.T) {
 	}
 }
 
-// A node that cannot answer shows the rate limit of a valid token all the same, and counts the
-// call.
+// A node that cannot answer shows a valid token's rate limit, and counts the call.
 func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
 	var ready error

@@ -18,7 +18,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// README.txt in testdata describes the format.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	testkit.NoError(t, err)
@@ -174,7 +173,7 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 		conn.wantsEnd()
 		return
 	}
-	// The connection is still open, and the server has read exactly up to the end of the request.
+	// The connection is open, and the server has read exactly up to the end of the request.
 	conn.ask("GET /probe HTTP/1.1\r\nHost: x\r\n\r\n").wants(t, "404 Not Found")
 }
 

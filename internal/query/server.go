@@ -19,20 +19,20 @@ import (
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// Ready returns nil if the node can answer. It is called for every query, and must not block or
-	// allocate. Its error is not shown to clients.
+	// Ready is called for every query, and must not block or allocate. Its error is not shown to
+	// clients.
 	Ready    func(now time.Time) error
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
-	// MaxAge is the maximum age of a verdict. If zero or less, verdicts of any age are answered.
+	// If MaxAge is zero or less, verdicts of any age are answered.
 	MaxAge         time.Duration
 	NoDocs         bool           // the documentation gets 404
 	TrustedProxies []netip.Prefix // their X-Forwarded-For names the client
 	AccessLog      *AccessLog     // may be nil
 	Limit          *listen.Limit  // may be nil
-	// MaxConnections limits the open connections, each of about 10 KiB. At the limit, one is
-	// evicted for a newer one, or the newer one gets 503. If zero, it is 16384.
+	// At MaxConnections, each of about 10 KiB, one is evicted for a newer one, or the newer one
+	// gets 503. If zero, it is 16384.
 	MaxConnections                         int
 	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // of [http1.Config]
 
@@ -40,7 +40,7 @@ type Config struct {
 	Now func() time.Time // if nil, time.Now
 }
 
-// SpareConnections beyond MaxConnections still get an answer, which says that there are too many.
+// SpareConnections beyond MaxConnections get an answer that says so.
 const SpareConnections = 256
 
 type Server struct {
@@ -50,7 +50,7 @@ type Server struct {
 	accessLog *AccessLog
 }
 
-// sendBuffer limits the unread bytes that the kernel buffers for one connection.
+// sendBuffer limits the unread bytes in the kernel for one connection.
 const sendBuffer = 64 << 10
 
 // New opens no listener and starts no goroutine.

@@ -78,7 +78,7 @@ func TestSlowHead(t *testing.T) {
 	r := start(t, f.Config)
 	began := time.Now()
 	c := r.dial(t)
-	// Single bytes at intervals must not extend the deadline.
+	// Single bytes at intervals do not extend the deadline.
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -207,7 +207,8 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	}
 }
 
-// pipes accepts the pipe in one first, on which a write blocks until the other end reads.
+// The first connection that pipes accepts is the pipe in one, whose writes block until the other
+// end reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn
@@ -320,7 +321,6 @@ func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 		}
 	}
 	c := r.dial(t)
-	// Some are in progress until all unread answers wait for their clients.
 	testkit.Await(t, "a query is answered", func() bool {
 		return c.ask(f.query("CarJam")).status == "HTTP/1.1 200 OK"
 	})
@@ -398,8 +398,8 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 }
 
-// Connections without a handshake, and those that do not read, are evicted; one whose client waits
-// before its next query is not.
+// Connections without a handshake, and those that do not read, are evicted; one that waits before
+// its next query is not.
 func TestStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"no handshake": true, "unread documents": false} {
 		t.Run(name, func(t *testing.T) {
