@@ -91,7 +91,7 @@ var statuses = map[Status]string{Fail: "fail", Succeed: "succeed"}
 // Unknown reports whether s is not one of the constants.
 func (s Status) Unknown() bool { return statuses[s] == "" }
 
-// String returns "succeed", or a text with the quoted status if it is unknown.
+// String returns "succeed", or the quoted status if it is unknown.
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
 // DrivingState is how a vehicle drives. It may be another text than the constants.
@@ -110,7 +110,7 @@ var drivingStates = map[DrivingState]string{
 // Unknown reports whether s is not one of the constants.
 func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 
-// String returns a name, such as "traffic jam", or a text with the quoted state if it is unknown.
+// String returns a name, such as "traffic jam", or the quoted state if it is unknown.
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
 // ThrottleState is the state of a throttle system. It may be another text than the constants.
@@ -126,8 +126,7 @@ var throttleStates = map[ThrottleState]string{ThrottleAnomaly: "throttle anomaly
 // Unknown reports whether s is not one of the constants.
 func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 
-// String returns a name, such as "throttle normal", or a text with the quoted state if it is
-// unknown.
+// String returns a name, such as "throttle normal", or the quoted state if it is unknown.
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
 // Reason is why there is no answer. It may be another text than the constants.
@@ -148,7 +147,7 @@ var reasons = map[Reason]string{
 	ReasonNotDriving: "the vehicle is not driving (not_driving)",
 }
 
-// String returns an explanation, or a text with the quoted reason if it is unknown.
+// String explains the reason, or quotes it if it is unknown.
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
 func nameOf[T ~string](value T, names map[T]string, kind string) string {

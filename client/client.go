@@ -27,8 +27,8 @@ type Client struct {
 // Option configures a [Client].
 type Option func(*Client)
 
-// WithHTTPClient sends requests through a copy of h, for example with other certificates or another
-// proxy. If h has no Timeout, only the context limits an attempt. Redirects are never followed.
+// WithHTTPClient sends requests through a copy of h. If h has no Timeout, only the context limits
+// an attempt. Redirects are never followed.
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		own := *h
@@ -125,10 +125,8 @@ func (c *Client) String() string {
 	return "carstate client of " + c.where() + ", token hidden"
 }
 
-// GoString is for %#v.
 func (c *Client) GoString() string { return c.String() }
 
-// LogValue is for log/slog.
 func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func (c *Client) where() string {
@@ -158,7 +156,7 @@ const (
 )
 
 // ask retries what may be transient, at most maxTries times and within patience and the deadline of
-// ctx, and returns the last error.
+// ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -190,7 +188,7 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns the wait after attempt try, counted from 1, of wait plus at most spread; both 0: no
+// delay returns the wait after attempt try, counted from 1: wait plus at most spread; both 0: no
 // retry.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {

@@ -117,7 +117,7 @@ func TestCertificate(t *testing.T) {
 		}
 	}
 	service.StartTLS()
-	// A busy machine may pass a limit of time for a handshake.
+	// A handshake on a busy machine may exceed a limit.
 	strange := client.New(service.URL, token, client.WithHTTPClient(&http.Client{Transport: new(http.Transport)}))
 	_, err := strange.CarDrivingState(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "certificate") {

@@ -22,8 +22,7 @@ var (
 	ErrRateLimited       = errors.New("rate_limited")       // 429: see RetryAfter
 	ErrUnavailable       = errors.New("unavailable")        // 503 and other 5xx
 	ErrUnreachable       = errors.New("unreachable")        // no answer, or only a part of one
-	// ErrBadAnswer is for an answer without this interface's form: probably, the base URL is that
-	// of another server.
+	// ErrBadAnswer is for an answer without this interface's form: probably, the base URL is wrong.
 	ErrBadAnswer = errors.New("not an answer of this interface")
 )
 

@@ -9,8 +9,6 @@ import (
 	"example.org/carstate/client"
 )
 
-// A test server with a recorded answer takes the place of a service.
-
 func Example() {
 	service := serve(`200 OK
 Date: Fri, 20 Nov 2026 12:00:02 GMT

@@ -35,7 +35,7 @@ func endlessly(piece string, every time.Duration) func(net.Conn) {
 func TestHostileServer(t *testing.T) {
 	says := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
-			_, _ = io.WriteString(c, text) // the client may have closed the connection
+			_, _ = io.WriteString(c, text)
 		}
 	}
 	then := func(fs ...func(net.Conn)) func(net.Conn) {
@@ -46,7 +46,7 @@ func TestHostileServer(t *testing.T) {
 		}
 	}
 	const head = "HTTP/1.1 200 OK\r\n"
-	var bomb bytes.Buffer // 64 MiB of zeros
+	var bomb bytes.Buffer
 	packer := gzip.NewWriter(&bomb)
 	if _, err := packer.Write(make([]byte, 64<<20)); errors.Join(err, packer.Close()) != nil {
 		t.Fatal(err)

@@ -44,8 +44,8 @@ func parseObject(b []byte) object {
 	return o
 }
 
-// text returns a string, or the JSON of any other member: 1 and "1" are equal, and null and a
-// missing member are "".
+// text returns a string, or the JSON of any other member, so 1 equals "1"; null and a missing
+// member are "".
 func (o object) text(name string) (s string) {
 	if len(o[name]) == 0 || json.Unmarshal(o[name], &s) == nil {
 		return s

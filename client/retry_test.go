@@ -77,8 +77,8 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 		patience time.Duration // 0: the default
 		deadline time.Duration // 0: none
 		tries    int
-		// Each wait is at least Retry-After and at most a quarter longer. Without it, the waits are
-		// 50 to 100 ms, 100 to 200 ms and 200 to 400 ms.
+		// Each wait is at least Retry-After and at most a quarter longer; without it, 50 to 100 ms,
+		// 100 to 200 ms and 200 to 400 ms.
 		least, most time.Duration
 		want        error
 	}{

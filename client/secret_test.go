@@ -21,7 +21,7 @@ import (
 	"example.org/carstate/client"
 )
 
-// Any error to which err unwraps must not contain the token, either.
+// No error to which err unwraps may contain the token.
 func mustBeClean(t testing.TB, err error) {
 	t.Helper()
 	if strings.ContainsAny(err.Error(), "\r\n") || err.Error() == "" {
@@ -111,7 +111,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// A process reads the environment's proxy only once, so a child process calls.
+// A process reads the environment's proxy only once, so a child calls.
 func TestEnvironmentProxy(t *testing.T) {
 	if os.Getenv("HTTP_PROXY") != "" && os.Getenv("HTTP_PROXY") == os.Getenv("ASK_THROUGH") {
 		for _, base := range []string{"http://cars.invalid", "https://cars.invalid"} {
@@ -138,7 +138,6 @@ func TestEnvironmentProxy(t *testing.T) {
 	for line := range asked {
 		got = append(got, line)
 	}
-	// With TLS, the proxy must see only the name of the host.
 	if len(got) != 1 || got[0] != "CONNECT cars.invalid:443" {
 		t.Errorf("the proxy was asked: %q", got)
 	}

@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// adminFlags select the service whose admin API a command calls, and the key.
 type adminFlags struct {
 	DataDir string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	KeyFile string `placeholder:"FILE" help:"File with an operator's key, to use instead of the admin key."`
@@ -37,7 +36,7 @@ func (f listenerFlags) unauthenticated() (*client.Client, error) {
 	return &client.Client{URL: base, HTTP: client.HTTPClient(trust)}, err
 }
 
-// listFlags are those of a command that prints a page of a list, or exports the whole list.
+// listFlags print a page of a list, or export the whole list.
 type listFlags struct {
 	adminFlags
 	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file with all matches (${default})."`
@@ -45,7 +44,6 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes the list at a path of the admin API, as --format says.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -70,9 +68,8 @@ type jsonFlag struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// askFlags are those of a command with one call of the admin API. A command with flags of its own
-// embeds adminFlags and jsonFlag around them, because the help lists flags in the order of the
-// fields.
+// askFlags are of a command with one call of the admin API. A command with flags of its own embeds
+// adminFlags and jsonFlag around them, for the order in the help.
 type askFlags struct {
 	adminFlags
 	jsonFlag
@@ -94,10 +91,9 @@ type sureFlag struct {
 	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`
 }
 
-// asks reports whether the command asks for confirmation: only on a terminal, and without --yes.
+// asks is true only on a terminal and without --yes.
 func (f sureFlag) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
 
-// sure returns an error unless the user at the terminal answers yes, or the command does not ask.
 func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...any) error {
 	if !f.asks() {
 		return nil
@@ -116,7 +112,7 @@ func parseVehicles(s string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), err
 }
 
-// parseVIDs parses "VID,VID", or "@FILE", the name of a file with one vid on each line.
+// parseVIDs parses "VID,VID", or "@FILE" with a vid on each line.
 func parseVIDs(s string) ([]vehicle.ID, error) {
 	where, parts := "vehicle", strings.Split(s, ",")
 	if name, ok := strings.CutPrefix(s, "@"); ok {

@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestRolesApart restarts processes with one role each, one after the other, each as soon as the
-// previous one is ready. No query may fail on two nodes, and no acknowledged sample may be lost.
+// Processes with one role each restart, each as soon as the previous one is ready. No query fails
+// on two nodes, and no acknowledged sample is lost.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)

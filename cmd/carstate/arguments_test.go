@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// FuzzArguments: an error has one line, and does not quote a long text, which may be a secret.
+// FuzzArguments: an error has one line, and quotes no long text, which may be a secret.
 func FuzzArguments(f *testing.F) {
 	for _, text := range []string{"all", "ALL", "A,B", "A,,B", "90d", "never", "12h", "-1h", "99999999999999999999d",
 		"1e9h", "0s", "A\nB"} {

@@ -72,8 +72,7 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	return query, nil
 }
 
-// auditTime converts --since or --until into a time for the API, from an age such as 7d or a text
-// that the API accepts.
+// auditTime converts --since or --until, an age such as 7d or a text that the API accepts.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0

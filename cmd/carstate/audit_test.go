@@ -34,7 +34,6 @@ func TestAuditCommandExports(t *testing.T) {
 	}
 }
 
-// A search by a rare filter has pages without events although there are older ones.
 func TestAudit_SkipsEmptyPages(t *testing.T) {
 	pages := map[string]string{
 		"":  `{"events":[],"older":9}`,

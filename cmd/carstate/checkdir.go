@@ -12,8 +12,7 @@ type checkCommand struct {
 	JSON bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run reads everything in a data directory, and prints for each stream how many records are good and
-// how many are damaged.
+// Run prints for each stream how many records are good and how many are damaged.
 func (c *checkCommand) Run(ctx context.Context, w streams) error {
 	found, err := local.Check(ctx, nil, c.Dir)
 	if len(found) > 0 {

@@ -51,7 +51,7 @@ func TestClientsOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// hostile responds as no real service does; the first part of the path says how.
+// hostile responds as the first part of the path says.
 type hostile struct {
 	token string
 	mu    sync.Mutex

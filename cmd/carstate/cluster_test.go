@@ -29,7 +29,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// TestNATSConfig starts three servers with the configuration that we ship, and a node.
 func TestNATSConfig(t *testing.T) {
 	startsPrograms(t)
 	const password = "inTheTestOnly"
@@ -62,7 +61,8 @@ func TestNATSConfig(t *testing.T) {
 	dir := t.TempDir()
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
-	// Until the servers have elected a leader, the node exits; a supervisor would start it again.
+	// Until the servers have elected a leader, the node exits, and a supervisor would start it
+	// again.
 	testkit.NoError(t, until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
@@ -80,8 +80,7 @@ func TestNATSConfig(t *testing.T) {
 	}
 }
 
-// authority is a CA. Certificates are for localhost, because those of real servers are for host
-// names.
+// authority is a CA for localhost, because real servers have host names.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
@@ -117,8 +116,8 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	}
 }
 
-// TestNATSConfigWithTLS checks the file that we ship, unchanged: with its permissions, nodes with
-// one role each do everything, and a server loads a renewed certificate.
+// With the permissions in the file that we ship, nodes with one role each do everything, and a
+// server loads a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)

@@ -160,8 +160,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// In a cluster, a node does not read the records in the data directory, and so would not know
-	// their tokens and vehicles.
+	// In a cluster, a node would not know the tokens and vehicles in the data directory.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/operations.md says under \"Move between one machine "+

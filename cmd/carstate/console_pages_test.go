@@ -89,7 +89,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 
 const carWithFault = "WDB1110000P0000004"
 
-// breakPlate sends four minutes of readings, with a fault that begins 40 seconds before now.
+// breakPlate sends four minutes of readings, with a fault in the last 40 seconds.
 func (f *consoleFixture) breakPlate() {
 	f.t.Helper()
 	var lines []string
@@ -108,8 +108,8 @@ func (f *consoleFixture) breakPlate() {
 	}
 }
 
-// The chart of a throttle anomaly has the allowed band and the alarm, and shows values where the
-// mouse or the keyboard points.
+// The chart of a throttle anomaly has the allowed band and the alarm, and shows values at the mouse
+// or for the keyboard.
 func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -125,8 +125,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	b.Expect(drawn, "true")
 	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
 
-	// A live update may replace the chart after the mouse has moved, so the mouse moves again with
-	// each try.
+	// A live update may replace the chart after the mouse has moved.
 	b.Expect(`(() => { const svg = `+chart+`.querySelector("svg"), r = svg.getBoundingClientRect();
 		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9}));
 		const text = `+chart+`.querySelector("[data-readout]").textContent;
@@ -149,7 +148,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	b.StayedHere()
 }
 
-// TestConsoleScreensOfTheDemo takes the pictures that need many cars.
+// Some pictures need many cars.
 func TestConsoleScreensOfTheDemo(t *testing.T) {
 	if !*updateScreens {
 		t.Skip("it takes minutes for screenshots and tests nothing else: make screens")

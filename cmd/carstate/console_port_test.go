@@ -35,8 +35,8 @@ func (e *eavesdropper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!DOCTYPE html><title>another port</title><link rel=icon href='data:,'><h1>Another port</h1>")
 }
 
-// Another server on the console's host, which the operator's browser reaches through a foreign
-// page, gets nothing of the session.
+// Another server on the console's host, reached through a foreign page, gets nothing of the
+// session.
 func TestConsoleFromAnotherPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -73,7 +73,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 	b.Expect(`indexedDB.databases().then(d => "" + d.length)`, "0")
 	b.Expect(`navigator.serviceWorker.getRegistrations().then(r => "" + r.length)`, "0")
 	b.Expect(`cookieStore.getAll().then(all => all.map(c => c.name + "=" + c.value).join())`, tossed)
-	// Even a page that knew the session's root path would get no response and no frame.
+	// Even a page that knew the session's root path gets no response and no frame.
 	for _, path := range []string{root + "/tokens", "/", "/v1/tokens"} {
 		b.Expect(`fetch("`+b.Base+path+`", {credentials: "include"}).catch(e => e.name)`, "TypeError")
 		b.Eval(`document.body.append(Object.assign(document.createElement("iframe"), {src: "` + b.Base + path + `"})); ""`)

@@ -16,8 +16,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// town has streets in both directions, a ring road and a road out of town. kmh is the present
-// speed, or 0 if no car is there.
+// town has streets in both directions, a ring road and a road out of town. kmh is 0 if no car is
+// there now.
 func town() (streets []townStreet) {
 	const perDegree = 111_195
 	middleLatitude, middleLongitude := 44.5, 11.35
@@ -122,7 +122,6 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(`(+(`+fact("cars")+`) >= 3)`, "true")
 	b.Expect(`/UTC/.test(`+fact("since")+`)`, "true")
 
-	// The stretch is now in the middle of the map.
 	var x, y float64
 	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); ` +
 		`return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)

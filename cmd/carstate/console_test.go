@@ -81,8 +81,7 @@ func turnTo(b *browsertest.Browser, path string) {
 }
 
 func visit(b *browsertest.Browser, section string) {
-	// The new page may be of the same section: mark the present one, to recognize when it was
-	// replaced.
+	// Mark the present page, because the new one may be of the same section.
 	b.Expect(`document.documentElement.dataset.left = "left",
 		[...document.querySelectorAll("nav a")].find(a => a.innerText === "`+section+`").click() || "clicked"`, "clicked")
 	b.Expect(`(document.documentElement.dataset.left || document.readyState) + " " +
@@ -94,7 +93,6 @@ func confirmAction(b *browsertest.Browser) {
 	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
 }
 
-// TestConsoleDay is what an operator does in a day.
 func TestConsoleDay(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -330,8 +328,7 @@ func TestConsoleOperators(t *testing.T) {
 	hers.StayedHere()
 }
 
-// TestConsoleLooks checks every page in light mode, in dark mode and on a narrow screen, with
-// axe-core.
+// Every page is checked with axe-core in light mode, in dark mode and on a narrow screen.
 func TestConsoleLooks(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -399,7 +396,6 @@ func TestConsoleLooks(t *testing.T) {
 	first.StayedHere()
 }
 
-// kept are the pictures of the documentation that looksRight takes.
 var kept = []string{
 	"console-anomaly-light", "console-anomaly-390", "console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
@@ -424,8 +420,7 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 	b.IsClean(axe)
 }
 
-// Updates of a hidden page would occupy one of the few connections that a browser allows for a
-// host.
+// Updates of a hidden page would occupy one of the few connections of a host in the browser.
 func TestConsolePageInTheBackground(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -471,7 +466,7 @@ func fleetPage(base, key string) (string, error) {
 	return string(page), err
 }
 
-// The cars in trouble are listed, although none has reported since the restart.
+// None has reported yet.
 func TestConsoleAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)

@@ -15,7 +15,7 @@ import (
 
 const kills = 6
 
-// Each sample is of a vehicle of its own, so that no later sample hides a lost one.
+// Each sample has a vehicle of its own, so none hides a lost one.
 func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -30,8 +30,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 		after := time.Duration(20+random.IntN(400)) * time.Millisecond
 		victim := p
 		timer := time.AfterFunc(after, func() { _ = victim.Signal(syscall.SIGKILL) })
-		// In every second round, the timer starts after the first acknowledgment, so that some are
-		// acknowledged even on a slow disk.
+		// In every second round, the timer starts after the first acknowledgment, for slow disks.
 		waits := round%2 == 1 && timer.Stop()
 		began := time.Now()
 		for i := 0; ; i++ {
@@ -44,7 +43,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 				if !strings.Contains(err.Error(), "HTTP 503") || time.Since(began) > time.Minute {
 					t.Fatal(err)
 				}
-				continue // the disk is slow
+				continue
 			}
 			if err != nil {
 				break
@@ -63,7 +62,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 		p = start(t, dir, "--max-age", "24h")
 		t.Logf("round %d: killed after %s, %d samples acknowledged", round, after, len(acknowledged)-before)
 	}
-	// A loss is permanent: check all rounds at the end. A vid begins with its round.
+	// A loss is permanent, so check all rounds at the end.
 	for _, vid := range acknowledged {
 		testkit.NoError(t, until(30*time.Second, func() error {
 			a, err := p.ask(drivingPath, token, vid)

@@ -22,13 +22,13 @@ import (
 )
 
 type demoCommand struct {
-	// CARSTATE_DATA_DIR is a setting of serve, and must not make the demo write into a user's data.
+	// CARSTATE_DATA_DIR, of serve, must not make the demo write into a user's data.
 	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. ${more_data_dir}"`
 	Fleet            int    `default:"600" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
-	// Readings stay fresh for a day, so that queries about the recorded drive are answered as long
-	// as somebody tries the demo. Log lines would appear between the lines that the demo prints. No
-	// load balancer needs a drain. The limits suit a process that may open 2,048 files.
+	// Readings stay fresh for a day, as long as somebody may try the demo. Log lines would disturb
+	// its output. No load balancer needs a drain. The limits suit a process that may open 2,048
+	// files.
 	nodeFlags `kong:"set='max_age=24h',set='log_level=warn',set='drain=0s',set='query_connections=256',set='ingest_connections=256',set='mqtt_connections=256',set='admin_connections=256'"`
 }
 
@@ -95,7 +95,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	}
 	defer roads.Wait()
 	defer park()
-	// The demo ends at once if the node fails, and drains after a signal, which ends ctx.
+	// Wait ends at once if the node fails, and drains once ctx ends.
 	if err := n.Wait(ctx); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
 	testkit.NoError(t, d.cmd.Start())
-	go func() { _ = d.cmd.Wait(); close(d.ended) }() // ProcessState has the result
+	go func() { _ = d.cmd.Wait(); close(d.ended) }()
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
 		<-d.ended
@@ -51,7 +51,7 @@ func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
 	return d
 }
 
-// end checks that the demo complained of nothing, and left no file behind.
+// end checks that the demo complained of nothing, and left no file.
 func (d *demoProcess) end(t *testing.T) {
 	t.Helper()
 	testkit.NoError(t, d.cmd.Process.Signal(os.Interrupt))
@@ -69,8 +69,8 @@ func (d *demoProcess) end(t *testing.T) {
 	}
 }
 
-// The curl commands that the demo prints work while another program uses the default query port,
-// and within a minute its fleet shows every verdict.
+// The printed curl commands work while another program uses the default query port, and within a
+// minute the fleet shows every verdict.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	if l, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {

@@ -16,7 +16,6 @@ import (
 
 const deployDir = "../../deploy"
 
-// The test fails if the program is not installed.
 func tool(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	startsPrograms(t)
@@ -112,7 +111,7 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// Each alert fires in one of the tests of promtool, and has its section in docs/metrics.md.
+// Each alert fires in a test of promtool, and has its section in docs/metrics.md.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	t.Parallel()
 	dir := deployDir + "/prometheus/"
@@ -198,7 +197,7 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	return d.Panels, exprs
 }
 
-// Panels do not overlap, and have what Grafana needs; promtool parses every expression.
+// Panels do not overlap, have what Grafana needs, and expressions that promtool parses.
 func TestDashboard(t *testing.T) {
 	panels, exprs := dashboard(t)
 	ids := make(map[int]bool)

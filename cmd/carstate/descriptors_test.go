@@ -16,8 +16,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Strangers that use up all connections of the query listener leave the descriptors that telemetry,
-// the store and the probes need.
 func TestStrangersLeaveDescriptors(t *testing.T) {
 	startsPrograms(t)
 	const files = 900

@@ -112,8 +112,8 @@ func (r *recipes) try(t *testing.T, args []string, message, want string) {
 	}
 }
 
-// send uses MQTT if the command names a topic, the address if the message is a form, and otherwise
-// the body.
+// send uses MQTT if the command names a topic, the address if the message is a form, and else the
+// body.
 func (r *recipes) send(t *testing.T, command, message string) {
 	now := time.Now().UTC()
 	message = strings.NewReplacer("1795860001", fmt.Sprint(now.Unix()), "2026-11-28T10:00:01",
@@ -134,7 +134,7 @@ func (r *recipes) post(t *testing.T, body string) {
 		body+"'")
 }
 
-// With MQTT 5, a refusal makes mosquitto_pub print its reason.
+// With MQTT 5, mosquitto_pub prints the reason of a refusal.
 func (r *recipes) publish(t *testing.T, addr, topic, message string, flags ...string) {
 	host, port, _ := net.SplitHostPort(addr)
 	args := append([]string{"-h", host, "-p", port, "-V", "mqttv5", "-q", "1", "-t", topic, "-m", message}, flags...)
@@ -143,7 +143,6 @@ func (r *recipes) publish(t *testing.T, addr, topic, message string, flags ...st
 	}
 }
 
-// starts runs c until a sample of the source is accepted; it calls send before each look.
 func (r *recipes) starts(t *testing.T, c *exec.Cmd, send func()) {
 	testkit.NoError(t, c.Start())
 	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })

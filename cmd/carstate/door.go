@@ -10,14 +10,13 @@ import (
 	"example.org/carstate/internal/netaddr"
 )
 
-// ingestFlags select the listener to which telemetry is sent, and the source that sends it.
 type ingestFlags struct {
 	Source     string `placeholder:"NAME" help:"Send as this source; by default, a temporary one is added and removed."`
 	Key        string `placeholder:"KEY" help:"The source's key; prefer CARSTATE_KEY, which does not appear in process lists."`
 	IngestAddr string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
 	IngestURL  string `name:"ingest-url" placeholder:"URL" help:"The HTTP ingest listener as a URL, such as https://cars.example:8081."`
 	MqttURL    string `placeholder:"URL" help:"Send by MQTT to this URL instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
-	// CARSTATE_MQTT_ADDR is a setting of serve and must not change where telemetry is sent.
+	// CARSTATE_MQTT_ADDR, of serve, must not change where telemetry is sent.
 	MqttAddr string `env:"-" placeholder:"ADDR" help:"Send by MQTT to this address on this machine instead, such as 127.0.0.1:1883."`
 	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
 }

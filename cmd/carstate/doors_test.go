@@ -29,8 +29,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A drive results in the same state by HTTP and by MQTT, and no file or log has a secret of the
-// test.
+// By HTTP and by MQTT.
 func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
@@ -99,7 +98,7 @@ func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// The times are shifted, because each replay ended at another time.
+// Each replay ended at another time.
 func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
@@ -155,8 +154,8 @@ func searchFiles(t *testing.T, dir, name, secret string) {
 	}
 }
 
-// A client receives the whole response to a request that is refused halfway. net/http waits half a
-// second before it closes, so on a slow machine one success of many attempts is enough.
+// A client receives the whole response to a request that is refused halfway. net/http closes after
+// half a second, so on a slow machine one success of many attempts is enough.
 func TestARefusalEndsInPeace(t *testing.T) {
 	p := start(t, t.TempDir())
 	const tries = 20
@@ -181,7 +180,7 @@ func TestARefusalEndsInPeace(t *testing.T) {
 	t.Error("no answer ended in peace")
 }
 
-// The admin listener on loopback has none, because the commands use it without TLS.
+// The commands use the admin listener on loopback without TLS.
 func TestTLS_AllListenersButAdmin(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := testkit.Certificate(t)

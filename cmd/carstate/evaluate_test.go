@@ -21,7 +21,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// labelledDrive has city traffic, a queue, and city traffic, with the labels of an observer.
 func labelledDrive(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -279,7 +278,7 @@ func readXML(t *testing.T, name string) []byte {
 	return text
 }
 
-// Twenty cars drive east for five minutes, ten of them in a jam from the second minute on.
+// Of twenty cars that drive east for five minutes, ten are in a jam from the second minute on.
 func fleetFiles(t *testing.T) (fleet, truth string) {
 	t.Helper()
 	var readings, labels strings.Builder

@@ -24,18 +24,16 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// The field cases, NAME.json, are what people in the field send, and what they expect the service
-// to answer.
+// The field cases, NAME.json, are what people send, and what they expect as answers.
 const fieldDir = "testdata/field"
 
-// The files also have "about" and "source", for readers.
 type fieldCase struct {
 	Name, Kind string
 	Question   string // driving, throttle or ingest
 	Held       bool   // was right when the case was written
 
-	// Files with a reading on each line. The largest time in Samples is now; Learn is sent first,
-	// and its time 0 is now.
+	// Files with a reading on each line. The largest time in Samples, and 0 in Learn, which is sent
+	// first, are now.
 	Samples, Learn string
 	Shift          float64 // degrees of longitude, so that no two cases share a road
 	Node           string  // "default", or "" for the node that answers for a month
@@ -57,7 +55,7 @@ type fieldCase struct {
 type fieldAsk struct {
 	VIDs string
 	// At is "end" or a list of times. Without it, the question is repeated every Every seconds,
-	// about the vehicles that reported in between.
+	// about vehicles that reported in between.
 	At       json.RawMessage
 	Every    float64
 	From, To *float64
@@ -111,7 +109,7 @@ func (p *fieldPlayer) post(contentType, body string) (status int, text []byte) {
 	return status, text
 }
 
-// In one word, or the reason why there is none.
+// In one word, as is the reason why there is none.
 func (p *fieldPlayer) answer(question, vid string) string {
 	p.t.Helper()
 	var a nodeprocess.Answer
@@ -150,7 +148,7 @@ func (p *fieldPlayer) readings(name string) (all []fieldReading) {
 	return all
 }
 
-// Once a query knows the trouble code of the marker car, the readings have arrived.
+// The marker car comes last: once its trouble code is known, all has arrived.
 func (p *fieldPlayer) send(all []fieldReading) {
 	if len(all) == 0 {
 		return
@@ -269,7 +267,6 @@ func fits(word string, want []string) bool {
 		!slices.Contains([]string{"normal", "slow", "jam", "anomaly", "not_driving"}, word)
 }
 
-// judge returns what is wrong, or "".
 func (p *fieldPlayer) judge() (wrong string) {
 	if p.Question == "ingest" {
 		return p.judgeIngest()
@@ -327,8 +324,8 @@ func (p *fieldPlayer) judgeIngest() (wrong string) {
 		bytes.TrimSpace(text), driving, throttle)
 }
 
-// The wrong cases must be those of wrong.txt, so that a repair takes its case from the list, and no
-// change undoes it.
+// The wrong cases are those of wrong.txt, so a repair takes its case from the list, and no change
+// undoes it.
 func TestFieldCases(t *testing.T) {
 	testkit.Unraced(t)
 	testkit.Slow(t, "it starts carstate")

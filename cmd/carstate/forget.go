@@ -36,8 +36,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forgetPrompt returns a question. err is [access.ErrNotFound] if the vehicle is unknown or
-// forgotten already.
+// err is [access.ErrNotFound] if the vehicle is unknown or forgotten already.
 func forgetPrompt(err error) string {
 	known := "Everything that is known of this vehicle will be erased on every node"
 	if errors.Is(err, access.ErrNotFound) {
@@ -47,7 +46,7 @@ func forgetPrompt(err error) string {
 	return known + ". Forget it?"
 }
 
-// forget hints that the vid may be a typing error if nothing was removed.
+// forget hints at a typing error if nothing was removed.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {

@@ -23,8 +23,7 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// Queries continue and telemetry is refused. When there is space again, the node exits for its
-// supervisor, and then has every acknowledged sample.
+// Once there is space, the node exits for its supervisor, and then has every acknowledged sample.
 func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A generated client must demand the token, and its answers must be records with fields.
+// A generated client demands the token, and its answers are records with fields.
 var generated = map[string]struct{ file, program, script string }{
 	"oapi-codegen": {"main.go", `package main
 
@@ -60,7 +60,6 @@ func project(t *testing.T, p *process, file, program, script string, env ...stri
 	return string(out)
 }
 
-// The generators are oapi-codegen and openapi-typescript.
 func TestGeneratedClients(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

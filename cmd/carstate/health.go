@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// healthCommand is for a container image without a shell, which has no other tool for this request.
+// healthCommand is for a container image without a shell.
 type healthCommand struct {
 	listenerFlags
 	Live    bool          `help:"Check whether a restart would help (/healthz), not whether the node does its work (/readyz)."`

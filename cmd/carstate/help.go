@@ -23,8 +23,8 @@ func (c *helpCommand) Run(given *kong.Context) error {
 	return usageError("%s", cmdline.Unquoted(err))
 }
 
-// helpText has the help texts of commands, and the rest of those that are too long for the struct
-// tag of a flag (see [cmdline.Texts]).
+// helpText has the help texts of commands, and those of flags that are too long for the struct tag
+// (see [cmdline.Texts]).
 //
 //go:embed help.txt
 var helpText string

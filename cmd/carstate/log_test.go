@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Hostile text comes in everything that a stranger can choose, at every listener, with the log
-// level debug.
+// Hostile text is in everything that a stranger can choose, at every listener, with the log level
+// debug.
 func TestNobodyForgesLog(t *testing.T) {
 	startsPrograms(t)
 	for _, format := range []string{"text", "json"} {
@@ -85,7 +85,7 @@ func throw(t *testing.T, addr, sent string) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// A line for a query has neither the token nor the vehicle. SIGHUP opens a renamed file again.
+// The line of a query has neither the token nor the vehicle. SIGHUP opens a renamed file again.
 func TestAccessLogOfANode(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	p := start(t, filepath.Join(t.TempDir(), "data"), "--access-log", file)

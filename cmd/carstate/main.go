@@ -1,5 +1,5 @@
-// Command carstate is a service that takes telemetry from vehicles and answers, for each vehicle,
-// how it drives and whether its throttle system is healthy. `carstate --help` lists its commands.
+// Command carstate takes telemetry from vehicles and answers how each drives and whether its
+// throttle system is healthy. `carstate --help` lists its commands.
 package main
 
 import (
@@ -14,8 +14,8 @@ func main() {
 	syscall.Umask(0o077)
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, new(syscall.Rlimit))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// SIGHUP must not end a service, even before the service listens for it. Other commands listen
-	// for it in run, and exit.
+	// SIGHUP must not end a service before it listens for it. Other commands listen for it in run,
+	// and exit.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	// A closed pipe must cause a write error, because SIGPIPE would skip all cleanup.
 	signal.Ignore(syscall.SIGPIPE)

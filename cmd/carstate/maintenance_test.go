@@ -26,7 +26,7 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// It serves on, and exits at once after a second signal.
+// It exits at once after a second signal.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
@@ -107,8 +107,8 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	}
 }
 
-// The service listens on all addresses without TLS, as in deploy/docker/compose.yaml, and the
-// commands use the same setting.
+// The service listens without TLS, as in deploy/docker/compose.yaml, and the commands use the same
+// setting.
 func TestCommandsInAContainer(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")

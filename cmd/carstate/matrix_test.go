@@ -34,11 +34,11 @@ import (
 var matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 
 // TestMatrix compares a real node with a model that is written from the text of the contract and
-// shares no code with the service. A change must be in effect once it is acknowledged; during it,
-// both answers are right. All bytes are compared, so that a vehicle that is not granted cannot
-// differ from one that does not exist.
+// shares no code with the service. A change is in effect once it is acknowledged; during it, both
+// answers are right. All bytes are compared, so that a vehicle that is not granted cannot differ
+// from one that does not exist.
 func TestMatrix(t *testing.T) {
-	if *given == "" { // a few are enough beside all other tests
+	if *given == "" {
 		checks := flag.Lookup("rapid.checks").Value
 		before := checks.String()
 		t.Cleanup(func() { _ = checks.Set(before) })
@@ -283,7 +283,7 @@ func (m *matrix) forget(t *rapid.T) {
 	}, func() { m.cars[i].verdicts, m.cars[i].gone = [2]verdict{unknownVerdict, unknownVerdict}, true })
 }
 
-// Questions are asked while the change is in progress; their answers are right before or after it.
+// Answers during the change are right before or after it.
 func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func()) {
 	before := model{slices.Clone(m.cars), slices.Clone(m.holders)}
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions during the change"), 0))
@@ -376,7 +376,7 @@ func (m *matrix) send(t *rapid.T, q *question) string {
 	return plainly(text, vid)
 }
 
-// A model may expect the answer when the question was sent, or when the answer arrived.
+// A model may expect the answer of when the question was sent, or when the answer arrived.
 func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	var want string
 	for _, m := range models {
@@ -398,7 +398,6 @@ func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
 }
 
-// Without the name of a token or vehicle.
 func (m *matrix) describe(q *question) string {
 	who := "no token"
 	if q.holder >= 0 {
@@ -426,7 +425,7 @@ type rawConn struct {
 	in   *bufio.Reader
 }
 
-// ask puts L in place of the number in Content-Length.
+// ask puts L in place of Content-Length's number.
 func (w *rawConn) ask(request string, head bool) (string, error) {
 	if err := w.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err

@@ -15,7 +15,6 @@ var matrixOperations = [...]struct{ path, name, field, nothing string }{
 	{throttlePath, "throttle_system", "throttle_system", ""},
 }
 
-// verdict is a value, or the reason why there is none.
 type verdict struct{ value, reason string }
 
 var unknownVerdict = verdict{reason: "unknown"}
@@ -27,7 +26,6 @@ type car struct {
 	gone     bool // no token can be granted it
 }
 
-// Each kind has its last sample and the verdicts that follow from it.
 var carKinds = []struct {
 	signals  string // "": it never reported
 	age      time.Duration
@@ -145,7 +143,6 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 	return answered(op.field, op.nothing, 0, "Carstate-Reason: unknown\r\n")
 }
 
-// With the status, and the headers that not all answers have.
 const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\n" +
 	"Cache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
 
@@ -158,8 +155,6 @@ func failed(status, kind, headers string) string {
 	return fmt.Sprintf(head+`{"code":%s,"msg":"%s: …","data":null}`, status, headers, status[:3], kind)
 }
 
-// varying is what differs from answer to answer: the time to wait, the request ID, the text of a
-// failure.
 var varying = []struct {
 	part *regexp.Regexp
 	as   string
@@ -171,7 +166,6 @@ var varying = []struct {
 
 var dateHeader = regexp.MustCompile(`\r\nDate: ([^\r]+)`)
 
-// plainly returns an answer as the model has it.
 func plainly(text, vid string) string {
 	for _, p := range varying {
 		text = p.part.ReplaceAllString(text, p.as)

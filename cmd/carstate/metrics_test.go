@@ -33,7 +33,6 @@ func (p *process) metrics(t *testing.T) string {
 	return string(text)
 }
 
-// Each thing that a metric counts, at least once.
 func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
@@ -68,7 +67,7 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	return vid, token, key
 }
 
-// No other label is allowed, because its values could be many or a stranger's.
+// The values of another label could be many, or a stranger's.
 var labels = []string{"call", "code", "driving", "free_flow", "goversion", "le", "listener", "operation", "outcome",
 	"protocol", "reason", "state", "stream", "throttle", "unit", "version"}
 
@@ -77,7 +76,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--access-log", filepath.Join(t.TempDir(), "access.log"), "--max-age", "24h",
 		"--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
-	// After a stall of the machine, the node may see an overload for a while.
+	// After a stall of the machine, there may be an overload.
 	testkit.NoError(t, until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
 		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)))
 	if text := p.metrics(t); !strings.Contains(text, "carstate_backup_timestamp_seconds 0\n") {
@@ -119,7 +118,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 }
 
 // documented compares docs/metrics.md with a node: each metric has a row with its type, labels and
-// help, and each row of the sections a metric.
+// help, and the reverse.
 func documented(t *testing.T, text string, sections ...string) {
 	t.Helper()
 	type row struct{ kind, labels, help string }
@@ -215,7 +214,8 @@ func TestPrometheus(t *testing.T) {
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			seen++
-			// The test has refused samples and a token that expires soon, so alerts may be pending.
+			// The samples that the test had refused, and its token that expires soon, may make
+			// alerts pending.
 			if r.Health != "ok" || r.State == "firing" {
 				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
 			}
@@ -246,8 +246,7 @@ func startPrometheus(t *testing.T, target string) watcher {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
 	}
-	// Prometheus does not report a port that the system chose. If another program has taken ours,
-	// choose another one.
+	// Prometheus does not report a port that the system chose, and another program may take ours.
 	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

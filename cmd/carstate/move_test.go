@@ -19,8 +19,7 @@ import (
 
 var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster; a million needs -unraced")
 
-// TestMove_BetweenMachineAndCluster moves by backup and restore, while cars report to the old
-// service.
+// Cars report to the old service during backup and restore.
 func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -80,21 +79,20 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 }
 
 type moved struct {
-	token, narrow, revoked string // for all cars, for one car, revoked
+	token, narrow, revoked string
 	key, removed           string // valid, removed
 	road                   float64
 }
 
 func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 
-// move takes a backup while all cars report to from, restores it, and lets half of them report to
-// to.
+// All cars report to from during the backup; half of them then report to to.
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
 	end := carsReport(t, from, m.key, *movedCars)
-	// Every new state must be in the backup: on a cluster, it is stored before a query is answered
-	// from it; on one machine, the backup stores it.
+	// Every new state must be in the backup: a cluster stores it before a query is answered from
+	// it; on one machine, the backup does.
 	for i := 0; i < *movedCars; i += 7 {
 		testkit.NoError(t, from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left))
 	}
@@ -124,10 +122,9 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	}
 }
 
-// carsReport returns after each car has reported once, and repeats until end.
 func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	t.Helper()
-	// Even a slow machine folds more than this in one pause.
+	// Even a slow machine folds more in one pause.
 	const pause = 100 * time.Millisecond
 	perBody := max(100, cars/2000)
 	round := func(ctx context.Context) error {

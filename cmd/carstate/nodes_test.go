@@ -27,7 +27,6 @@ type reporting struct {
 	failed atomic.Int64 // requests
 }
 
-// report uses the first node that accepts.
 func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	for ctx.Err() == nil {
 		sent := time.Now()
@@ -43,7 +42,6 @@ func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	}
 }
 
-// fresh is nil if the node knows newer readings of all vehicles.
 func (r *reporting) fresh(p *process, token string, since time.Time) error {
 	for _, vid := range r.vids {
 		a, err := p.ask(drivingPath, token, vid)
@@ -58,8 +56,8 @@ func (r *reporting) fresh(p *process, token string, since time.Time) error {
 }
 
 // Revocations reach all nodes. After a derive node and a server are killed, every vehicle gets new
-// answers. Without any server, queries are answered for --max-feed-age. Only the log says how long
-// each takes.
+// answers. Without any server, queries are answered for --max-feed-age. The log says how long each
+// takes.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -168,7 +166,6 @@ func TestThreeNodes(t *testing.T) {
 	everywhere("the servers are back", []*process{door, folds[1]}, time.Now())
 }
 
-// revocations measures how long a revoked token is still accepted.
 func revocations(t *testing.T, by *process, nodes []*process) {
 	t.Helper()
 	secret, err := ops.LoadKey(by.Dir)

@@ -32,7 +32,6 @@ func halfHeads(t *testing.T, addr string) {
 	}
 }
 
-// Incomplete requests do not delay the end of a node.
 func TestEndsWithHalfOpenClients(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, name := range []string{"ingest-addr", "admin-addr", "mqtt-addr"} {
@@ -62,7 +61,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 		_, err := post(p, key, []string{"a", "b", "c"})
 		stored <- err
 	}()
-	// Once the first attempt has failed, all other tasks wait, too.
+	// Once the first attempt has failed, all other tasks wait.
 	testkit.NoError(t, until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)))
 	testkit.NoError(t, wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)())
 	for _, name := range []string{"ingest-addr", "admin-addr", "query-addr", "mqtt-addr"} {
@@ -76,7 +75,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}
 }
 
-// The key is refused before anything in the data directory is changed.
+// A bad key is refused before anything in the data directory is changed.
 func TestAdminKeyFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

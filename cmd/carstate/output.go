@@ -31,13 +31,13 @@ type streams struct {
 }
 
 // outputText has templates by the names of commands (see [cmdline.Sections]), with " (stderr)" for
-// those of standard error. The templates before the first are parts of others.
+// those of standard error. Templates before the first are parts of others.
 //
 //go:embed output.tmpl
 var outputText string
 
-// show prints what a command returns: as JSON with --json, and otherwise with its templates, which
-// separate columns by tabs.
+// show prints JSON with --json, and else uses the command's templates, which separate columns by
+// tabs.
 func (w streams) show(v any) error {
 	if w.json {
 		return printJSON(w.out, v)

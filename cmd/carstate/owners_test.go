@@ -35,16 +35,16 @@ import (
 // If set, this test binary is a derive node, with this lease and these URLs.
 const ownerVariable = "CARSTATE_TEST_OWNER"
 
-// Enough for each of three nodes to get one, almost certainly.
+// So each of three nodes gets one, almost certainly.
 const ownedPartitions = 32
 
-// With a short lease, events happen often that take many seconds with the usual one.
+// With a short lease, events that take many seconds happen often.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
 	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3,
 		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
-// On a slower disk, which cannot store three renewals in time, leaseFor returns a longer one.
+// leaseFor returns a longer one on a disk that cannot store three renewals in time.
 const shortestLease = 1500 * time.Millisecond
 
 func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
@@ -185,7 +185,6 @@ func holdsSome(w *owner) func([]*owner) bool {
 	return func(holders []*owner) bool { return slices.Contains(holders, w) && !slices.Contains(holders, nil) }
 }
 
-// truth has the states that result from each vehicle's samples.
 type truth struct {
 	mu      sync.Mutex
 	states  map[vehicle.ID][]vehicle.State // acknowledged or in flight
@@ -206,8 +205,8 @@ func (r *truth) sent(x vehicle.Sample) {
 	r.states[x.Vehicle] = append(all, vehicle.Observe(last, x))
 }
 
-// watch asks for the states until ctx ends. Each must result from the samples; a former owner that
-// does not know it may reply with an older one.
+// watch asks for the states until ctx ends. Each must result from the samples; a former owner may
+// reply with an older one.
 func (r *truth) watch(ctx context.Context, e store.Engine) {
 	for ; ctx.Err() == nil; _ = periodic.Pause(ctx, 20*time.Millisecond) {
 		r.mu.Lock()
@@ -255,7 +254,7 @@ var (
 )
 
 // At random times, processes and NATS servers are paused, killed and ended. Every stored state
-// results from the samples, states only advance, and the last one is reached.
+// results from the samples, states only advance, and the last is reached.
 func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Parallel()
 	seed := *ownerSeed
@@ -372,8 +371,8 @@ func (r *truth) report(t *testing.T) {
 
 const knownSenders = 3
 
-// There is a vehicle in every partition, because a paused process notices only when it stores
-// something, or after a minute, that it has lost one.
+// Every partition has a vehicle, because a paused process notices that it has lost one only when it
+// stores something, or after a minute.
 func carsOf(sender int) (ids []vehicle.ID) {
 	for p := sender; p < ownedPartitions; p += knownSenders {
 		for i := 0; ; i++ {
@@ -387,7 +386,7 @@ func carsOf(sender int) (ids []vehicle.ID) {
 	return ids
 }
 
-// sendKnown repeats a batch until it is acknowledged, so that the order of the samples is known.
+// sendKnown repeats a batch until it is acknowledged, so the order is known.
 func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)

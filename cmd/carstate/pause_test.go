@@ -19,8 +19,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A token may have been revoked while the node was paused: it must not answer from old copies, not
-// even queries sent before it resumed.
 func TestRevokedDuringPause(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -79,7 +77,7 @@ func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	t.Helper()
 	for range 64 {
 		var a *asker
-		// After a stall of the machine, the copies may be too old for a while.
+		// After a stall of the machine, the copies may be too old.
 		testkit.NoError(t, until(time.Minute, func() error {
 			c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
 			if err != nil {

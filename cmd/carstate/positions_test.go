@@ -22,8 +22,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// These digits are in no time, count or measured value of these tests. The longitude is no
-// latitude, so swapped ones are refused.
+// No time, count or measured value here has these digits. The longitude is no latitude, so swapped
+// ones are refused.
 const placeLatitude, placeLongitude = -48.7316482, 93.6471928
 
 // For every rounding to four digits or more.
@@ -38,8 +38,8 @@ func checkNoPlace(t *testing.T, where, text string) {
 	}
 }
 
-// A car's positions are nowhere where a person can read. Only names of signals may appear and, on
-// the maps of an operator, stretches that other cars drive, too.
+// No person can read a car's positions. Only names of signals may appear and, on an operator's
+// maps, stretches that other cars drive, too.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -117,7 +117,6 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		return text + read(t, http.DefaultClient, base+all, adminKey)
 	}
 	checkNoPlace(t, "the maps, of one car", roads())
-	// Evidence is for a quarter of an hour. If one ends in between, more cars must drive.
 	cars := 0
 	testkit.NoError(t, until(time.Minute, func() error {
 		began = signal.At(time.Now()).Add(-30 * time.Second)

@@ -211,7 +211,7 @@ func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
 }
 
-// Replay shifts a drive so that it ends when it is sent: pass a time shortly before it.
+// A replayed drive ends when it is sent: pass a time shortly before it.
 func (p *process) folded(token, vid string, since time.Time) error {
 	a, err := p.ask(drivingPath, token, vid)
 	if err == nil && a.Modified.Before(since.Truncate(time.Second)) {

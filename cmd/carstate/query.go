@@ -52,7 +52,7 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// ask says that it waits after a second, because the client retries silently.
+// ask says after a second that it waits, because the client retries silently.
 func (f *queryFlags) ask(w streams, query func(*client.Client) (client.Answer, fmt.Stringer, error)) error {
 	service, err := f.service()
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *queryFlags) ask(w streams, query func(*client.Client) (client.Answer, f
 	return f.print(w, a, line, err)
 }
 
-// queryPatience is how long a query is retried. It is short, because a person at a terminal waits.
+// queryPatience is short, because a person at a terminal waits.
 const queryPatience = 10 * time.Second
 
 func (f *queryFlags) service() (*client.Client, error) {
@@ -86,7 +86,6 @@ func (f *queryFlags) service() (*client.Client, error) {
 	return client.New(cmp.Or(f.URL, netaddr.BaseURL(f.QueryAddr)), f.Token, options...), nil
 }
 
-// queried returns the JSON object that the service sent, with what its headers say.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -136,7 +135,7 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint returns a hint if only one of token and vehicle belongs to the sandbox, or "".
+// sandboxHint explains that only one of token and vehicle belongs to the sandbox.
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

@@ -96,7 +96,6 @@ func TestReleaseIsWhole(t *testing.T) {
 				t.Fatalf("%s has no block for %s", c.page, c.file)
 			}
 			program := strings.ReplaceAll(text[1], "http://127.0.0.1:8080", p.URL(nodeprocess.Query))
-			// With links to all modules but ours.
 			out := project(t, p, c.file, program, `export GOMODCACHE=$PWD/modules; mkdir -p modules/cache/download
 				for m in $(cd "$MODULES"; ls -d -- * cache/download/*); do
 					case $m in cache|*example.org) ;; *) ln -s "$MODULES/$m" "modules/$m" ;; esac
@@ -109,7 +108,6 @@ func TestReleaseIsWhole(t *testing.T) {
 	}
 }
 
-// One line says what to do.
 func TestReleaseRefuses(t *testing.T) {
 	startsPrograms(t)
 	full := t.TempDir()

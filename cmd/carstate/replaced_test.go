@@ -13,8 +13,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// An operator deletes a stream and creates it again: the node exits for its supervisor with one
-// line. Then old records are not valid, and new ones are.
+// After an operator has created a stream again, the node exits for its supervisor with one line.
+// Then only new records are valid.
 func TestReplacedStreamEndsTheNode(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)

@@ -24,7 +24,7 @@ type replayCommand struct {
 	Live  bool     `help:"Send each reading at its time in the recording, beginning now."`
 }
 
-// Fleet and Prefix have no environment variables, because CARSTATE_FLEET is a setting of demo and
+// Fleet and Prefix have no environment variables: CARSTATE_FLEET is a setting of demo, and
 // CARSTATE_PREFIX one of simulate.
 type fleetReplayFlags struct {
 	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz) ${more_fleet}"`
@@ -121,8 +121,8 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 		})
 }
 
-// send calls send with a connection as the source in the flags, or as a temporary source for the
-// given vehicles, and a function that counts acknowledged samples. of names what is sent.
+// send gives send a connection as the source in the flags, or as a temporary one for the given
+// vehicles, and a function that counts acknowledged samples. of names what is sent.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

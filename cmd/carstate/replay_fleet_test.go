@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// By HTTP and MQTT, dated today and yesterday: each car's last reading has its time, and the log no
+// By HTTP and MQTT, today and yesterday: each car's last reading has its time, and the log no
 // position.
 func TestReplayFleet(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ const (
 	exitUsage    = 2
 	exitNoAnswer = 3
 	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a restart
-	// does not help. Code 2 would not do, because a Go program exits with it after a panic.
+	// does not help. A Go program exits with 2 after a panic, too.
 	exitConfig = 78
 	// exitStopped and exitPipe are what shells report after Ctrl-C and SIGPIPE.
 	exitStopped = 130

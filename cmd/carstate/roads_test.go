@@ -33,7 +33,6 @@ func onRoad(vid string, at time.Time, metres, kmh float64) string {
 		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
 }
 
-// A reading every five seconds, the last one at until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -43,8 +42,7 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	return lines.String()
 }
 
-// A jam that one node learns of is used by another for its only car. The log says how long that
-// takes; the target is 3 s.
+// A jam that one node learns of is used by another for its only car. The target is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -135,7 +133,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 }
 
-// split lets one car report at a time, to find out which node folds it.
+// split lets one car report at a time, to find the node that folds it.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)

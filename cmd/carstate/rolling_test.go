@@ -21,7 +21,6 @@ type nodes struct {
 	next int
 }
 
-// one leaves out the node that has just failed.
 func (n *nodes) one(failed *process) *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,7 +38,7 @@ func (n *nodes) replace(i int, p *process) {
 	n.all[i] = p
 }
 
-// callers retry a failed query once on another node, and a sample until it is acknowledged.
+// callers retry a failed query on one other node, and a sample until it is acknowledged.
 type callers struct {
 	ask, take  *nodes // of queries, of telemetry
 	token, key string
@@ -55,7 +54,7 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	t.Helper()
 	testkit.NoError(t, until(time.Minute, func() error {
 		_, err := post(take.all[0], key, []string{"known"})
-		return err // the node may not know the source yet
+		return err
 	}))
 	for _, p := range ask.all {
 		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, "known") }))
@@ -107,7 +106,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// seen waits for the queries in flight: stopped earlier, the next node could fail one for the
+// seen waits for the queries in flight, of which the next node could otherwise fail one for the
 // second time.
 func (l *callers) seen(t *testing.T) {
 	t.Helper()
@@ -140,7 +139,6 @@ func (l *callers) end(t *testing.T) {
 	}
 }
 
-// Nodes and servers are restarted one after the other under load.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -161,7 +159,7 @@ func TestRollingRestart(t *testing.T) {
 	for _, s := range c.Nodes {
 		s.Stop()
 		s.Start()
-		c.WaitReady() // until all three servers have copies again
+		c.WaitReady()
 	}
 	for i := range n.all {
 		ready := n.all[i].URL(nodeprocess.Admin) + "/readyz"

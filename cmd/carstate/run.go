@@ -51,7 +51,7 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// The parser panics with exited to end the program, for example after --help; run recovers.
+// The parser panics with exited, for example after --help; run recovers.
 type exited int
 
 func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
@@ -67,7 +67,7 @@ func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
 }
 
 // run returns the exit code. It writes an error to stderr in one line, and after a wrong flag or
-// argument a second line that says how to get help.
+// argument a second line about help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {

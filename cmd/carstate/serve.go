@@ -26,7 +26,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.Check {
 		return c.check(w, given)
 	}
-	// SIGHUP must not end a node, not even while it starts or ends.
+	// SIGHUP must not end a node, even while it starts or ends.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	log, level := servicelog.New(w.err, c.LogLevel, c.LogFormat)

@@ -38,7 +38,7 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 			rows += n
 		}
 	}
-	// On a busy machine, there may be only the answers at the end, one for each car.
+	// On a busy machine, each car may have only the answer at the end.
 	if d.Rows < 40 || rows != 2*d.Rows || len(d.Roads) != 3 {
 		t.Errorf("the tables do not count the same answers: %+v", d)
 	}
@@ -99,7 +99,6 @@ func TestSimulateInterrupted(t *testing.T) {
 	}
 }
 
-// The report precedes an error of one line.
 func TestSimulateOutage(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// All places that operators see name the source.
+// All that operators see names the source.
 func TestSourceWithWrongSpeeds(t *testing.T) {
 	p := start(t, t.TempDir())
 	key := p.addSource(t, "gateway")
@@ -68,7 +68,7 @@ func TestSourceThatSendsOnChange(t *testing.T) {
 }
 
 // The key of one source teaches a street no false free flow. The operator sees what was not
-// believed, and can forget.
+// believed, and can forget it.
 func TestLiesAboutRoads(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "1h")

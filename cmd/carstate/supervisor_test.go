@@ -58,7 +58,7 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
-// A process that got no processor until its time had passed has not failed.
+// A process that got no processor in time has not failed.
 func TestEndOnAStarvedMachine(t *testing.T) {
 	startsPrograms(t)
 	p := start(t, t.TempDir())
@@ -71,8 +71,8 @@ func TestEndOnAStarvedMachine(t *testing.T) {
 	}
 }
 
-// After every exit except that of a wrong configuration. Code 2 is of SIGABRT, which the watchdog
-// sends, SIGQUIT and a panic.
+// A restart follows every exit except that of a wrong configuration. Code 2 is of SIGABRT, which
+// the watchdog sends, SIGQUIT and a panic.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")
@@ -116,7 +116,7 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 		p := start(t, t.TempDir())
 		testkit.NoError(t, p.Signal(s))
 		<-p.Ended()
-		// Another code if the signal interrupts the race detector.
+		// The signal may interrupt the race detector.
 		if code := p.ExitCode(); code == 0 || slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(code)) {
 			t.Errorf("%s: exit %d, and systemd does not start it again", s, code)
 		}

@@ -42,7 +42,6 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// They do nothing unless the answer is yes, and do not ask with --yes.
 func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin

@@ -84,7 +84,7 @@ type tokenArg struct {
 	ID string `arg:"" help:"The token's ID, as list shows it."`
 }
 
-// Validate refuses a token's secret in place of its ID before it is sent anywhere.
+// Validate refuses a secret in place of an ID before it is sent anywhere.
 func (a tokenArg) Validate() error {
 	if access.HoldsSecret(a.ID) {
 		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate " +
@@ -131,8 +131,7 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	return c.ask(w, func(a *client.Client) (any, error) { return a.GrantToken(ctx, c.ID, add, remove) })
 }
 
-// changeFlags have no environment variables, because a change must never happen unless the user
-// asks for it in the command.
+// changeFlags have no environment variables, because only a user's command may change anything.
 type changeFlags struct {
 	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones, at most 10,000 by name; a file has one vid on each line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`

@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Code 2 (serve: 78) and one line that says what to do, before anything is opened.
+// The code is 2 (serve: 78), with one line that says what to do, before anything is opened.
 func TestUsage_WrongArguments(t *testing.T) {
 	testkit.Unraced(t)
 	dir := t.TempDir()
@@ -81,7 +81,6 @@ func TestUsage_WrongArguments(t *testing.T) {
 	}
 }
 
-// A restart does not help, so the code is that of a wrong configuration.
 func TestServe_UnusableFiles(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	_, otherKey, _ := testkit.Certificate(t)

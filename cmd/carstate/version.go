@@ -10,7 +10,7 @@ import (
 var version, commit = "development", "unknown"
 
 func init() {
-	// `go install` sets no variables, but records the version of a downloaded module.
+	// `go install` sets no variables, but records a downloaded module's version.
 	if info, ok := debug.ReadBuildInfo(); ok && version == "development" && info.Main.Sum != "" {
 		version = info.Main.Version
 	}
