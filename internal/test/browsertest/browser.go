@@ -39,7 +39,6 @@ type Browser struct {
 
 const patience = testkit.Patience
 
-// Open opens a tab for the pages below base until the test ends.
 func Open(t *testing.T, base string) *Browser {
 	t.Helper()
 	testkit.Slow(t, "it starts a browser")
@@ -109,8 +108,8 @@ func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	}
 }
 
-// Prefer sets the colour scheme: "light" or "dark". It switches animations off, so that a click
-// does not miss an element that is scrolling.
+// scheme is "light" or "dark". Animations are off, so that a click does not miss an element that is
+// scrolling.
 func (b *Browser) Prefer(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -125,8 +124,7 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
-// Complains waits for an expected error in the browser's log, and removes it from those of
-// StayedHere.
+// Complains waits for an expected error, and removes it from those of StayedHere.
 func (b *Browser) Complains(text string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
@@ -149,7 +147,7 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses Tab until where, a JavaScript expression, is true.
+// where is a JavaScript expression.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -176,7 +174,7 @@ func (b *Browser) eval(expression string) (string, error) {
 	return fmt.Sprint(value), err
 }
 
-// Expect waits until Eval returns want. Meanwhile the expression may fail.
+// Expect waits until Eval returns want; until then, the expression may fail.
 func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
@@ -192,7 +190,6 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
-// Axe returns the script of axe-core, a checker of accessibility.
 func Axe(t *testing.T) string {
 	t.Helper()
 	testkit.Slow(t, "it needs axe-core, for a browser")
@@ -211,13 +208,12 @@ func (b *Browser) pause() {
 }
 
 // KeepAxe adds the script to every page opened later, so that [Browser.IsClean] need not send its
-// 0.6 MB each time.
+// 0.6 MB.
 func (b *Browser) KeepAxe(axe string) {
 	b.t.Helper()
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: axe})
 }
 
-// IsClean fails the test if axe-core finds a fault in the page.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	if b.Eval(`typeof window.axe`) == "undefined" {
@@ -229,8 +225,7 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere fails the test if the browser has logged an error, or sent a request to another
-// server.
+// StayedHere fails if the browser has logged an error, or sent a request elsewhere.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -245,7 +240,6 @@ func (b *Browser) StayedHere() {
 	}
 }
 
-// SentNoReferer fails the test if a request had the header Referer.
 func (b *Browser) SentNoReferer() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -255,7 +249,6 @@ func (b *Browser) SentNoReferer() {
 	}
 }
 
-// Fit sets the height of the window to that of the page, at most to limit pixels.
 func (b *Browser) Fit(limit int64) {
 	b.t.Helper()
 	var width, height int64
@@ -269,7 +262,6 @@ func (b *Browser) Fit(limit int64) {
 // In bytes.
 const maxPicture = 400_000
 
-// Look saves a screenshot of the visible part of the page as PNG.
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

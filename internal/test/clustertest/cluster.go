@@ -19,8 +19,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Cluster is a NATS cluster of three real server processes. A test may kill, stop, pause and
-// restart each of them.
+// Cluster is three real NATS servers.
 type Cluster struct {
 	Nodes []*Node
 	t     testing.TB
@@ -28,7 +27,6 @@ type Cluster struct {
 	opts  []nats.Option
 }
 
-// Node is one process of a NATS server, in a cluster of several.
 type Node struct {
 	Name   string
 	Addr   string // address for clients, the same at each start
@@ -36,30 +34,25 @@ type Node struct {
 	server *natsprocess.Server
 }
 
-// clusterNodes is the number of servers. Three is the smallest cluster that survives the loss of a
-// server.
+// Three is the smallest cluster that survives the loss of a server.
 const clusterNodes = 3
 
-// Setup contains the arguments and additional environment variables with which a server is started.
+// Env is additional.
 type Setup struct{ Args, Env []string }
 
-// Configure is a function that returns the setup of node i, whose directory is dir. clients and
-// routes each have one address per node: clients for connections of clients, routes for connections
-// of other nodes.
+// Configure returns the setup of node i. clients and routes have one address per node, for
+// connections of clients and of other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
-// startTimeout is the maximum time to wait until a server, or a cluster, serves. It suffices on a
-// busy machine.
 const startTimeout = time.Minute
 
-// StartCluster starts a cluster that syncs every write. The cluster is killed when the test ends.
+// StartCluster starts servers that sync every write, until the test ends.
 func StartCluster(t testing.TB) *Cluster {
 	return StartClusterAs(t, "")
 }
 
-// StartClusterAs is like StartCluster, but appends the text more, such as a list of users, to the
-// configuration of each server. The methods of the returned cluster connect with the options opts,
-// which must give them the right to create streams.
+// more, such as a list of users, is appended to each configuration. opts must permit to create
+// streams.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
@@ -70,9 +63,8 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	return c
 }
 
-// StartClusterWith starts a cluster of nodes that the test configures. url returns the URL of a
-// node's address. The methods of the cluster connect with the options opts. To find out whether the
-// cluster is ready, StartClusterWith itself needs only the permissions that carstate needs.
+// To find out whether the cluster is ready, StartClusterWith needs only the permissions that
+// carstate needs. The methods of the cluster connect with opts.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	testkit.Slow(t, "it starts three NATS servers")
@@ -110,12 +102,10 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 	return nil
 }
 
-// startAttempts is how often the start of a cluster is tried. A start fails if another process
-// takes an address after it was chosen and before a server uses it.
 const startAttempts = 3
 
-// freeAddrs returns a free loopback address for each node. The addresses are chosen before the
-// first node runs, because the configuration of each node names the addresses of all nodes.
+// The configuration of each node names the addresses of all, so they are chosen before. Another
+// process may take one in between, hence startAttempts.
 func freeAddrs(t testing.TB) (addrs []string) {
 	t.Helper()
 	for range clusterNodes {
@@ -129,8 +119,7 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	return addrs
 }
 
-// plainConfig writes the configuration file of node i, with the text more at its end, and returns
-// the node's setup.
+// more is at the end of the file.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
@@ -144,8 +133,7 @@ cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 	return Setup{Args: []string{"--config", file}}
 }
 
-// built contains the directory of the nats-server binary. The version of the server is the one that
-// carstate's go.mod requires.
+// The version of the server is the one that carstate's go.mod requires.
 var built struct {
 	sync.Mutex
 	dir string // "" until the binary is built
@@ -185,11 +173,10 @@ func newNode(t testing.TB, name, addr string, s Setup) *Node {
 		server: &natsprocess.Server{Binary: binary, Name: name, Args: s.Args, Env: s.Env}}
 }
 
-// Start starts the server, and does not wait until the server is ready.
+// Start does not wait until the server is ready.
 func (n *Node) Start() { n.must(n.server.Start()) }
 
-// Kill ends the server at once, like a crash. If the test has failed, Kill also logs the server's
-// output.
+// Kill is like a crash. After a failure, it logs the server's output.
 func (n *Node) Kill() {
 	n.server.Kill()
 	if n.t.Failed() {
@@ -197,16 +184,12 @@ func (n *Node) Kill() {
 	}
 }
 
-// Stop ends the server with SIGTERM, as an operator would.
 func (n *Node) Stop() { n.server.Stop() }
 
-// Pause suspends the process until Resume, like a frozen machine.
 func (n *Node) Pause() { n.must(n.server.Pause()) }
 
-// Resume continues a paused process.
 func (n *Node) Resume() { n.must(n.server.Resume()) }
 
-// Reload makes the server read its configuration and certificates again.
 func (n *Node) Reload() { n.must(n.server.Reload()) }
 
 func (n *Node) must(err error) {
@@ -216,7 +199,6 @@ func (n *Node) must(err error) {
 	}
 }
 
-// URLs returns the addresses of the cluster, in the form of the flag --nats.
 func (c *Cluster) URLs() string {
 	var urls []string
 	for _, n := range c.Nodes {
@@ -225,8 +207,7 @@ func (c *Cluster) URLs() string {
 	return strings.Join(urls, ",")
 }
 
-// do calls f again and again, each time with a new connection, until f returns nil. If that takes
-// longer than startTimeout, the test fails with the message what.
+// do calls f, each time with a new connection, until it returns nil, or fails the test with what.
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
 	if err := c.try(f); err != nil {
@@ -250,9 +231,8 @@ func (c *Cluster) try(f func(ctx context.Context, js jetstream.JetStream) error)
 	}
 }
 
-// tryEach waits, for one node after the other, until the node answers that a stream does not exist.
-// This answer shows that the cluster has a leader. If a node does not answer so within
-// startTimeout, tryEach returns the error of its last request.
+// tryEach waits, one node after the other, for the answer that a stream does not exist: it shows
+// that the cluster has a leader.
 func (c *Cluster) tryEach() error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
@@ -283,8 +263,7 @@ func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetst
 	return f(ctx, js)
 }
 
-// WaitReady waits until a stream with a replica on every node can be created. It then deletes that
-// stream. If that takes longer than startTimeout, the test fails.
+// WaitReady waits until a stream with a replica on every node can be created.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	c.do("the cluster is not ready", func(ctx context.Context, js jetstream.JetStream) error {
@@ -296,7 +275,6 @@ func (c *Cluster) WaitReady() {
 	})
 }
 
-// Wipe deletes all streams, so that the next test begins with an empty cluster.
 func (c *Cluster) Wipe() {
 	c.t.Helper()
 	c.do("the streams cannot be deleted", func(ctx context.Context, js jetstream.JetStream) error {
@@ -310,8 +288,7 @@ func (c *Cluster) Wipe() {
 	})
 }
 
-// Leader returns the node that is the leader of a stream. It waits until the stream has a leader.
-// If it has none within startTimeout, the test fails.
+// Leader waits until the stream has a leader.
 func (c *Cluster) Leader(stream string) (leader *Node) {
 	c.t.Helper()
 	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {

@@ -18,20 +18,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// sharedAccounts is the number of accounts of a shared server.
 const sharedAccounts = 100
 
-// shared has the servers of Account.
 var shared struct {
 	sync.Mutex
 	servers []*Process
 	used    int // number of accounts that tests have received, of all servers
 }
 
-// Account returns the URL of an empty account on a NATS server that syncs every write. A start of a
-// server takes far longer than most tests, so the tests of a process share a server. No test can
-// see or change what is in the account of another. When all accounts of the server are used,
-// Account starts another server.
+// Account returns the URL of an empty account on a server that syncs every write. A server's start
+// takes far longer than most tests, so the tests of a process share one, and another once its
+// accounts are used.
 func Account(t testing.TB) string {
 	t.Helper()
 	shared.Lock()
@@ -50,7 +47,7 @@ func Account(t testing.TB) string {
 	return fmt.Sprintf("nats://test%d:secret@%s", n, shared.servers[len(shared.servers)-1].Addr)
 }
 
-// End ends the servers of [Account] and removes the server binary that this package has built.
+// End ends the servers of [Account] and removes the binary that this package has built.
 func End() {
 	shared.Lock()
 	defer shared.Unlock()
@@ -61,20 +58,17 @@ func End() {
 	removeBinary()
 }
 
-// StartServer starts one server with JetStream that syncs every write, configured as an operator
-// would configure it. The server is killed when the test ends.
+// StartServer starts one server with JetStream that syncs every write, as an operator would
+// configure it.
 func StartServer(t testing.TB) *Process {
 	t.Helper()
 	return StartProcess(t, plainJetStream)
 }
 
-// plainJetStream is a section of the configuration of a server. The storage limit is larger than
-// the disk. The server's default limit, three quarters of the free space, is soon too small,
-// because the server counts the limits of carstate's streams and not the bytes stored in them.
+// The storage limit is larger than the disk. The default, three quarters of the free space, is soon
+// too small, because the server counts the limits of carstate's streams and not their bytes.
 const plainJetStream = "jetstream { sync_interval: always, max_file_store: 1PB }"
 
-// JetStream returns a connection to NATS, with which a test manages the streams at the given URLs.
-// It is closed when the test ends.
 func JetStream(t testing.TB, urls string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(urls, opts...)

@@ -9,15 +9,12 @@ import (
 	"time"
 )
 
-// Process is one NATS server that runs as a separate process. A test may change its configuration
-// between two starts.
 type Process struct {
 	*Node
 	file string
 }
 
-// StartProcess starts one server, which is killed when the test ends, and waits until it serves.
-// config must not set the server's address or its store directory, because StartProcess sets them.
+// config must not set the server's address or its store directory.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
 	p := launch(t, config)
@@ -28,7 +25,7 @@ func StartProcess(t testing.TB, config string) *Process {
 	return p
 }
 
-// launch is StartProcess without an end of the server.
+// The caller must end the server of launch.
 func launch(t testing.TB, config string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-nats-")
@@ -56,16 +53,12 @@ func launch(t testing.TB, config string) *Process {
 	return nil
 }
 
-// remove removes the files of a server that has ended.
 func (p *Process) remove() { os.RemoveAll(filepath.Dir(p.file)) }
 
-// Configure writes the configuration for the next start.
 func (p *Process) Configure(config string) { p.must(os.WriteFile(p.file, []byte(config), 0o600)) }
 
-// URL returns the address of the server, which is the same after each start.
 func (p *Process) URL() string { return "nats://" + p.Addr }
 
-// Start starts the server, and waits until it serves.
 func (p *Process) Start() {
 	p.t.Helper()
 	if !p.start() {
@@ -73,8 +66,7 @@ func (p *Process) Start() {
 	}
 }
 
-// start starts the server and waits until the server reports that it serves. It returns false if
-// the server reports that it cannot serve, or reports nothing within startTimeout.
+// start returns false if the server reports that it cannot serve, or nothing within startTimeout.
 func (p *Process) start() bool {
 	ready, failed := p.Said(serving), p.failures()
 	p.Node.Start()
@@ -93,5 +85,5 @@ const serving = "Server is ready"
 
 func (p *Process) failures() int { return p.Said("[FTL]") + p.Said("nats-server: ") }
 
-// Said returns how often a text occurs in the output of the server since its first start.
+// Said counts a text in the output since the first start.
 func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }

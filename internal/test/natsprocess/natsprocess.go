@@ -1,5 +1,4 @@
-// Package natsprocess starts real NATS servers as processes, which tests and the torture kill, stop
-// and disconnect.
+// Package natsprocess starts real NATS servers as processes.
 package natsprocess
 
 import (
@@ -15,8 +14,8 @@ import (
 	"syscall"
 )
 
-// Build builds the nats-server that a module requires into dir. The flags are those of `make
-// build`, so that go uses what it has compiled.
+// Build builds the nats-server that a module requires. The flags are those of `make build`, so that
+// go uses what it has compiled.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary,
@@ -61,7 +60,7 @@ func (s *Server) Start() error {
 // Kill waits until the process has ended.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the server with SIGTERM, and waits without a limit.
+// Stop waits without a limit.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(g syscall.Signal) {
@@ -73,13 +72,10 @@ func (s *Server) end(g syscall.Signal) {
 	s.cmd = nil
 }
 
-// Pause suspends the process: to others, it looks like a frozen machine.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
-// Resume continues what Pause has suspended.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 
-// Reload makes the server read its configuration and certificates again.
 func (s *Server) Reload() error { return s.signal(syscall.SIGHUP) }
 
 func (s *Server) signal(g syscall.Signal) error {

@@ -40,7 +40,6 @@ func Until(ctx context.Context, limit time.Duration, ask func(context.Context) e
 	}
 }
 
-// Ready returns nil, or why the node is not ready.
 func (n *Node) Ready(ctx context.Context) error {
 	status, text, err := n.Get(ctx, Admin, "/readyz")
 	if err == nil && status != http.StatusOK {
@@ -49,7 +48,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// AwaitReady waits until the node is ready. If the process ends, the error is an [EndedError].
+// If the process ends, the error of AwaitReady is an [EndedError].
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -76,7 +75,7 @@ func (n *Node) Get(ctx context.Context, listener, path string) (status int, text
 	return do(req)
 }
 
-// The error does not contain the URL, which may contain a token.
+// The URL, which may contain a token, is not in the error.
 func send(req *http.Request) (*http.Response, error) {
 	resp, err := browser.Do(req)
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -95,7 +94,6 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient uses the admin key in the node's data directory.
 func (n *Node) AdminClient() (*client.Client, error) {
 	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
@@ -104,7 +102,6 @@ func (n *Node) AdminClient() (*client.Client, error) {
 	return &client.Client{URL: n.URL(Admin), Key: key}, nil
 }
 
-// AddSource adds a source for all vehicles, and returns its key.
 func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -114,7 +111,6 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	return s.Key, err
 }
 
-// IssueToken issues a token for all vehicles and operations.
 func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedToken, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -124,12 +120,11 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 		Vehicles: access.AllVehicles()})
 }
 
-// Post sends NDJSON to the ingest listener. A refusal is no error.
+// A refusal is no error.
 func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []byte, err error) {
 	return n.PostAs(ctx, key, "application/x-ndjson", lines)
 }
 
-// PostAs is Post for any content type.
 func (n *Node) PostAs(ctx context.Context, key, contentType, body string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(body))
 	if err != nil {
@@ -140,13 +135,11 @@ func (n *Node) PostAs(ctx context.Context, key, contentType, body string) (statu
 	return do(req)
 }
 
-// The paths of the two queries.
 const (
 	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// Answer is the answer to a query.
 type Answer struct {
 	HTTP     int
 	Body     string
@@ -193,7 +186,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits for a driving verdict of since or later, in whole seconds.
+// AwaitAnswer waits for a verdict of since or later, in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

@@ -9,8 +9,7 @@ import (
 )
 
 // Build builds carstate of the repository at root or, if tests is a package such as
-// "./internal/query", its tests, into the absolute path to. With the flags of `make build`, go uses
-// what it has compiled.
+// "./internal/query", its tests. With the flags of `make build`, go uses what it has compiled.
 func Build(ctx context.Context, root, tests, to string, flags ...string) error {
 	args := []string{"build"}
 	if tests != "" {

@@ -30,26 +30,24 @@ const (
 	Admin  = "admin-addr"
 )
 
-// Options configures a node.
 type Options struct {
 	Binary string
 	Dir    string
-	// Flags follow those of Start (log lines in JSON, no --drain, ports that the system chooses).
-	// The last one of a name applies.
+	// Flags follow those of Start (log lines in JSON, no --drain, ports that the system chooses);
+	// the last one of a name applies.
 	Flags []string
 	Env   []string // if nil, that of this process
 	// Wrap precedes the command line, such as "ip", "netns", "exec", NAME.
 	Wrap []string
 	// If nil, [exec.Cmd.Start].
 	Begin func(*exec.Cmd) error
-	// Addresses of listeners. For the others, the system chooses a port on loopback.
+	// For listeners without an address, the system chooses a port on loopback.
 	Addresses map[string]string
-	// Heard, if not nil, is called with each log line; [Node.Log] keeps only the newest MiB. It
-	// must not keep line.
+	// Heard, if not nil, receives each log line, and must not keep it; [Node.Log] keeps only the
+	// newest MiB.
 	Heard func(line []byte)
 }
 
-// Node is a process of `carstate serve`, to be ended with Kill or Stop.
 type Node struct {
 	Dir     string
 	address map[string]string
@@ -60,8 +58,7 @@ type Node struct {
 	began   time.Time
 }
 
-// listenLimit: a start checks the whole store, which takes most of a minute with 10 million
-// vehicles.
+// A start checks the whole store, which takes most of a minute with 10 million vehicles.
 const listenLimit = 10 * time.Minute
 
 // Start waits until the listeners accept connections, not until the node is ready. If the process
@@ -108,7 +105,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return nil, fmt.Errorf("%w; last log line: %s", err, n.log.lastLine())
 }
 
-// StartReady starts a node and waits until it is ready, at most for limit after it listens.
+// StartReady waits until the node is ready, at most for limit after it listens.
 func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
 	n, err := Start(ctx, o)
 	if err != nil {
@@ -121,7 +118,6 @@ func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, err
 	return n, nil
 }
 
-// EndedError reports that a node ended unexpectedly.
 type EndedError struct {
 	Code int    // -1 if a signal ended it
 	Last string // of its log
@@ -131,12 +127,10 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; last log line: %s", e.Code, e.Last)
 }
 
-// listeningLine is a log line in the text format or in JSON.
 var listeningLine = regexp.MustCompile(
 	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
-// follow reads the log until the process has ended. It closes listening once all listeners accept
-// connections.
+// follow closes listening once all listeners accept connections.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
 	eachLine(stderr, func(line []byte) {
@@ -154,8 +148,8 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	_ = n.cmd.Wait() // the result is in ProcessState
 }
 
-// lineLimit in bytes. The rest of a line, such as one of a stack trace, is dropped, but read, so
-// that the process never blocks.
+// lineLimit is in bytes. The rest of a line, as of a stack trace, is read and dropped, so that the
+// process never blocks.
 const lineLimit = 64 << 10
 
 func eachLine(r io.Reader, take func(line []byte)) {
@@ -174,25 +168,20 @@ func eachLine(r io.Reader, take func(line []byte)) {
 	}
 }
 
-// Address returns the address of a listener, such as 127.0.0.1:4711, or "".
 func (n *Node) Address(listener string) string { return n.address[listener] }
 
-// URL returns the base URL of a listener.
 func (n *Node) URL(listener string) string { return "http://" + n.address[listener] }
 
-// Began returns when the process was started.
 func (n *Node) Began() time.Time { return n.began }
 
 // Log returns the newest MiB of the log.
 func (n *Node) Log() string { return n.log.String() }
 
-// Ended is closed when the process has ended.
 func (n *Node) Ended() <-chan struct{} { return n.ended }
 
 // PID is that of the command in Options.Wrap if set.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
-// Signal sends a signal.
 func (n *Node) Signal(s syscall.Signal) error { return n.cmd.Process.Signal(s) }
 
 // Kill waits until the process has ended.
@@ -203,8 +192,8 @@ func (n *Node) Kill() {
 
 const stopLimit = time.Minute
 
-// Stop ends the process with SIGTERM. An exit code other than 0 is an error; after a minute it is
-// killed.
+// Stop ends the process with SIGTERM, or kills it after a minute. An exit code other than 0 is an
+// error.
 func (n *Node) Stop() error {
 	if err := n.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -227,7 +216,6 @@ func (n *Node) Stop() error {
 // ExitCode is -1 if a signal ended the node.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
-// HasEnded reports whether the process has ended.
 func (n *Node) HasEnded() bool {
 	select {
 	case <-n.ended:
@@ -237,7 +225,6 @@ func (n *Node) HasEnded() bool {
 	}
 }
 
-// LastLine returns the last line of the log.
 func (n *Node) LastLine() string { return n.log.lastLine() }
 
 type logBuffer struct {

@@ -14,10 +14,8 @@ import (
 // Resident returns the memory in RAM (RSS), in bytes.
 func (n *Node) Resident() (int64, error) { return ResidentOf(n.PID()) }
 
-// CPU returns the user and system time used.
 func (n *Node) CPU() (time.Duration, error) { return CPUOf(n.PID()) }
 
-// ResidentOf is like [Node.Resident].
 func ResidentOf(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -32,7 +30,6 @@ func ResidentOf(pid int) (int64, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
-// Descriptors returns how many file descriptors are open.
 func (n *Node) Descriptors() (int, error) {
 	// Since Linux 6.2, the size of this directory is their number.
 	if d, err := os.Stat(fmt.Sprintf("/proc/%d/fd", n.PID())); err == nil && d.Size() > 0 {
@@ -42,13 +39,11 @@ func (n *Node) Descriptors() (int, error) {
 	return len(open), err
 }
 
-// CPUOf is like [Node.CPU].
 func CPUOf(pid int) (time.Duration, error) {
 	user, system, err := TimesOf(pid)
 	return user + system, err
 }
 
-// TimesOf returns the user and the system time used.
 func TimesOf(pid int) (user, system time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -89,7 +84,6 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// AwaitMetrics waits until wanted returns true, and returns these metrics.
 func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (
 	m Metrics, err error,
 ) {

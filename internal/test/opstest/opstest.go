@@ -14,9 +14,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Store keeps its records in the tables from which an [ops.Operations] reads, and records the order
-// of the calls. Each method returns an error if Fail has set one for it, or if its context has
-// ended.
+// Store keeps its records in the tables from which an [ops.Operations] reads, and the order of the
+// calls. Fail or the end of its context makes a method return an error.
 type Store struct {
 	access.Tables
 	Forgotten access.Forgotten // its key is all zeros
@@ -40,7 +39,7 @@ func New() *Store {
 	return m
 }
 
-// The caller of Config sets further fields that it needs.
+// The caller sets further fields.
 func (m *Store) Config() ops.Config {
 	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
 }
@@ -56,16 +55,15 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method return err from now on: its name, for Audit with the outcome, as in "Audit
-// intended", and for Create and Update with the kind, as in "Create token".
+// Fail names a method, for Audit with the outcome, as in "Audit intended", and for Create and
+// Update with the kind, as in "Create token".
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail[method] = err
 }
 
-// Did returns the methods that were called since the last call of Did, in order, as [Store.Fail]
-// names them.
+// Did returns the calls since the last Did, as [Store.Fail] names them.
 func (m *Store) Did() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +89,7 @@ func (m *Store) Create(ctx context.Context, c access.Credential) error {
 	return nil
 }
 
-// Update calls change twice, as if another writer had changed the record in between.
+// Update calls change twice, as after a lost race.
 func (m *Store) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {

@@ -1,4 +1,4 @@
-// Package roadtest simulates cars on streets, for tests of what a [road.Map] has learned.
+// Package roadtest simulates cars for tests of what a [road.Map] has learned.
 package roadtest
 
 import (
@@ -24,8 +24,8 @@ type Street struct {
 
 const every = 5 * time.Second
 
-// Drive returns the samples, in order of time, of cars that begin gap after each other. A car is
-// named by street, prefix and a number from 0.
+// Drive returns the samples, in order of time, of cars that begin gap after each other, named by
+// street, prefix and a number from 0.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195

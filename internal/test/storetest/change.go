@@ -13,8 +13,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// recordsChange tests [store.Change] with concurrent writers, conflicts and errors. Most changes
-// append one byte to the same record.
+// Concurrent writers, conflicts and errors: most changes append one byte to the same record.
 func recordsChange(t *testing.T, e store.Engine) {
 	subject := "operator.counter"
 	longer := func(is store.Record) ([]store.Write, error) {
@@ -78,8 +77,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(40 + others)
 
-	// change returns ErrConflict itself. In the service, this happens if the set records to which a
-	// record refers are replaced while they are read.
+	// In the service, change returns ErrConflict if set records are replaced while they are read.
 	tries := 0
 	if _, err = change(func(is store.Record) ([]store.Write, error) {
 		if tries++; tries < 3 {

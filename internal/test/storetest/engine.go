@@ -23,8 +23,7 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return Speed(vehicle.ID(vid), ms, speed)
 }
 
-// readAll reads at least n samples of a partition with [store.Partition.Next], and checks that the
-// sequences that Next returns ascend. It returns the last sequence and the samples.
+// readAll reads at least n samples, with sequences that ascend, and returns the last sequence.
 func readAll(t *testing.T, p store.Partition, n int) (last uint64, all []vehicle.Sample) {
 	t.Helper()
 	ctx := testkit.Context(t)
@@ -118,8 +117,8 @@ func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[
 	return got
 }
 
-// checkpointsKept checks that an owner gets the states of the last checkpoints and the telemetry after
-// the last one, that an older checkpoint can be read instead, and that erasing leaves nothing else.
+// An owner gets the states of the last checkpoints and the telemetry after them. An older
+// checkpoint can be read instead, and erasing leaves nothing else.
 func checkpointsKept(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vid = "carA"
@@ -168,8 +167,7 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 	}
 }
 
-// checkpointDamaged checks that a partition whose newest checkpoint is damaged is folded again from
-// the one before.
+// The partition is folded again from the checkpoint before.
 func checkpointDamaged(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	n.Drive(t, 1000, "carA", "carB")
@@ -192,8 +190,8 @@ func fencing(t *testing.T, e store.Engine) {
 	const racers, rounds = 4, 25
 	parts := make([]store.Partition, racers)
 	for round := range rounds {
-		// All racers take the partition one after the other, then store a checkpoint concurrently. The
-		// racer that took it last is its owner.
+		// All racers take the partition one after the other, then store concurrently. The last to
+		// take it owns it.
 		for i := range parts {
 			parts[i] = takeAs(t, e, 0, fmt.Sprintf("owner%d", i))
 		}
@@ -223,8 +221,8 @@ func fencing(t *testing.T, e store.Engine) {
 	}
 }
 
-// releasing checks that a node cannot take a partition from a live owner, but gets the partition
-// after the owner has released it, and then continues from the owner's last checkpoint.
+// A node cannot take a partition from a live owner, but gets it after a release, and continues from
+// the owner's last checkpoint.
 func releasing(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	asked := ""
@@ -257,8 +255,7 @@ func releasing(t *testing.T, e store.Engine) {
 	testkit.NoError(t, save(ctx, second, store.Checkpoint{}, false))
 }
 
-// answersFollow checks that a node gets the answers of vehicles from before it has started, and then
-// every change.
+// A node gets the answers from before it has started, and then every change.
 func answersFollow(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	n.Drive(t, 1000, "before")
@@ -270,8 +267,7 @@ func answersFollow(t *testing.T, open Open) {
 	testkit.Await(t, "the node knows the other vehicle", func() bool { return n.Knows("after") })
 }
 
-// backupOfAll checks that a backup contains every vehicle, even if many states are replaced while
-// the backup is taken.
+// Many states are replaced in the meantime.
 func backupOfAll(t *testing.T, open Open) {
 	ctx, stop := context.WithCancel(testkit.Context(t))
 	const vehicles, backups = 1000, 10

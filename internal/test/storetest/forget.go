@@ -15,9 +15,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// forgottenStays checks that a forgotten vehicle does not come back by a fold in progress, by
-// samples that wait to be folded, or by a restart. It also checks that an allowed vehicle starts
-// without its earlier data.
+// A forgotten vehicle does not come back by a fold in progress, by waiting samples, or by a
+// restart. An allowed one starts without its earlier data.
 func forgottenStays(t *testing.T, open Open) {
 	n := started(t, open, store.Config{Partitions: 4})
 	p := codec.PartitionOf(SecretVID, 4)
@@ -53,7 +52,7 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Error("after a restart the vehicle is not forgotten")
 	}
 
-	// After the vehicle is allowed, only samples stored from then on are folded.
+	// Once the vehicle is allowed, only later samples are folded.
 	n.Put(t, Speed(SecretVID, 4000, 50))
 	allow(t, n.RecordStore, SecretVID)
 	if _, err := n.Allow(t.Context(), SecretVID); !errors.Is(err, access.ErrNotFound) {
@@ -68,8 +67,7 @@ func forgottenStays(t *testing.T, open Open) {
 	testkit.Await(t, "the table knows it again", func() bool { return n.Knows(SecretVID) })
 }
 
-// forgetCutOff checks that EraseDue completes a forget if the node dies right after it has stored
-// the tombstone.
+// The node dies right after it has stored the tombstone.
 func forgetCutOff(t *testing.T, open Open) {
 	var ahead atomic.Int64 // offset of the node's clock, in ns
 	n := started(t, open, store.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})

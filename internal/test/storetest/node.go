@@ -20,8 +20,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Node is a node like those of the service: it follows all feeds and answers, and folds the
-// partitions that no other node has taken.
+// Node follows all feeds and answers, and folds the partitions that no other node has taken.
 type Node struct {
 	store.Engine
 	*store.RecordStore
@@ -35,8 +34,8 @@ type Node struct {
 	table map[vehicle.ID]store.Answer
 }
 
-// Start runs a node on an engine until the test ends, and then closes the engine. It returns once
-// all feeds have caught up and all partitions have an owner.
+// Start returns once all feeds have caught up and all partitions have an owner. The node and the
+// engine end with the test.
 func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
 	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]store.Answer)}
@@ -55,7 +54,6 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	return n
 }
 
-// restarted stops the node and returns another one with the same data.
 func (n *Node) restarted(t testing.TB) *Node {
 	t.Helper()
 	n.Stop()
@@ -64,8 +62,7 @@ func (n *Node) restarted(t testing.TB) *Node {
 	return again
 }
 
-// Fold folds the partitions that have no owner, until stop is called, which releases them. m may be
-// nil.
+// Fold folds the partitions that have no owner, until stop releases them. m may be nil.
 func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
 	if m == nil {
 		m = new(road.Map)
@@ -91,8 +88,7 @@ func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
 	})
 }
 
-// follow runs feeds, and returns once all have caught up. stop ends them and waits until they have
-// ended. An error of a feed fails the test.
+// follow returns once all feeds have caught up. An error of a feed fails the test.
 func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
@@ -118,7 +114,7 @@ func (n *Node) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// Knows reports whether the node's own table, which follows the answers, has a vehicle.
+// Knows is about the node's own table, which follows the answers.
 func (n *Node) Knows(id vehicle.ID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,8 +122,7 @@ func (n *Node) Knows(id vehicle.ID) bool {
 	return ok
 }
 
-// StateOf returns the state of a vehicle, and whether there is one. While no node owns the partition,
-// it waits.
+// StateOf waits while no node owns the partition.
 func (n *Node) StateOf(t testing.TB, id vehicle.ID) (s vehicle.State, ok bool) {
 	t.Helper()
 	testkit.Await(t, "an owner replies", func() bool {
@@ -141,14 +136,13 @@ func (n *Node) StateOf(t testing.TB, id vehicle.ID) (s vehicle.State, ok bool) {
 	return s, ok
 }
 
-// Put appends samples, and fails the test if that fails.
 func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	t.Helper()
 	testkit.NoError(t, n.Append(t.Context(), samples))
 }
 
-// FoldAll waits until all samples of a partition are folded that were stored before: until a sample
-// of an extra vehicle is folded, which is then dropped.
+// FoldAll waits until the partition's samples that were stored before are folded: until one of an
+// extra vehicle is, which is then dropped.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	last := inPartition(p, n.Partitions())
@@ -161,8 +155,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	testkit.NoError(t, err)
 }
 
-// Drive appends a sample of each vehicle, with a speed of 50 km/h at the time at, in Unix
-// milliseconds, and folds all partitions.
+// Drive appends and folds a sample of each vehicle: 50 km/h at the time at, in Unix milliseconds.
 func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	t.Helper()
 	var batch []vehicle.Sample
@@ -175,23 +168,19 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	}
 }
 
-// Token issues a token for the vehicles v, as [Issue] does.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
 	tok, _ := Issue(t, n.RecordStore, v)
 	return tok
 }
 
-// EndOf ends a credential: it revokes a token, or removes a source or an operator.
 func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 	t.Helper()
 	update(t, n.RecordStore, kind, name, end)
 }
 
-// end ends a credential, as a change for [store.RecordStore.Update].
 func end(c *access.Credential) error { c.Ended = time.Now(); return nil }
 
-// MustForget forgets a vehicle, and fails the test if that fails.
 func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	t.Helper()
 	r, err := n.Forget(t.Context(), id)
@@ -199,19 +188,17 @@ func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	return r
 }
 
-// allow allows a vehicle again, and fails the test if that fails.
 func allow(t testing.TB, k *store.RecordStore, id vehicle.ID) {
 	t.Helper()
 	_, err := k.Allow(t.Context(), id)
 	testkit.NoError(t, err)
 }
 
-// SecretVID is the vid of the vehicle that the tests forget.
 const SecretVID = vehicle.ID("ForgetMe0f7Q2")
 
-// GrantAll stores tokens and sources whose grants include SecretVID, one for each way in which a
-// grant can be stored: in the credential's record, in set records, and as all vehicles. One source
-// is removed again. GrantAll returns the names of the tokens.
+// GrantAll stores tokens and sources whose grants include SecretVID in each way in which a grant
+// can be stored: in the credential's record, in set records, and as all vehicles. One source is
+// removed again.
 func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	t.Helper()
 	many := []vehicle.ID{SecretVID}
@@ -224,7 +211,7 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	} {
 		ids = append(ids, n.Token(t, v).Name)
 	}
-	// The set shrinks, which leaves emptied set records.
+	// The set shrinks, which leaves empty set records.
 	update(t, n.RecordStore, access.TokenKind, ids[2], grants(many[:1000]...))
 	for name, v := range map[string]access.Vehicles{
 		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
@@ -236,7 +223,6 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	return ids
 }
 
-// Grants returns the number of tokens and the number of sources whose grant names SecretVID.
 func (n *Node) Grants() (tokens, sources int) {
 	count := func(all []*access.Grant) (found int) {
 		for _, g := range all {
@@ -255,14 +241,13 @@ type Empty struct{}
 // Reply implements [store.Owner].
 func (Empty) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }
 
-// Take takes partition p from any owner, so that the test owns it.
+// Take takes a partition from any owner, for the test.
 func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	t.Helper()
 	return takeAs(t, e, p, "test")
 }
 
-// takeAs makes owner the owner of partition p and takes it from any other owner. Next returns all
-// telemetry after the last checkpoint.
+// takeAs takes p from any owner. Next returns all telemetry after the last checkpoint.
 func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	t.Helper()
 	part, err := e.Take(t.Context(), p, owner, Empty{}, store.Anyone)
@@ -275,7 +260,6 @@ func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	return part
 }
 
-// storeRecord stores a record with the given body.
 func storeRecord(t testing.TB, e store.Engine, stream, subject string, body []byte) {
 	t.Helper()
 	sealed := codec.Seal(subject, append([]byte{0}, body...))
@@ -283,7 +267,7 @@ func storeRecord(t testing.TB, e store.Engine, stream, subject string, body []by
 	testkit.NoError(t, err)
 }
 
-// Speed returns a sample with a vehicle's speed kmh (km/h) at the time at, in Unix milliseconds.
+// at is in Unix milliseconds.
 func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(at)}
 	if err := x.Set(signal.Speed, kmh); err != nil {
@@ -292,7 +276,7 @@ func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
 	return x
 }
 
-// inPartition returns the vid of some vehicle that belongs to partition p.
+// inPartition returns some vid.
 func inPartition(p, partitions int) vehicle.ID {
 	for i := 0; ; i++ {
 		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
@@ -301,11 +285,10 @@ func inPartition(p, partitions int) vehicle.ID {
 	}
 }
 
-// Open opens an engine, which the test must close. Engines that are opened one after the other with
-// the same DataDir share a store. Otherwise each engine has a store of its own.
+// The test must close what Open opens. Engines opened one after the other with the same DataDir
+// share a store; others do not.
 type Open func(t testing.TB, c store.Config) store.Engine
 
-// opened opens an engine and closes it when the test ends.
 func opened(t testing.TB, open Open, c store.Config) store.Engine {
 	t.Helper()
 	return testkit.Opened(t, open(t, c), nil)

@@ -12,8 +12,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// recentOfOne stores a vehicle's samples among samples of other vehicles, newest event time first.
-// It checks that Recent returns all samples of the vehicle and no others, in order of event time.
+// Recent returns all samples of the vehicle and no others, in order of event time, although they
+// were stored newest first.
 func recentOfOne(t *testing.T, e store.Engine) {
 	began := time.Now()
 	for i := int64(9); i >= 0; i-- {
@@ -37,8 +37,7 @@ func recentOfOne(t *testing.T, e store.Engine) {
 	}
 }
 
-// recentForgets checks that Recent returns no sample that was stored before the vehicle was
-// forgotten, even when the vehicle reports again.
+// A vehicle that reports again has no sample from before it was forgotten.
 func recentForgets(t *testing.T, open Open) {
 	e := started(t, open, store.Config{})
 	k := e.RecordStore
@@ -56,7 +55,7 @@ func recentForgets(t *testing.T, open Open) {
 	}
 }
 
-// recentLooksBack checks that Recent finds samples that were stored an hour ago.
+// Recent finds samples that were stored an hour ago.
 func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
@@ -71,8 +70,7 @@ func recentLooksBack(t *testing.T, open Open) {
 	}
 }
 
-// recentEndsInTime checks that Recent returns no samples and no error if its context has ended
-// before the call, and that the result does not claim to be complete.
+// If its context has ended, Recent returns no error, and does not claim to be complete.
 func recentEndsInTime(t *testing.T, e store.Engine) {
 	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
 	ctx, cancel := context.WithCancel(t.Context())

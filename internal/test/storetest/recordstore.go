@@ -14,8 +14,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// RunKeeper starts a record store, and returns it once its tables hold all stored records. The
-// record store runs until the test ends.
+// RunKeeper returns a record store that runs until the test ends, once its tables hold all stored
+// records.
 func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)
@@ -24,7 +24,6 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore
 	return k, tables
 }
 
-// create makes a new credential, stores it, and returns it together with its secret.
 func create(t testing.TB, k *store.RecordStore, r access.Request) (access.Credential, string) {
 	t.Helper()
 	c, secret, err := access.New(r, time.Now())
@@ -33,21 +32,18 @@ func create(t testing.TB, k *store.RecordStore, r access.Request) (access.Creden
 	return c, secret
 }
 
-// update changes a stored credential.
 func update(t testing.TB, k *store.RecordStore, kind access.Kind, name string, change func(*access.Credential) error) {
 	t.Helper()
 	_, err := k.Update(t.Context(), kind, name, change)
 	testkit.NoError(t, err)
 }
 
-// grants returns a change for [store.RecordStore.Update] that replaces the vehicles of a
-// credential.
+// grants is a change for [store.RecordStore.Update].
 func grants(ids ...vehicle.ID) func(*access.Credential) error {
 	return func(c *access.Credential) error { c.Vehicles = access.VehicleSet(ids...); return nil }
 }
 
-// Issue issues a new token for the vehicles v, stores it, and returns it together with its secret.
-// The token permits both operations, 7 calls a minute, and expires in an hour.
+// Issue stores a token that permits both operations, 7 calls a minute, for an hour.
 func Issue(t testing.TB, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	return create(t, k, access.Request{Kind: access.TokenKind,
@@ -118,8 +114,8 @@ func racingUpdates(t *testing.T, e store.Engine) {
 	}
 }
 
-// namesChange adds, rotates, removes and adds again a source and an operator on one node. It checks
-// that a node that starts later has the rotated secret, and then follows the changes.
+// A source and an operator are added, rotated, removed and added again. A node that starts later
+// has the rotated secret, and then follows.
 func namesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	verifySource := func(tables *access.Tables, key string) (*access.Grant, error) {
@@ -180,9 +176,8 @@ func namesChange(t *testing.T, e store.Engine) {
 	}
 }
 
-// secretsRotate rotates secrets on one node, and checks that another node accepts the new secrets
-// once its feed has delivered them. The first secrets must stay valid during an overlap, and must
-// be refused after a rotation without one.
+// Another node accepts new secrets once its feed has delivered them. The first ones stay valid
+// during an overlap, and are refused after a rotation without one.
 func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
@@ -208,8 +203,6 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	}
 }
 
-// rotate replaces the secret of a credential and returns the new one. The replaced secret stays
-// valid for the time overlap.
 func rotate(t *testing.T, k *store.RecordStore, kind access.Kind, name string, overlap time.Duration) (secret string) {
 	t.Helper()
 	secret, hash := access.NewSecret(kind)

@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// BackupOf returns the bytes of a backup of a node.
 func BackupOf(t testing.TB, n *Node) []byte {
 	t.Helper()
 	return backupOf(t, n.RecordStore)
@@ -31,7 +30,6 @@ func backupOf(t testing.TB, k *store.RecordStore) []byte {
 	return b.Bytes()
 }
 
-// started starts a node with a new data directory.
 func started(t *testing.T, open Open, c store.Config) *Node {
 	t.Helper()
 	c.DataDir = t.TempDir()
@@ -40,8 +38,7 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return n
 }
 
-// RestoreInto restores a backup of any origin into a node, and returns the report. It fails the test
-// if the restore fails or reports progress of less than 1 record or of more than the total.
+// RestoreInto restores a backup of any origin. Progress is from 1 to the total.
 func RestoreInto(t testing.TB, n *Node, backup []byte) access.RestoreReport {
 	t.Helper()
 	return restoreInto(t, n.RecordStore, backup)
@@ -67,8 +64,8 @@ func restore(
 	return k.Restore(t.Context(), bytes.NewReader(backup), options, unaudited, progress)
 }
 
-// restoreIntoEmpty checks that a backup can be restored into an empty service with another number
-// of partitions, and that the two are equal afterwards.
+// A backup is restored into an empty service with another number of partitions, and the two are
+// equal.
 func restoreIntoEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
@@ -126,7 +123,6 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	}
 }
 
-// compared compares a backup with a node.
 func compared(t *testing.T, n *Node, backup []byte) map[string]access.RestoreCount {
 	t.Helper()
 	report, err := restore(t, n.RecordStore, backup, access.RestoreOptions{Anybody: true, Compare: true})
@@ -134,9 +130,9 @@ func compared(t *testing.T, n *Node, backup []byte) map[string]access.RestoreCou
 	return report.Kinds
 }
 
-// restoreOnlyEmpty checks that a service with credentials of its own, or with all those of the
-// backup, is refused and compared, that an interrupted restore is continued, and that the receipts of
-// vehicles that were forgotten after the backup take precedence.
+// A service with credentials of its own, or with all those of the backup, is refused and compared;
+// an interrupted restore is continued; and receipts of vehicles that were forgotten after the
+// backup take precedence.
 func restoreOnlyEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
@@ -163,7 +159,7 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 		t.Errorf("tokens: compared %+v, want 1 different", n)
 	}
 
-	// b is interrupted: it has some of the states and one credential.
+	// b was interrupted: it has some of the states and one credential.
 	b := started(t, open, store.Config{})
 	few, _ := a.Tables.Sources.Get("few")
 	testkit.NoError(t, b.Create(t.Context(), few.Credential))
@@ -190,9 +186,8 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 	}
 }
 
-// restoreAuthenticates checks which backups a restore or a comparison accepts. It accepts backups of the service
-// itself. It accepts backups of another service if that service's key is given. If the operator
-// trusts any origin, it also accepts backups that no known key authenticates.
+// A restore or comparison accepts backups of the service itself, of another service if its key is
+// given, and, if the operator trusts any origin, those that no known key authenticates.
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -234,7 +229,6 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	}
 }
 
-// backupWhileServing checks that each backup is intact while records change.
 func backupWhileServing(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -261,8 +255,7 @@ func backupWhileServing(t *testing.T, open Open) {
 	busy.Wait()
 }
 
-// backupWithoutMalformedRoads stores a road record with a valid checksum but without a valid
-// profile. It checks that maps and backups leave the record out.
+// Maps and backups leave out a road record with a valid checksum but no valid profile.
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile

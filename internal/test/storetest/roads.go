@@ -20,7 +20,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The cars of the tests drive on one road. It goes north for 12 km and crosses several tiles.
+// The road goes north for 12 km and crosses several tiles.
 const (
 	roadLatitude, roadLongitude = 44.5, 11.34
 	roadMetres                  = 12_000
@@ -28,9 +28,9 @@ const (
 	roadBegan                   = signal.UnixMilli(1_795_000_000_000)
 )
 
-// Learn passes to m the samples of cars that drive along the road of these tests. The cars drive at
-// the speed kmh (km/h), and start quarter × 15 minutes after roadBegan. The map adds their speed to
-// the free flow of a stretch as soon as a car drives there in a later quarter hour.
+// Learn's cars drive along the road at kmh, and start quarter × 15 minutes after roadBegan. The map
+// adds their speed to the free flow of a stretch as soon as a car drives there in a later quarter
+// hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + signal.UnixMilli(quarter)*15*60*1000
@@ -55,9 +55,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	return nil
 }
 
-// Learned returns the free flow that a map has learned for each stretch, rounded to whole km/h.
-// Stretches without a known free flow are left out. It asks the map for the conditions one day
-// after roadBegan, when all drives of the tests are over.
+// Learned returns each known free flow, in whole km/h, a day after roadBegan, when all drives are
+// over.
 func Learned(m *road.Map) map[driving.Stretch]float64 {
 	known := make(map[driving.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
@@ -69,7 +68,6 @@ func Learned(m *road.Map) map[driving.Stretch]float64 {
 	return known
 }
 
-// LearnedMap returns a map that has a profile for every stretch of the road of these tests.
 func LearnedMap(t *testing.T) *road.Map {
 	t.Helper()
 	m := new(road.Map)
@@ -79,8 +77,7 @@ func LearnedMap(t *testing.T) *road.Map {
 	return m
 }
 
-// KeepRoads starts [store.RecordStore.KeepRoads] and returns once m has all stored profiles. The
-// returned function ends KeepRoads in an orderly way.
+// KeepRoads returns once m has all stored profiles. end ends it in an orderly way.
 func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,8 +90,7 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end
 	return end
 }
 
-// StoredRoads returns what a node that starts now learns from the stored profiles: the free flow of
-// each stretch, in whole km/h (see [Learned]).
+// StoredRoads returns what a node that starts now learns from the stored profiles (see [Learned]).
 func StoredRoads(t *testing.T, e store.Engine) map[driving.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
@@ -102,8 +98,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[driving.Stretch]float64 {
 	return Learned(m)
 }
 
-// SameRoads checks that two results of [Learned] are equal, and that want has at least one stretch
-// for every 200 m of the road of these tests.
+// SameRoads requires at least one stretch for every 200 m of the road.
 func SameRoads(t *testing.T, got, want map[driving.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
@@ -123,8 +118,7 @@ func SameRoads(t *testing.T, got, want map[driving.Stretch]float64) {
 	}
 }
 
-// roadsKept checks that [store.RecordStore.KeepRoads] stores the profiles that it has learned when
-// it ends, and that the next node loads them.
+// The profiles are stored when a node ends, and the next node loads them.
 func roadsKept(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	if got := StoredRoads(t, e); len(got) != 0 {
@@ -150,8 +144,8 @@ func roadsKept(t *testing.T, e store.Engine) {
 	}
 }
 
-// roadsForgotten checks that the roads in a box are forgotten by a node that starts before their tiles
-// are stored again, by a running node, and in a backup, and that they are learned again.
+// The roads in a box are forgotten by a node that starts before their tiles are stored again, by a
+// running node, and in a backup, and are learned again.
 func roadsForgotten(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	m := LearnedMap(t)
@@ -190,13 +184,12 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 	}
 }
 
-// idle returns a record store whose feeds do not run.
+// The feeds of idle do not run.
 func idle(e store.Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }
 
-// takeAll makes the test the owner of every partition. A node stores only the profiles of roads in
-// partitions that it owns.
+// A node stores only the profiles of roads in partitions that it owns.
 func takeAll(t *testing.T, e store.Engine) {
 	t.Helper()
 	ended, cancel := context.WithCancel(t.Context())
@@ -208,7 +201,7 @@ func takeAll(t *testing.T, e store.Engine) {
 	}
 }
 
-// restartKeepsRoads checks that profiles survive several restarts.
+// Profiles survive several restarts.
 func restartKeepsRoads(t *testing.T, open Open) {
 	dir := t.TempDir()
 	m := LearnedMap(t)
@@ -230,8 +223,7 @@ func restartKeepsRoads(t *testing.T, open Open) {
 	}
 }
 
-// restoreKeepsRoads checks that a running node uses restored profiles at once, and that a restore
-// does not replace the node's own profiles.
+// A running node uses restored profiles at once, and keeps its own.
 func restoreKeepsRoads(t *testing.T, open Open) {
 	a := opened(t, open, store.Config{DataDir: t.TempDir()})
 	m := LearnedMap(t)
@@ -257,7 +249,6 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	SameRoads(t, StoredRoads(t, b), Learned(m))
 }
 
-// Tiles returns the names of the tiles of [LearnedMap].
 func Tiles(t *testing.T) map[string]bool {
 	t.Helper()
 	tiles := make(map[string]bool)

@@ -1,5 +1,4 @@
-// Package storetest tests what every engine must do, through the interface of package store
-// alone. The tests of each engine run it:
+// Package storetest tests what every engine must do, through the interface of package store alone:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
@@ -18,13 +17,12 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Run runs all tests of an engine. Each test opens its own stores.
 func Run(t *testing.T, open Open) {
 	RunShort(t, open)
 	RunLong(t, open)
 }
 
-// RunShort runs those tests of [Run] that need only one store each.
+// RunShort has those tests of [Run] that need only one store each.
 func RunShort(t *testing.T, open Open) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) {
@@ -34,8 +32,7 @@ func RunShort(t *testing.T, open Open) {
 	}
 }
 
-// RunLong runs those tests of [Run] that use restarts, restores and clocks that are set back or
-// ahead.
+// RunLong has those with restarts, restores and clocks that are set back or ahead.
 func RunLong(t *testing.T, open Open) {
 	for name, run := range ofStores {
 		t.Run(name, func(t *testing.T) {
@@ -45,15 +42,15 @@ func RunLong(t *testing.T, open Open) {
 	}
 }
 
-// RunOn runs the tests of RunShort one after the other. It is for stores that are costly to create.
-// open returns an empty store each time.
+// RunOn runs the tests of RunShort one after the other, for stores that are costly to create. open
+// returns an empty store each time.
 func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) { run(t, open(t)) })
 	}
 }
 
-// ofEngine contains the tests that run on one empty engine with four partitions.
+// ofEngine's tests run on one empty engine with four partitions.
 var ofEngine = map[string]func(*testing.T, store.Engine){
 	"samples come back in order":          samplesInOrder,
 	"an owner gets the checkpoints":       checkpointsKept,
@@ -72,7 +69,7 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 	"roads are forgotten":                 roadsForgotten,
 }
 
-// ofStores contains the tests that open engines themselves.
+// ofStores' tests open engines themselves.
 var ofStores = map[string]func(*testing.T, Open){
 	"recent samples of long ago":             recentLooksBack,
 	"recent samples are forgotten":           recentForgets,

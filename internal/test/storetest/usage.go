@@ -9,8 +9,8 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// usageSurvivesRestarts checks that a restarted node continues the counts of a token. The node's
-// own records, which its feed delivers to it, must not be counted twice.
+// A restarted node continues the counts of a token. Its own records, which its feed delivers, are
+// not counted twice.
 func usageSurvivesRestarts(t *testing.T, open Open) {
 	dir := t.TempDir()
 	now := time.Now()

@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// Certificate is CertificateUntil a month from now.
+// Certificate is valid for a month from now.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().AddDate(0, 1, 0))
 }
 
-// CertificateUntil writes a self-signed certificate for 127.0.0.1, valid for the two months before
-// end, and its key, until the test ends.
+// The certificate is self-signed, for 127.0.0.1, and valid for the two months before end.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -24,7 +24,6 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a check of a response's code and text.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -49,8 +48,8 @@ func Post(ingest, key string, vids []string) (int, error) {
 	return PostLines(ingest, key, body.String())
 }
 
-// PostLines sends NDJSON, and returns how many samples were accepted. As long as the service says
-// that folding is behind, it waits as Retry-After says.
+// PostLines returns how many samples were accepted. While folding is behind, it waits as
+// Retry-After says.
 func PostLines(ingest, key, lines string) (int, error) {
 	for end := time.Now().Add(Patience); ; {
 		status, wait, text, err := post(ingest, key, lines)

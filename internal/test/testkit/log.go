@@ -9,12 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// oneRecord matches a line of slog's text handler.
 var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
 	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 
-// CheckLog checks that each line is a complete record of format, json or text, without characters
-// that control a terminal.
+// Each line must be a complete record of format, json or text, without characters that control a
+// terminal.
 func CheckLog(t *testing.T, format, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) {

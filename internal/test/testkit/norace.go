@@ -2,5 +2,4 @@
 
 package testkit
 
-// RaceDetector reports whether the race detector is on.
 const RaceDetector = false

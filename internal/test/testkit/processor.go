@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// ProcessorTime is the CPU time of this process, a better measure of cost on a busy machine than
-// elapsed time.
+// ProcessorTime is a better measure of cost on a busy machine than elapsed time.
 func ProcessorTime() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {

@@ -2,6 +2,6 @@
 
 package testkit
 
-// RaceDetector reports whether the race detector is on. Code then takes ten times as long, so some
-// tests do less, and make test runs them without it, too.
+// Under the race detector, code takes ten times as long, so some tests do less, and make test runs
+// them without it, too.
 const RaceDetector = true

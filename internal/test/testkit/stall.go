@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Stall measures for how long this machine runs no program, or its disk writes nothing. Delays of
-// up to 200 ms are ignored: a busy machine has them without a stall. end must be called once.
+// Stall measures for how long this machine runs no program, or its disk writes nothing. It ignores
+// delays of up to 200 ms, which a busy machine has. end must be called once.
 func Stall(dir string) (end func() time.Duration) {
 	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond
 	var late, slow atomic.Int64

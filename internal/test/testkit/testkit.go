@@ -22,8 +22,8 @@ func Slow(t testing.TB, why string) {
 	}
 }
 
-// Unraced skips, under the race detector, a test that it slows down much and in which there can be
-// no race. `make test` runs it without the detector, if the Makefile's UNRACEDTESTS names it.
+// Unraced skips, under the race detector, a slow test in which there can be no race. `make test`
+// runs it without the detector, if the Makefile's UNRACEDTESTS names it.
 func Unraced(t testing.TB) {
 	t.Helper()
 	if RaceDetector {
@@ -31,7 +31,6 @@ func Unraced(t testing.TB) {
 	}
 }
 
-// NoError fails the test at once if err is not nil.
 func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -39,8 +38,8 @@ func NoError(t testing.TB, err error) {
 	}
 }
 
-// Context ends 15 s before the deadline of the test binary, so that the test can report what it
-// waited for.
+// Context ends 15 s before the test binary's deadline, so that the test can report what it waited
+// for.
 func Context(t *testing.T) context.Context {
 	end, ok := t.Deadline()
 	if !ok {
@@ -70,7 +69,6 @@ func Await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Opened closes c when the test ends.
 func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	t.Helper()
 	NoError(t, err)
@@ -91,7 +89,6 @@ type Clock struct {
 // NewClock returns a clock that stands still.
 func NewClock(at time.Time) *Clock { return &Clock{now: at} }
 
-// Now returns the time that the clock shows.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,19 +115,17 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns everything that was written.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
 }
 
-// Count returns how often text occurs.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
-// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, it is "", and
-// a message says with tested what is still tested.
+// project: CARSTATE_DATA, or ../shared/data beside the repository. If it is absent, a message says
+// with tested what is still tested.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
