@@ -22,7 +22,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// drive is a recorded drive that ends in a traffic jam. The file NOTICE names its author.
+// NOTICE names the author of drive, which ends in a traffic jam.
 //
 //go:embed drive.csv.gz
 var drive []byte
@@ -93,7 +93,7 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// poll calls ask until it returns nil; when ctx ends, the error is the last of ask.
+// poll's error at the end of ctx is the last of ask.
 func poll(ctx context.Context, ask func() error) (err error) {
 	for range periodic.NowAndEvery(ctx, 20*time.Millisecond) {
 		if err = ask(); err == nil {
@@ -103,7 +103,7 @@ func poll(ctx context.Context, ask func() error) (err error) {
 	return err
 }
 
-// Fleet has at any time some cars with a throttle fault.
+// Fleet always has some cars with a throttle fault.
 func Fleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
 		Vehicles: cars, PerSecond: 1, Seed: 1, Faults: max(0.5, 40/float64(max(1, cars))), FreeFlow: true,
@@ -112,8 +112,8 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 }
 
 // Drive simulates a fleet until ctx ends, which is no error. After an hour of light traffic in the
-// past, from which the roads are learned, it catches up with the clock, so that there are soon cars
-// in every state.
+// past, which teaches the roads, it catches up with the clock, so that there are soon cars in every
+// state.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.NamedOrAll(fleet.IDs()...)

@@ -1,6 +1,6 @@
 package drivelog
 
-// Count is of rows or readings that were left out or corrected for one reason, a text for the user.
+// Count is of rows or readings that were left out or corrected; Reason is for the user.
 type Count struct {
 	Reason string
 	N      int

@@ -7,7 +7,7 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// Without longestDrive, the times of a file of gaps could exceed a [time.Duration].
+	// Without it, the times of a file of gaps could exceed a [time.Duration].
 	longestDrive = 366 * day
 )
 
@@ -38,8 +38,8 @@ func plainClock(t *table, a *account) []time.Duration {
 // snapshotEvery is between two rows of a carOBD log; in the 54 published files, 0.491 to 0.495 s.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock is for logs whose only clock is the engine's run time in whole seconds: rows of one
-// second are spread evenly until the next, or are snapshotEvery apart.
+// runTimeClock is for logs with only the engine's run time in whole seconds: rows of one second are
+// spread evenly until the next, or are snapshotEvery apart.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))

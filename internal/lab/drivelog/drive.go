@@ -74,8 +74,8 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads a drive in the format as, or nil for the recognized one. A pipe may never send
-// anything, so if ctx ends, Open returns, and the read continues in the background.
+// Open recognizes the format if as is nil. A pipe may never send anything, so if ctx ends, Open
+// returns, and the read continues in the background.
 func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func open(path string, as *format.Format) (*Drive, error) {
 	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
-// Read fails only if nothing is usable. Of a damaged file, it returns the rows before that, and
-// [Drive.Warnings] says so. The name is for errors.
+// Read fails only if nothing is usable. Of a damaged file, it returns the rows before the damage,
+// with a warning. The name is for errors.
 func Read(r io.Reader, name string, as *format.Format) (*Drive, error) {
 	d, err := readWithin(r, bounds, as)
 	if err != nil {

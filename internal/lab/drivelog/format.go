@@ -18,7 +18,7 @@ import (
 // maxColumns is what a readSet holds.
 const maxColumns = 64
 
-// No error repeats the file, because it may hold anything.
+// No error repeats the file.
 const help = "; carstate format list shows the formats, carstate format show NAME a mapping to start from, " +
 	"and --format-file FILE reads one of your own"
 
@@ -82,7 +82,7 @@ func (l *logger) lacks(h header) (names []string) {
 	return names
 }
 
-// findFormat names the columns that the most similar format needs if there is none.
+// If there is none, findFormat names the columns that the most similar format needs.
 func findFormat(h header) (*logger, error) {
 	var nearest *logger
 	best := 0

@@ -87,7 +87,7 @@ func tell(d *drivelog.Drive) string {
 	return b.String()
 }
 
-// checkSums: each row is kept or counted as left out, times do not decrease, and no row is empty.
+// Each row is kept or counted as left out, times do not decrease, and no row is empty.
 func checkSums(t testing.TB, d *drivelog.Drive) {
 	t.Helper()
 	total := len(d.Rows)

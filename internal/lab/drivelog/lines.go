@@ -16,13 +16,12 @@ type limits struct {
 	rows     int
 }
 
-// bounds are far above any real drive: 2,000,000 rows are two days at 10 rows per second.
+// 2,000,000 rows are two days at 10 rows per second, far above any real drive.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }
 
-// Of a damaged file, the last line before the damage is left out: a number that is cut off is a
-// wrong number.
+// The last line before damage is left out: a number that is cut off is wrong.
 type lines struct {
 	in      *bufio.Reader
 	scan    *bufio.Scanner

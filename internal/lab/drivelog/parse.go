@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// If as is nil, the header shows the format.
 func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	joined := false
 	for text := range l.all {
@@ -224,7 +223,7 @@ func (t *table) set(rec *record, c int, cell string, factor float64, a *account)
 	}
 }
 
-// Where cells are separated by semicolons, the decimal separator is a comma.
+// With semicolons between cells, the decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

@@ -77,7 +77,7 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		}
 		if bits.OnesCount64(uint64(read)) > 1 {
 			// Rows before it were left out, and each of these cells was read since. But the first
-			// values of a log that begins in the middle of a drive may be old.
+			// values may be old if the log begins in the middle of a drive.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
 			}
@@ -105,7 +105,7 @@ const (
 )
 
 // snapshots is for loggers that write more often than they read. A cell that has not changed for
-// snapshotCycle rows was certainly read again, at most 2 s before.
+// snapshotCycle rows was read again at most 2 s before.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns))

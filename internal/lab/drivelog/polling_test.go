@@ -13,8 +13,8 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// Models know when each sensor was truly read, and write forward-filled rows as real loggers do.
-// A reading that the package reports must be one of these.
+// Models know when each sensor was read, and write forward-filled rows like real loggers. The
+// package may report only such readings.
 
 var kitColumns = []struct {
 	name   string
@@ -33,8 +33,7 @@ type truth struct {
 	value  float32
 }
 
-// kitLog is of a round-robin logger. A read that fails writes no row, and the logger goes on to the
-// next sensor.
+// A read that fails writes no row, and the logger goes on to the next sensor.
 func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 	var b strings.Builder
 	b.WriteString("Time")
@@ -106,7 +105,7 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 	})
 }
 
-// TestRoundRobinYieldsAllReadings: with a sound connection, repeated values are found, too.
+// With a sound connection, repeated values are found, too.
 func TestRoundRobinYieldsAllReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, false)
@@ -115,7 +114,7 @@ func TestRoundRobinYieldsAllReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := readingsOf(d)
-		// The engine speed changes each time, so only the sensors after its last reading can be in
+		// The engine speed changes each time, so only the sensors after its last reading are in
 		// doubt.
 		if missing := len(truths) - len(got); missing < 0 || missing >= len(kitColumns) {
 			t.Fatalf("%d of %d readings\n%s", len(got), len(truths), text)
@@ -141,9 +140,8 @@ var snapshotColumns = []struct {
 	{"PEDAL_E ()", signal.AcceleratorPositionE},
 }
 
-// TestSnapshotsYieldOnlyRecentReadings models a logger that reads a sensor every 0.3 s, and writes
-// a row every 0.49 s. A reading must have been read in the four rows before, and those of a sensor
-// are at most two cycles apart.
+// The model reads a sensor every 0.3 s, and writes a row every 0.49 s. A reading must be from the
+// four rows before, and those of a sensor are at most two cycles apart.
 func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 	const poll, cycleMs = 300, 1800
 	rapid.Check(t, func(t *rapid.T) {

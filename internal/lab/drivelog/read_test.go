@@ -226,7 +226,7 @@ func TestClocks_BackAndAhead(t *testing.T) {
 	}
 }
 
-// TestTimeNeverOverflows reads files that consist only of gaps, which add up to four years.
+// The files consist only of gaps, which add up to four years.
 func TestTimeNeverOverflows(t *testing.T) {
 	const year = 366 * 24 * time.Hour
 	for _, c := range []struct {
@@ -246,7 +246,7 @@ func TestTimeNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestRunTime_SpreadsRows: time also passes while the engine is off and its clock shows 0.
+// Time also passes while the engine is off and its clock shows 0.
 func TestRunTime_SpreadsRows(t *testing.T) {
 	d := mustRead(t, "ENGINE_RUN_TIME (),VEHICLE_SPEED ()\n"+
 		"0.0,1,\n0.0,2,\n0.0,3,\n0.0,4,\n0.0,5,\n0.0,6,\n2.0,7,\n2.0,8,\n2.0,9,\n2.0,10,\n4.0,11,\n500.0,12,\n1.0,13,\n")

@@ -80,8 +80,8 @@ func of(counts []drivelog.Count, reason string) int {
 	return 0
 }
 
-// checkKIT: each row has one reading, about half are of a used sensor, and at most 5 % are in
-// doubt. In the worst file, whose connection failed 58 times in 6,829 rows, 2.5 % are.
+// Each row has one reading, about half are of a used sensor, and at most 5 % are in doubt. In the
+// worst file, whose connection failed 58 times in 6,829 rows, 2.5 % are.
 func checkKIT(t *testing.T, d *drivelog.Drive) {
 	for i := range d.Rows {
 		n := 0
@@ -105,7 +105,7 @@ func checkKIT(t *testing.T, d *drivelog.Drive) {
 	}
 }
 
-// checkCarOBD: each sensor is read about every 1.81 s, and rows are 0.49 s apart.
+// Each sensor is read about every 1.81 s, and rows are 0.49 s apart.
 func checkCarOBD(t *testing.T, d *drivelog.Drive) {
 	if every := d.Duration().Seconds() / float64(d.Lines-1); every < 0.47 || every > 0.51 {
 		t.Errorf("%.3f s a row", every)
@@ -132,7 +132,7 @@ func checkCarOBD(t *testing.T, d *drivelog.Drive) {
 	}
 }
 
-// checkPyOBD: after the conversion from miles, the speed is in whole km/h.
+// After the conversion from miles, the speed is in whole km/h.
 func checkPyOBD(t *testing.T, d *drivelog.Drive) {
 	published := strings.HasSuffix(t.Name(), "/2019-5-22-12-41-16.csv.gz")
 	if want := time.Date(2019, 5, 22, 11, 41, 19, 922e6, time.UTC); published && !d.Start.Equal(want) {

@@ -1,5 +1,5 @@
-// Package evaluate runs the rules over recorded drives and fleets, as a service would, compares
-// with labels, and draws. It must never judge by itself, and not depend on a command line.
+// Package evaluate runs the rules over recorded drives and fleets, compares with labels, and draws.
+// It must never judge by itself, and not depend on a command line.
 package evaluate
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// Longer is a pause, whose time the rules ignore too.
+	// The rules ignore the time of longer pauses, too.
 	drivenGap = 75 * time.Second
 	maxAge    = 5 * time.Minute // the default of the service
 )

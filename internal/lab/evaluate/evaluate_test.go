@@ -31,7 +31,7 @@ func TestEvaluator(t *testing.T) {
 	codes := func(c ...signal.TroubleCode) func(*signal.Readings) error {
 		return func(r *signal.Readings) error { return r.SetCodes(c) }
 	}
-	row(0, 1, nil) // before anything was read
+	row(0, 1, nil)
 	row(10*time.Second, 1, speed)
 	row(20*time.Second, 0, speed)
 	row(30*time.Second, 0, codes(p2135))

@@ -40,9 +40,9 @@ var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
-// Fleet compares the answers at the times of the labels, in order. Before, so that the map knows
-// the roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers
-// a day, because files may reuse names. It is an error if no label is about a car that sends.
+// Fleet compares the answers at the times of the labels, in order. First, so that the map knows the
+// roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers a
+// day, because files may reuse names. It is an error if no label is about a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}

@@ -31,7 +31,7 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 	return f
 }
 
-// byLastSpeed is a rule with predictable results. A speed of 100 km/h parks the car.
+// byLastSpeed is predictable. 100 km/h park the car.
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	v, _ := x.Value(signal.Speed)
 	s.Time = x.Time
@@ -64,7 +64,7 @@ func label(id vehicle.ID, seconds int, truth driving.State, sure bool) fcd.Label
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
-// TestFleet_ComparesInTime: an answer includes readings of the label's time, but no later ones.
+// An answer includes readings of the label's time, but no later ones.
 func TestFleet_ComparesInTime(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
 	r, err := evaluate.Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
@@ -101,8 +101,8 @@ func TestFleet_ComparesInTime(t *testing.T) {
 	}
 }
 
-// TestFleet_LearnsDaysBefore: the last readings of the days are 24 hours apart, and a car of
-// another day with the same name is another.
+// The last readings of the days are 24 hours apart, and a car of another day with the same name is
+// another.
 func TestFleet_LearnsDaysBefore(t *testing.T) {
 	var seen []string
 	c := plain
@@ -133,8 +133,7 @@ func TestFleet_LearnsDaysBefore(t *testing.T) {
 	}
 }
 
-// TestFleet_Thinned: cars keep the interval, not all at the same time, and a second run makes the
-// same choice.
+// Cars keep the interval, not all at the same time, and a second run makes the same choice.
 func TestFleet_Thinned(t *testing.T) {
 	const cars, seconds = 500, 60
 	var rows []string

@@ -35,7 +35,7 @@ type judgement struct {
 	at    signal.UnixMilli
 }
 
-// Picture stores where cars were, and the states when most places had a jam.
+// Picture has where cars were, and the states when most places had a jam.
 type Picture struct {
 	places      map[place]judgement
 	first, next signal.UnixMilli // first sample and next check

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// recorded returns no result if the drives are not present.
+// recorded is empty if the drives are not present.
 func recorded(t *testing.T, pattern string) (all evaluate.Drives) {
 	t.Helper()
 	testkit.Slow(t, "it runs the rules over recorded drives")
@@ -33,7 +33,7 @@ func recorded(t *testing.T, pattern string) (all evaluate.Drives) {
 	return all
 }
 
-// TestLabelledDrives holds the rules to what they once reached. With -v, it prints the figures of
+// The rules must reach what they once reached. With -v, the test prints the figures of
 // docs/verdicts.md.
 func TestLabelledDrives(t *testing.T) {
 	all := recorded(t, "tds/*_01.csv*")
@@ -48,8 +48,8 @@ func TestLabelledDrives(t *testing.T) {
 	}
 }
 
-// TestSameRouteOrder: of two drives on the same route, the one labelled as a jam has more time in a
-// jam, in nine of ten pairs.
+// Of two drives on the same route, the one labelled as a jam has more time in a jam, in nine of ten
+// pairs.
 func TestSameRouteOrder(t *testing.T) {
 	part := func(s [4]float64) float64 {
 		return s[driving.Jam] / (s[driving.Normal] + s[driving.Slow] + s[driving.Jam])

@@ -25,15 +25,14 @@ type aDrive struct {
 
 const start = signal.UnixMilli(1_790_000_000_000)
 
-// drives are read once; the tests of this package do not run in parallel.
+// The tests of this package do not run in parallel, so they read drives once.
 var drives struct {
 	read bool
 	all  []aDrive
 	err  error
 }
 
-// recorded returns the published drives with a throttle or a pedal sensor, if they are present. No
-// test changes them.
+// recorded returns the published drives with a throttle or a pedal sensor. No test changes them.
 func recorded(t testing.TB) []aDrive {
 	if !drives.read {
 		drives.all, drives.err = readRecorded()
@@ -94,7 +93,7 @@ func (d aDrive) only(car string, signals ...signal.Signal) aDrive {
 	return out
 }
 
-// inventedCars are kinds of car without recordings. foot is from 0 to 100, and plate follows it.
+// inventedCars have no recordings. foot is from 0 to 100, and plate follows it.
 var inventedCars = map[string]func(foot, plate float64) map[signal.Signal]float64{
 	"petrol": func(foot, plate float64) map[signal.Signal]float64 {
 		return map[signal.Signal]float64{
@@ -122,7 +121,7 @@ var inventedCars = map[string]func(foot, plate float64) map[signal.Signal]float6
 	},
 }
 
-// invented moves the foot every 2 to 12 s, within half a second.
+// The foot moves every 2 to 12 s, within half a second.
 func invented(t testing.TB, car string, seed uint64, long, every time.Duration) aDrive {
 	d := aDrive{car: car, name: fmt.Sprintf("%d, every %v", seed, every)}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -153,7 +152,6 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 	return d
 }
 
-// together is as from a gateway that sends the newest reading of each signal with one time stamp.
 func (d aDrive) together(every time.Duration) aDrive {
 	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
 	var newest signal.Readings
@@ -169,7 +167,7 @@ func (d aDrive) together(every time.Duration) aDrive {
 	return out
 }
 
-// thinned keeps a reading of each signal in the time every, with its own time stamp.
+// thinned keeps a reading of each signal in every, with its own time stamp.
 func (d aDrive) thinned(every time.Duration) aDrive {
 	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [signal.Num]signal.UnixMilli{})
 }
@@ -203,7 +201,6 @@ func copyReadings(to, from *signal.Readings, which func(signal.Signal) bool) {
 	}
 }
 
-// anomaly returns the time of the first anomaly, or zero.
 func (d aDrive) anomaly(s *vehicle.State) (at signal.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)

@@ -10,8 +10,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestForwardFilledFeeds: at most 5 % of the healthy drives have an anomaly if every row repeats
-// old readings. With -table, it prints the table of docs/verdicts.md.
+// If every row repeats old readings, at most 5 % of the healthy drives have an anomaly. With
+// -table, the test prints the table of docs/verdicts.md.
 func TestForwardFilledFeeds(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}

@@ -44,8 +44,8 @@ func allFaults() (fs []faults.Fault) {
 	)
 }
 
-// floor returns the least share of the observable faults of a class that must be found, slightly
-// below the table of docs/verdicts.md; 0 if nothing can show them.
+// floor is the least share of a class's observable faults that must be found, slightly below the
+// table of docs/verdicts.md; 0 if nothing can show them.
 func (c class) floor() float64 {
 	pedal := c.on == "AcceleratorPositionD" || c.on == "AcceleratorPositionE"
 	paired := c.car == "carobd" || c.car == "kit_obd" && pedal
@@ -135,8 +135,7 @@ type tally struct {
 	after                                   []time.Duration
 }
 
-// TestInjectedFaultsAreFound puts every fault into every drive. At least 70 % of the found ones are
-// found within 10 s.
+// Every fault is put into every drive. At least 70 % of the found ones are found within 10 s.
 func TestInjectedFaultsAreFound(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	tallies := map[class]*tally{}

@@ -62,8 +62,8 @@ var intervals = []time.Duration{
 	30 * time.Second, time.Minute,
 }
 
-// TestHealthyAtAnyInterval allows one anomaly in 500 drives, because time stamps of readings that
-// are sent together are off by more than the rules are designed for.
+// One anomaly in 500 drives is allowed, because time stamps of readings that are sent together are
+// off by more than the rules are designed for.
 func TestHealthyAtAnyInterval(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	drives, anomalies := 0, 0
@@ -90,8 +90,8 @@ func TestHealthyAtAnyInterval(t *testing.T) {
 	}
 }
 
-// TestInventedCars reads kinds of car without recordings at any interval. A pedal sensor 20 % off
-// must be found within 10 s, or if read less than every 2 s, within forty samples.
+// A pedal sensor 20 % off must be found within 10 s, or if read less than every 2 s, within forty
+// samples.
 func TestInventedCars(t *testing.T) {
 	for car := range inventedCars {
 		for _, every := range append([]time.Duration{100 * time.Millisecond}, intervals...) {

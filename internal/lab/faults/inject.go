@@ -28,7 +28,7 @@ var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Fault begins at some time and then lasts. Kind says what Size means; Seed is for Noise.
+// Kind says what Size means; Seed is for Noise.
 type Fault struct {
 	Kind Kind
 	// On is ignored for a fault of the plate.
@@ -37,8 +37,8 @@ type Fault struct {
 	Seed uint64
 }
 
-// Deviation returns how far healthy sensors of this kind were off for some seconds in recorded
-// drives. A smaller change is not observable.
+// Deviation is how far healthy sensors of this kind were off for some seconds in recorded drives. A
+// smaller change is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
 	case f.Kind >= StuckPlate, f.On == signal.ThrottlePosition, f.On == signal.ThrottlePositionB:
@@ -54,7 +54,7 @@ const springs = 6
 
 var plateSensors = [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB}
 
-// Injector must receive the samples in order, because it remembers those before the fault.
+// Injector remembers the samples before the fault, so it must receive all in order.
 type Injector struct {
 	fault  Fault
 	last   [signal.Num]float64 // latest

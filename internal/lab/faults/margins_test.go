@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestMargins prints how close the healthy drives came to each threshold, and cross-validates: with
+// The test prints how close the healthy drives came to each threshold, and cross-validates: with
 // each threshold at 1.8 times the maximum of one half of the files, or of the other kinds of car,
 // it counts the other drives that would be anomalous.
 func TestMargins(t *testing.T) {

@@ -4,5 +4,5 @@
 // vehicle,time,truth,sure. Times are in seconds since any moment, speeds in km/h, positions and
 // headings in degrees, accuracies in metres.
 //
-// Errors name the file and the line. They never repeat its content, because a position is private.
+// Errors name the file and the line, never its content, because a position is private.
 package fcd

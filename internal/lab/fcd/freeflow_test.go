@@ -19,8 +19,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestLearnedFreeFlow compares what is learned from a day of traffic with a run in very light
-// traffic. docs/verdicts.md reports the median error that it logs.
+// What is learned from a day of traffic is compared with a run in very light traffic.
+// docs/verdicts.md reports the median error.
 func TestLearnedFreeFlow(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
@@ -74,7 +74,6 @@ type edge struct {
 	seen                float64 // seconds of driving behind freeKmh
 }
 
-// edges leaves out those whose free flow was measured for less than half a minute.
 func edges(t *testing.T, name string) (all []edge) {
 	t.Helper()
 	f, err := os.Open(name)

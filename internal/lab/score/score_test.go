@@ -27,7 +27,6 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("jam: precision %v, recall %v", s.Precision(), s.Recall())
 	}
 
-	// A state that does not occur is left out of the mean.
 	var one score.Agreement
 	one.Add(1, 1)
 	if one.MacroF1 != 1 || one.Accuracy != 1 {

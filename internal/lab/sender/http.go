@@ -26,8 +26,7 @@ type httpSender struct {
 	body []byte
 }
 
-// HTTP sends to the ingest listener at the URL base. If trust is nil, certificates that the system
-// trusts are accepted.
+// If trust is nil, HTTP trusts as the system does.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{Client: ingest.NewClient(base, as.Key, trust), as: as}
 }

@@ -1,5 +1,5 @@
-// Package sender sends telemetry to a running service through its public listeners, by HTTP or
-// MQTT. A batch counts as sent only when the service has acknowledged it.
+// Package sender sends telemetry to a service's public listeners, by HTTP or MQTT. A batch counts
+// as sent only when the service has acknowledged it.
 package sender
 
 import (
@@ -50,7 +50,7 @@ func (l Login) spreads(err error) bool {
 	return unknown && time.Since(l.Made) < spreadTime
 }
 
-// unreachable names the listener (what), and the flags that select its address.
+// unreachable names the listener (what), and the flags of its address.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

@@ -17,8 +17,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestSourceThatSpreads: a node may not know a new source yet, so the sender tries again; it gives
-// up at once on an old one.
 func TestSourceThatSpreads(t *testing.T) {
 	var asked atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

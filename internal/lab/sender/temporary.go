@@ -17,8 +17,7 @@ const (
 	tidyTime = 10 * time.Second
 )
 
-// WithSource calls send with a temporary source, named after what, and removes it; if that fails,
-// it expires after life.
+// WithSource removes the temporary source, named after what; if that fails, it expires after life.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())

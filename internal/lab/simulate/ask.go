@@ -57,7 +57,7 @@ const (
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// ask asks nothing before AskAfter, or while the stored samples are too far behind.
+// ask does nothing before AskAfter, or while the stored samples are too far behind.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	s.mu.Lock()
 	if s.fleet.Now() < AskAfter || !s.ended && s.late() > lateMost {

@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestMixedFleetShowsEveryVerdict: at the time of Mixed and a minute later.
+// At the time of Mixed and a minute later.
 func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 	testkit.Unraced(t)
 	for _, cars := range []int{100, 200, 300} {
@@ -42,7 +42,6 @@ func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 	}
 }
 
-// folding counts the verdicts at the times after its first sample.
 type folding struct {
 	states map[vehicle.ID]vehicle.State
 	first  signal.UnixMilli

@@ -62,8 +62,7 @@ type known struct {
 const lateMost = 2 * time.Second
 
 // behind is by more than lateMost on a road; of a parked car, without the latest sample, which may
-// be the first that says so. But "not driving" has no time, and a car in a side street is not
-// compared.
+// be the first that says so. "Not driving" has no time, and a car in a side street is not compared.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:

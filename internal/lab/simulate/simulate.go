@@ -1,6 +1,6 @@
-// Package simulate sends a simulated fleet with throttle faults to a running service, asks as a
-// developer does, and counts how the verdicts agree with the truth. It must never judge by itself,
-// and not depend on a command line.
+// Package simulate sends a simulated fleet with throttle faults to a service, asks as a developer
+// does, and counts how the verdicts agree with the truth. It must never judge by itself, and not
+// depend on a command line.
 package simulate
 
 import (
@@ -60,8 +60,8 @@ type Simulation struct {
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
-	mu       sync.Mutex         // guards the fields below, fleet and faults
-	latest   []signal.UnixMilli // of the cars' latest samples
+	mu       sync.Mutex // guards the fields below, fleet and faults
+	latest   []signal.UnixMilli
 	score    *scoreBoard
 	refusal  string        // of the first refusal
 	ended    bool          // everything is acknowledged
@@ -172,7 +172,7 @@ func (s *Simulation) step(ctx context.Context) {
 	}
 }
 
-// Samples that are refused for good, for example of a forgotten vehicle, are only counted.
+// Samples that are refused for good, as of a forgotten vehicle, are only counted.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {

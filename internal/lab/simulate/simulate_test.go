@@ -102,7 +102,7 @@ func TestFaultBook(t *testing.T) {
 	}
 }
 
-// TestSimulationFlushes: what was read before the context ends is acknowledged before Run returns.
+// What was read before the context ends is acknowledged before Run returns.
 func TestSimulationFlushes(t *testing.T) {
 	s := New(Config{Vehicles: 30, PerSecond: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -122,7 +122,6 @@ func TestSimulationFlushes(t *testing.T) {
 	}
 }
 
-// slowDoor ends the context when it receives the first batch.
 type slowDoor struct {
 	taken chan<- int
 	end   func()

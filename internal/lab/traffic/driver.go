@@ -43,7 +43,6 @@ type motion struct {
 	mps2  float64 // over the last step
 }
 
-// No car drives backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {

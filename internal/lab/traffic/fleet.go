@@ -150,7 +150,7 @@ func (f *Fleet) Truth(i int) Truth {
 	return t
 }
 
-// Step calls report for each report of a car by its number, on the clock of [Fleet.Now], in order.
+// Step calls report for each report, on the clock of [Fleet.Now], in order.
 func (f *Fleet) Step(report func(car int, at time.Duration, r signal.Readings)) {
 	f.advance()
 	for i, c := range f.cars {

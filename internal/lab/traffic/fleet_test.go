@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestFleetHolds: no car collides, drives backwards or is lost, at any time of the tide.
+// No car collides, drives backwards or is lost, at any time of the tide.
 func TestFleetHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Config{
@@ -34,7 +34,6 @@ func TestFleetHolds(t *testing.T) {
 	})
 }
 
-// wrong describes the first contradiction in the fleet.
 func (f *Fleet) wrong() string {
 	found := make(map[*car]bool)
 	for _, r := range f.roads {
@@ -54,7 +53,6 @@ func (f *Fleet) wrong() string {
 				return fmt.Sprintf("%.2f m/s at %.2f m", c.mps, c.meter)
 			}
 		}
-		// Otherwise one car has passed another.
 		if len(r.cars) > 0 && math.Abs(around-r.lengthMeter) > 1e-6 {
 			return fmt.Sprintf("the cars and gaps of a road of %.1f m are %.1f m long in total", r.lengthMeter, around)
 		}
@@ -79,7 +77,6 @@ func (f *Fleet) wrong() string {
 	return ""
 }
 
-// drive returns a hash of all readings and one of all true states.
 func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	f := New(c)
 	f.Settle(time.Minute)
@@ -111,7 +108,7 @@ func TestFleet_SameSeed(t *testing.T) {
 	}
 }
 
-// TestAllStates: in one tide each state occurs, and on two roads a jam forms and dissolves.
+// In one tide each state occurs, and on two roads a jam forms and dissolves.
 func TestAllStates(t *testing.T) {
 	f := New(Config{Vehicles: 300, PerSecond: 0.1, Seed: 1})
 	var seconds [4]int
@@ -162,8 +159,7 @@ func TestAllStates(t *testing.T) {
 	}
 }
 
-// TestHealthyCars: cars without faults have no anomaly, and report in order and as often as
-// configured.
+// Cars without faults have no anomaly, and report in order and as often as configured.
 func TestHealthyCars(t *testing.T) {
 	for _, perSecond := range []float64{0.1, 1, 5} {
 		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})

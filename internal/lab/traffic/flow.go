@@ -74,7 +74,7 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// light has mean speeds, stops at red lights included.
+// light includes stops at red lights.
 type light struct {
 	aroundMps []float64
 	meanMps   float64

@@ -22,8 +22,7 @@ func from(r *signal.Readings) point {
 	}
 }
 
-// TestPositions: fixes are near the car, never in side streets, and no car seems to move faster
-// than 300 km/h.
+// Fixes are near the car, never in side streets, and no car seems to move faster than 300 km/h.
 func TestPositions(t *testing.T) {
 	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute,
 		10: 3 * time.Minute} {
@@ -109,7 +108,7 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestFleet_LightDay: in light traffic, 98 % of the reports are normal, and the roads are the same.
+// In light traffic, 98 % of the reports are normal, and the roads are the same.
 func TestFleet_LightDay(t *testing.T) {
 	c := Config{Vehicles: 200, PerSecond: 0.1, Seed: 1}
 	busy := New(c)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestRoad_RedLight: two seconds after yellow, every car can have stopped.
+// Two seconds after yellow, every car can have stopped.
 func TestRoad_RedLight(t *testing.T) {
 	k, random, now := &kinds[1], rand.New(rand.NewPCG(1, 1)), time.Duration(0)
 	r := newRoad(k, 2000)

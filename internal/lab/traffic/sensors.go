@@ -73,7 +73,7 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns what the sensors read at the time at, seconds ago.
+// read is of the time at, seconds ago.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r signal.Readings) {
 	if c.place == parked {
 		set(&r, signal.Speed, 0)
