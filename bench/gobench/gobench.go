@@ -1,4 +1,4 @@
-// Package gobench runs the Go benchmarks of carstate's packages and collects their results.
+// Package gobench runs the Go benchmarks of carstate's packages.
 package gobench
 
 import (
@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// Results are the values of all rounds, by benchmark and unit.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks of a package that match pattern. The current directory must be bench.
+// The current directory of Run must be bench.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
 		"-timeout", "1h", "./"+pkg)

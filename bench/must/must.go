@@ -14,7 +14,6 @@ import (
 
 type failure struct{ err error }
 
-// Do ends the measurement if an error is not nil.
 func Do(errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		if len(errs) == 1 {
@@ -24,7 +23,7 @@ func Do(errs ...error) {
 	}
 }
 
-// Fail ends the measurement. It takes the arguments of [fmt.Errorf].
+// Fail takes the arguments of [fmt.Errorf].
 func Fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
 func Get[T any](v T, err error) T {
@@ -37,8 +36,7 @@ func Get2[T, U any](v T, w U, err error) (T, U) {
 	return v, w
 }
 
-// Caught returns the error that has ended f. A goroutine needs it, because it must not end with a
-// panic.
+// Caught returns the error that has ended f, for a goroutine, which must not end with a panic.
 func Caught(f func()) (err error) {
 	defer Catch(&err)
 	f()

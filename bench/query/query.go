@@ -1,4 +1,4 @@
-// Package query measures what one query costs, compared with the programs that an expert would use
+// Package query measures what one query costs, beside the programs that an expert would use
 // instead. All send the same body, look up the same data, and serve the same generator.
 package query
 

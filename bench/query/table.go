@@ -41,7 +41,7 @@ func Self(args []string, stdout io.Writer) (err error) {
 	return nil
 }
 
-// Ten million vehicles would take hours to report, so the table is filled without telemetry.
+// Ten million vehicles would take hours to report.
 func tableMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")

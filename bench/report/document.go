@@ -23,7 +23,6 @@ type Run struct {
 	Quick   bool          `json:"quick,omitempty"`
 }
 
-// Document is the last run of every part.
 type Document struct {
 	Runs    []Run    `json:"runs"`
 	Figures []Figure `json:"figures"`
@@ -60,7 +59,6 @@ func WriteResults(file string, results any) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, append(text, '\n'), 0o644))
 }
 
-// Save replaces the results of a part.
 func (d *Document) Save(run Run, p *Part) error {
 	d.Runs = append(slices.DeleteFunc(d.Runs, func(o Run) bool { return o.Part == run.Part }), run)
 	d.Figures = append(slices.DeleteFunc(d.Figures, func(f Figure) bool { return f.Part == run.Part }), p.Figures...)

@@ -43,7 +43,7 @@ func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float6
 	return p.add("", nil, subject, name, unit, remark, rounds)
 }
 
-// AtMost adds a figure with an aim, if most is not 0.
+// AtMost has an aim if most is not 0, and AtLeast in the same way.
 func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	if most == 0 {
 		return p.Add(subject, name, unit, remark, rounds...)
@@ -51,7 +51,6 @@ func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds .
 	return p.add(fmt.Sprintf("≤ %g", most), func(v float64) bool { return v <= most }, subject, name, unit, remark, rounds)
 }
 
-// AtLeast adds a figure with an aim, if least is not 0.
 func (p *Part) AtLeast(least float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	if least == 0 {
 		return p.Add(subject, name, unit, remark, rounds...)

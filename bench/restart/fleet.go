@@ -62,8 +62,9 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 	})
 }
 
-// OpenLoop makes n calls at a rate, regardless of how long they take, each with the time at which it
-// was due. At most atOnce are in progress. If perSecond is 0, each is due when one before has ended.
+// OpenLoop makes n calls at a rate, regardless of how long they take, each with the time at which
+// it was due. At most atOnce are in progress. If perSecond is 0, each is due when one before has
+// ended.
 func OpenLoop(ctx context.Context, perSecond float64, atOnce, n int, f func(ctx context.Context, i int, due time.Time)) {
 	start := time.Now()
 	var next atomic.Int64
@@ -112,7 +113,6 @@ func sampleAt(i int, t signal.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// templates returns the states of cars that have driven for ten minutes up to now.
 func templates(now time.Time) []vehicle.State {
 	states := make([]vehicle.State, 64)
 	for i := range states {
@@ -127,8 +127,8 @@ func openLocal(ctx context.Context, dir string) store.Engine {
 	return must.Get(local.Open(ctx, local.Config{DataDir: dir}))
 }
 
-// Fill stores the states of the vehicles 0 to n-1 in one checkpoint of each partition of an engine, and
-// closes the engine.
+// Fill stores the states of the vehicles 0 to n-1 in one checkpoint of each partition, and closes
+// the engine.
 func Fill(ctx context.Context, e store.Engine, n int) {
 	defer func() { must.Do(e.Close()) }()
 	states := templates(time.Now())
@@ -158,7 +158,6 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 	}
 }
 
-// nobody is an owner without states.
 type nobody struct{}
 
 func (nobody) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }

@@ -66,8 +66,8 @@ func (m *measurement) size(ctx context.Context, n int) {
 // steadyRate is in samples per second.
 const steadyRate = 8000
 
-// starts measures starts after an orderly end, after kill -9 while samples arrive faster than they
-// are folded, and after kill -9 at steadyRate.
+// The node starts after an orderly end, after kill -9 while samples arrive faster than they are
+// folded, and after kill -9 at steadyRate.
 func (m *measurement) starts(ctx context.Context, n int) {
 	all := make(report.Rounds)
 	resident := func(p *process) float64 { return float64(must.Get(p.Resident())) / 1e6 }

@@ -86,8 +86,7 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 	return int(sent.Load())
 }
 
-// CPU is that until all samples are folded, and drain is how long that takes after the last
-// acknowledgement.
+// CPU is that until all samples are folded; drain is the time from the last acknowledgement to it.
 func runFlood(ctx context.Context, n *node, bodies []*body, lasting time.Duration, all report.Rounds) {
 	const connections = 4
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, connections)

@@ -18,7 +18,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follower is a fleet table in this process. It follows the answers as a node does.
+// follower is a fleet table that follows the answers as a node does.
 type follower struct {
 	engine   *cluster.Engine
 	table    *fleet.Table
@@ -41,7 +41,6 @@ func follow(ctx context.Context, c cluster.Config) *follower {
 	return f
 }
 
-// await waits until the follower has all states.
 func (f *follower) await(ctx context.Context) {
 	select {
 	case <-f.caughtUp:
@@ -61,7 +60,7 @@ func (f *follower) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// measure sets the collector of ages; nil collects none.
+// measure collects no ages if l is nil.
 func (f *follower) measure(l *lags) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +79,7 @@ func (f *follower) close() {
 	must.Do(f.engine.Close())
 }
 
-// rig is one carstate node for each role on the NATS servers, and a follower.
+// rig is one node for each role on the NATS servers, and a follower.
 type rig struct {
 	b       *bench
 	nodes   map[string]*nodeprocess.Node // by role
@@ -94,8 +93,8 @@ func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
 }
 
-// onNodes starts one node for each role, on streams that hold the cars' states, and calls do. Every
-// node also serves the admin listener, from which the bench reads its metrics.
+// onNodes calls do with one node for each role, on streams that hold the cars' states. Every node
+// also serves the admin listener, from which the bench reads its metrics.
 func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	c := b.streams(copies, partitions)
 	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars)
@@ -128,16 +127,16 @@ func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	do(r)
 }
 
-// drained waits, for startLimit at most, until all samples that were sent are folded.
+// drained waits, for startLimit at most, until all samples are folded.
 func (r *rig) drained(ctx context.Context) {
 	want := r.folded0 + float64(r.cars.Sent.Load())
 	must.Get(r.nodes["derive"].AwaitMetrics(ctx, startLimit,
 		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
 }
 
-// load lets the cars report at a rate, in samples per second, and waits until all samples are
-// folded. It returns the amounts used in that time ("took" is in seconds), and the ages of the
-// states. Each sample results in one state, because the next of the same car is seconds later.
+// load lets the cars report at a rate, in samples per second, and waits until all is folded. It
+// returns the amounts used in that time ("took" is in seconds), and the ages of the states. Each
+// sample results in one state, because the next of the same car is seconds later.
 func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *lags) {
 	l := &lags{from: time.Now()}
 	r.follow.measure(l)
@@ -166,8 +165,8 @@ func (r *rig) reading(ctx context.Context) counters {
 	return c
 }
 
-// lags collects how old states were when they were put into the fleet table, counted from when the
-// sample was due. One goroutine adds the ages; others read them only after it has ended.
+// lags has how old states were when they were put into the fleet table, from when the sample was
+// due. One goroutine adds the ages; others read them only after it has ended.
 type lags struct {
 	from time.Time
 	ms   []float64

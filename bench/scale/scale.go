@@ -1,7 +1,6 @@
-// Package scale measures what a part of a fleet far larger than this machine costs: carstate on
-// three real NATS servers that sync every write, with as many messages a second as one of many
-// partitions would have. All share one machine, so CPU times and bytes are valid, and latencies
-// would differ.
+// Package scale measures what a part of a far larger fleet costs: carstate on three real NATS
+// servers that sync every write, with as many messages a second as one of many partitions would
+// have. All share one machine, so CPU times and bytes are valid, and latencies would differ.
 package scale
 
 import (
