@@ -48,7 +48,7 @@ func dockerfile(t *testing.T) []instructions.Stage {
 	return stages
 }
 
-// TestDockerfile: images are named by digest, and contain only the program, not run as root.
+// Images are named by digest, and contain only the program, not run as root.
 func TestDockerfile(t *testing.T) {
 	stages := dockerfile(t)
 	named := make(map[string]bool)
@@ -87,7 +87,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// checkCopies also checks that each program is static.
+// Each program is static, too.
 func checkCopies(t *testing.T, stage instructions.Stage) {
 	for _, c := range stage.Commands {
 		if run, ok := c.(*instructions.RunCommand); ok {
@@ -123,7 +123,7 @@ func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	}
 }
 
-// compose loads a file as `docker compose` does, with env as NAME=VALUE.
+// env is NAME=VALUE, as for `docker compose`.
 func compose(t *testing.T, file string, env ...string) (*types.Project, error) {
 	t.Helper()
 	o, err := cli.NewProjectOptions([]string{filepath.Join(container, file)},
@@ -134,7 +134,7 @@ func compose(t *testing.T, file string, env ...string) (*types.Project, error) {
 	return o.LoadProject(t.Context())
 }
 
-// checkServices: no service has more rights than it needs, and carstate publishes on loopback only.
+// No service has more rights than it needs, and carstate publishes on loopback only.
 func checkServices(t *testing.T, p *types.Project) {
 	t.Helper()
 	for name, s := range p.Services {
@@ -165,7 +165,7 @@ func checkServices(t *testing.T, p *types.Project) {
 	}
 }
 
-// Without NATS_PASSWORD the file must be refused.
+// Without NATS_PASSWORD the file is refused.
 func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t, "compose.yaml"); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)
@@ -205,7 +205,7 @@ func TestCompose_ThreeServers(t *testing.T) {
 	}
 }
 
-// TestImage_Starts runs the steps of the Dockerfile without a container engine.
+// The steps of the Dockerfile run without a container engine.
 func TestImage_Starts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program")

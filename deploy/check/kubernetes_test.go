@@ -53,10 +53,10 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// byDigest: a tag may mean other bytes later.
+// A tag may mean other bytes later.
 var byDigest = regexp.MustCompile(`^[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$`)
 
-// checkPod: no more rights than needed, and probes, mounts and listeners refer to what exists.
+// A pod has no more rights than needed, and probes, mounts and listeners refer to what exists.
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
 	t.Helper()
 	c := p.Spec.Containers[0]

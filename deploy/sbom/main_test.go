@@ -62,8 +62,6 @@ type build struct {
 	Modules             []struct{ Path, Version, Sum string }
 }
 
-// made returns the binary of `make sbom`, its document, and what the binary prints for `version
-// --json`.
 func made(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, file := filepath.Join(t.TempDir(), "carstate"), filepath.Join(t.TempDir(), "sbom.json")

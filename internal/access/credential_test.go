@@ -180,7 +180,6 @@ func TestRotationKeepsItsWord(t *testing.T) {
 	})
 }
 
-// Even if the node's clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
 	o, old := addOperator(t, "ada")

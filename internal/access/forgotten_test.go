@@ -74,7 +74,6 @@ func TestParseVehicleHash(t *testing.T) {
 	}
 }
 
-// For the race detector.
 func TestForgottenConcurrently(t *testing.T) {
 	var f access.Forgotten
 	f.SetKeys(vidKeyOf(1))

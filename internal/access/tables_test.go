@@ -121,7 +121,7 @@ func TestTokensExpiring(t *testing.T) {
 	}
 }
 
-// A token is found at any time during writes of others, and never again once revoked.
+// A token is found at any time during writes of others, and never once revoked.
 func TestTokensConcurrent(t *testing.T) {
 	var table access.Tokens
 	steady, secret := issue(t, "steady", noon)

@@ -73,7 +73,7 @@ func TestUsageOfNodes(t *testing.T) {
 	if got := g.Usage(noon); got != want || mine != want || !slices.Equal(table.Unstored(), []string{g.Name}) {
 		t.Errorf("got %+v, to be stored %+v, want both %+v", got, mine, want)
 	}
-	g.Count(access.Answered, noon) // after it was sent to the store
+	g.Count(access.Answered, noon)
 	table.NoteUsage(g.Name, mine, true)
 	if want.Calls++; g.Usage(noon) != want || len(table.Unstored()) != 1 {
 		t.Errorf("after storing: got %+v, want %+v", g.Usage(noon), want)
@@ -152,7 +152,6 @@ func TestSourceSighting(t *testing.T) {
 		!seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
-	// Noted while the clock was fast, it must not hide the second one.
 	for _, at := range []time.Duration{4000 * 24 * time.Hour, 3 * time.Hour} {
 		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
 			t.Fatal(err)

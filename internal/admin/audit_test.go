@@ -23,7 +23,6 @@ type change struct {
 	do     func(context.Context) error
 }
 
-// A call may prevent another from succeeding.
 func changes(t *testing.T, s *service) map[string]change {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
 	testkit.NoError(t, second(s.Forget(t.Context(), "F")))

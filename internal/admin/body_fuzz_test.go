@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// A refusal must not contain the whole body, if that has more than 40 bytes.
+// A refusal must not contain the whole of a body of more than 40 bytes.
 func FuzzBodies(f *testing.F) {
 	for _, body := range []string{
 		`{"developer":"Ada","vehicles":["A","B"],"operations":["throttle_system"],"rate":"5/s","expires_at":null}`,

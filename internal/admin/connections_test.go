@@ -52,7 +52,6 @@ func (s *service) dial(t *testing.T, text string) conn {
 	return conn{c, bufio.NewReader(c)}
 }
 
-// Only the certificate is used.
 func lender(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())

@@ -32,8 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// service is an admin server on a real listener. At the end of the test, log and audit must contain
-// none of the secrets in passed.
+// At the end of the test, log and audit must contain none of the secrets in passed.
 type service struct {
 	*client.Client
 	store  *opstest.Store
@@ -41,7 +40,7 @@ type service struct {
 	clock  *testkit.Clock
 	passed *testkit.Buffer // headers of all requests, and bodies of all responses
 	server *admin.Server
-	served chan error // closed when Serve has returned
+	served chan error
 }
 
 // No caller may see its text.
@@ -152,7 +151,6 @@ type answer struct {
 	body   string
 }
 
-// do uses the admin key.
 func (s *service) do(t *testing.T, method, path, body string, change ...func(*http.Request)) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))

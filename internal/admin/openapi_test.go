@@ -184,7 +184,7 @@ var written = map[reflect.Type]func() object{
 }
 
 // Only types in written decide whether they may be null. Otherwise a request may contain neither
-// null nor unknown members, and in a response a pointer may be null.
+// null nor unknown members, and a pointer in a response may be null.
 func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	if make := written[t]; make != nil {
 		return make(), nil

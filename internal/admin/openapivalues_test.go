@@ -83,7 +83,7 @@ func sourceRefusals() (names []string) {
 	return names
 }
 
-// In a response, clients must tolerate values that a later version may add.
+// Clients must tolerate values in a response that a later version may add.
 func (s *schemas) valuesOf(v values, sent bool) object {
 	var list []object
 	for _, value := range v.of {

@@ -76,7 +76,7 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// The audit must show that "admin" is not the holder of the admin key.
+// The audit shows that "admin" is not the holder of the admin key.
 func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	s := start(t)
 	key, hash := access.NewSecret(access.OperatorKind)

@@ -201,7 +201,6 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 		"xcars.example":             421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
 		"fe80::1%evil.example": 421, "::1%lo": 421,
 	} {
-		// Probes may use any host name.
 		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": status,
 			"/v1/tokens": status} {
 			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
@@ -211,7 +210,6 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 	}
 }
 
-// Load balancers probe with HTTP/1.0 and send none.
 func TestGuard_AcceptsNoHost(t *testing.T) {
 	s := start(t)
 	resp, err := http.ReadResponse(s.dial(t, "GET /healthz HTTP/1.0\r\n\r\n").in, nil)

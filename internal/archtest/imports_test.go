@@ -32,7 +32,7 @@ func goList(t *testing.T, args ...string) (all []listed) {
 	return all
 }
 
-// Anyone can read or reuse these packages: they import only the standard library and what the table
+// Anyone can reuse these packages: they import only the standard library and what the table
 // permits.
 var standardOnly = []string{"internal/signal", "internal/driving", "internal/throttle", "internal/vehicle", "client"}
 

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Each file in a row must declare one of the functions named there, and each function must be
-// declared.
+// Each row's file declares one of its functions, and each function is declared.
 func TestWhereToLook(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(section(read(t, "ARCHITECTURE.md"), "Where to look")) {

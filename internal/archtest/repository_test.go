@@ -37,7 +37,6 @@ func output(t *testing.T, program string, args ...string) []byte {
 
 func trackedFiles(t *testing.T, patterns ...string) []string {
 	t.Helper()
-	// The checkout may belong to another user, as in a container.
 	list := output(t, "git", append([]string{"-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
 		"--exclude-standard", "--"}, patterns...)...)
 	files := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")

@@ -18,8 +18,7 @@ var (
 	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
 )
 
-// Every item (API1 to API10) must name tests, and every test and torture row that it names must
-// exist.
+// Every item (API1 to API10) names tests, and every test and torture row that it names exists.
 func TestSecurity_NamesExistingTests(t *testing.T) {
 	doc, rows := read(t, "SECURITY.md"), tortureRows(t)
 	have := slices.Concat(slices.Collect(maps.Values(testFunctions(t)))...)

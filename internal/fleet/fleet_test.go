@@ -90,7 +90,7 @@ func TestGetAllocatesNothing(t *testing.T) {
 	}
 }
 
-// An answer's two verdicts are put with the same time, so a reader can tell whole answers.
+// An answer's two verdicts have the same time, so a reader can tell whole answers.
 func TestConcurrent(t *testing.T) {
 	table := fleet.New()
 	steady := vehicle.ID("STEADY")

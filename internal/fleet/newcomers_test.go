@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A known vehicle must never be refused, even before its first state has arrived.
+// A known vehicle is never refused, even before its first state has arrived.
 func TestAdmitKeepsTheBound(t *testing.T) {
 	table := fleet.New()
 	table.Put("Before", answer(noon))

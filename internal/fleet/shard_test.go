@@ -110,8 +110,7 @@ func answerAt(t time.Time) Answer {
 		Throttle: vehicle.ThrottleVerdict{Time: signal.At(t)}}
 }
 
-// TestMemoryComesBack: at most 9/5 of the vehicles that are left, plus a constant, and none without
-// vehicles.
+// At most 9/5 of the vehicles that are left, plus a constant, and none without vehicles.
 func TestMemoryComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const n = 30_000

@@ -117,7 +117,7 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// collectionCPU is the least of several measurements, because other work only adds to the time.
+// Other work only adds to the time, so the least of several measurements counts.
 func collectionCPU() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for range 5 {

@@ -147,7 +147,6 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// numbered repeats a format with growing numbers up to n bytes.
 func numbered(format string, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {

@@ -88,8 +88,7 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 	}
 }
 
-// A server must close a connection, however its client ends it, and an overloaded one can be shut
-// down.
+// A server closes a connection, however its client ends it, and an overloaded one can be shut down.
 func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -210,7 +209,7 @@ func ended(c net.Conn) bool {
 	return true
 }
 
-// The limit on the kernel's send buffer must reach each connection through all layers.
+// The limit on the kernel's send buffer reaches each connection through all layers.
 func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {

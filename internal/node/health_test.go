@@ -14,11 +14,11 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A query that arrived in time must not be refused because it is answered late.
+// A query that arrived in time is not refused because it is answered late.
 func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
-	var fed time.Time // zero: no heartbeat yet
+	var fed time.Time
 	h := newHealth(func() (records, answers time.Time, ok bool) { return fed, fed, !fed.IsZero() }, func() error { return nil },
 		store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
 	want := func(after time.Duration, want error) {
@@ -50,8 +50,8 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// While nothing can be stored, only telemetry is not ready. The recovery must need no request,
-// because load balancers send none meanwhile.
+// While nothing can be stored, only telemetry is not ready. The recovery needs no request, because
+// load balancers send none in the meantime.
 func TestReady_WithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)

@@ -24,7 +24,7 @@ func copyFile(t *testing.T, to, from string) {
 	testkit.NoError(t, err)
 }
 
-// If a pair cannot be used, the old one stays in use and the error is logged once.
+// If a pair cannot be used, the old one stays in use, with one line in the log.
 func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	certFile, keyFile, _ := testkit.Certificate(t)
 	newCert, newKey, _ := testkit.Certificate(t)

@@ -31,8 +31,8 @@ func (n *Node) awaitReady(t *testing.T) {
 	testkit.NoError(t, until(time.Minute, n.Ready))
 }
 
-// A node with only the role ingest or derive is not sent the states, but must know how old its
-// copies are, and which vehicles were forgotten.
+// A node with only the role ingest or derive is not sent the states, but knows how old its copies
+// are, and which vehicles were forgotten.
 func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -55,7 +55,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		}
 		return err
 	}
-	if err := until(time.Minute, posted); err != nil { // once that node knows the source
+	if err := until(time.Minute, posted); err != nil {
 		t.Fatal(err)
 	}
 	answered := func(vid string) func() error {
@@ -86,7 +86,7 @@ func TestWhoFollowsStates(t *testing.T) {
 			t.Errorf("%v: %d vehicles in a table that nobody asks", s.config.Roles, n)
 		}
 	}
-	// A vehicle that is forgotten and allowed again must not have its old state on any node.
+	// A vehicle that is forgotten and allowed again has its old state on no node.
 	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
 		t.Fatal(err)
 	}

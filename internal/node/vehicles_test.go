@@ -40,7 +40,7 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 	}
 }
 
-// A node that only ingests has a limit, and then follows the states, only if it is configured.
+// A node that only ingests has a limit, and follows the states, only if configured.
 func TestVehicleBoundByRoles(t *testing.T) {
 	all := []string{Query, Ingest, Derive, Admin}
 	for _, c := range []struct {

@@ -172,7 +172,7 @@ func mosquitto(t *testing.T, topic string) (addr string, publish func(string)) {
 	}
 }
 
-// onlyMQTT3 answers a CONNECT of MQTT 5 as a broker of 3.1.1.
+// The broker answers a CONNECT of MQTT 5 as one of 3.1.1.
 func onlyMQTT3(t *testing.T, broker string) string {
 	l := testkit.Listen(t)
 	go func() {
@@ -326,7 +326,7 @@ func TestKill_LosesNothing(t *testing.T) {
 	}
 }
 
-// TestRun_Retries checks that only a final answer commits a place, also after a signal.
+// Only a final answer commits a place, also after a signal.
 func TestRun_Retries(t *testing.T) {
 	to, acked, end := listen(t), make(chan int, 9), func() {}
 	to.answers = []func(http.ResponseWriter){

@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Nothing may be audited or restored of a bad file.
+// Nothing of a bad file is audited or restored.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -92,7 +92,7 @@ func TestBadBackups(t *testing.T) {
 		w := Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &state))}
 		cases["named "+subject] = bad{backupWith(t, key, w), backupfile.ErrTorn}
 	}
-	// A backup without one record, with right checksums.
+	// One record is missing; the checksums are right.
 	b, _, err := backupfile.Open(bytes.NewReader(good))
 	testkit.NoError(t, err)
 	var rest []Write

@@ -70,8 +70,8 @@ func (e *telling) ErasedWithin() (time.Duration, error) { return time.Hour, nil 
 func (e *telling) TrimTo(last uint64) (bool, error)     { return last <= e.folded, nil }
 func (e *telling) Erased(context.Context) error         { e.erased++; return nil }
 
-// The receipt must say by when the vehicle is erased, and nothing may be erased before all
-// telemetry that may name it is gone.
+// The receipt says by when the vehicle is erased, and nothing is erased before all telemetry that
+// may name it is gone.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -84,7 +84,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 		t.Errorf("erased by %v, want %s", r.ErasedBy, want)
 	}
 	subject := codec.TelemetrySubject(0)
-	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})} // accepted before the tombstone
+	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})}
 	last := e.put(t, codec.Telemetry, w)
 	for _, step := range []struct {
 		at     time.Duration
@@ -103,8 +103,8 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	}
 }
 
-// After a large list of vehicles is replaced, no record and no backup may name them, because a
-// later forget would not find such a record.
+// After a large list of vehicles is replaced, no record and no backup names them: a later forget
+// would not find such a record.
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})

@@ -99,8 +99,8 @@ func hostile() map[string]struct {
 	}
 }
 
-// Intact and authentic records that no service writes must be refused by a restore, and but for
-// usage by a start, in one line without their content.
+// Intact and authentic records that no service writes are refused by a restore, and but for usage
+// by a start, in one line without their content.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
@@ -159,7 +159,7 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	}
 }
 
-// Backups of many installations must not leave more keys than a node may use to hash each vid.
+// Backups of many installations leave no more keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})

@@ -18,7 +18,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// memory is an engine with one partition, for tests of internals. storetest tests real engines.
 type memory struct {
 	Engine // nil, so that calls of methods that are not defined below panic
 
@@ -26,7 +25,7 @@ type memory struct {
 
 	dead error
 
-	mu      sync.Mutex          // guards the fields below
+	mu      sync.Mutex
 	records map[string][]Record // by stream: the last record of each subject, in order of Seq
 	seq     uint64              // of all streams together
 	states  map[vehicle.ID]vehicle.State
@@ -218,7 +217,7 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	return k
 }
 
-// speed returns the state after one sample with 50 km/h at a time in Unix ms.
+// at is in Unix ms; the speed is 50 km/h.
 func speed(id vehicle.ID, at int64) vehicle.State {
 	x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(at)}
 	if err := x.Set(signal.Speed, 50); err != nil {

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Each record must be refused as damaged or newer, or be usable afterwards.
+// Each record is refused as damaged or newer, or usable afterwards.
 func FuzzRecords(f *testing.F) {
 	hash := make([]byte, len(access.Hash{}))
 	seed := func(subject string, v any) {

@@ -36,8 +36,7 @@ func (e *slow) Store(ctx context.Context, stream string, writes []Write) (uint64
 	return e.memory.Store(ctx, stream, writes)
 }
 
-// A restore must not read large records faster than it stores them, or it would hold the whole
-// backup.
+// If a restore read large records faster than it stores them, it would hold the whole backup.
 func TestRestore_BoundsRoads(t *testing.T) {
 	t.Parallel()
 	const records, size = 42, 1<<20 - 1024                  // the last batch is incomplete

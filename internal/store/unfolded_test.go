@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// TestUnfolded checks how much a source may have unfolded while a partition is folded at some speed.
+// How much may a source have unfolded while a partition is folded at some speed?
 func TestUnfolded(t *testing.T) {
 	const batch, flood, other = 10_000, 1, 2
 	for _, tt := range []struct {
@@ -59,13 +59,13 @@ func TestUnfolded(t *testing.T) {
 	}
 }
 
-// TestUnfolded_OnTheirWay checks that a source is not refused because its samples take a while to the
-// node that folds them, also after folding was slow for a while.
+// A source is not refused because its samples take a while to the node that folds them, also after
+// folding was slow for a while.
 func TestUnfolded_OnTheirWay(t *testing.T) {
 	for _, tt := range []struct{ rate, delay int }{{10_000, 150}, {30_000, 100}, {100_000, 5}} { // in samples/s and ms
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 		u := store.NewUnfolded(1, 100*time.Millisecond, func() time.Time { return now })
-		var at []time.Time // when each sequence, from 1, was stored
+		var at []time.Time
 		refused, folded, n := 0, 0, tt.rate/1000
 		for step := 0; step < 20_000; step, now = step+1, now.Add(time.Millisecond) {
 			if _, ok := u.Reserve(1, n); ok {

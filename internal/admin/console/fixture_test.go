@@ -37,7 +37,6 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 var errDisk = errors.New("disk full")
 
-// fixture is a console on a real listener, and a browser without JavaScript.
 type fixture struct {
 	t *testing.T
 	*ops.Operations
@@ -52,11 +51,11 @@ type fixture struct {
 	browser *http.Client
 	metrics *prometheus.Registry
 	roots   map[*http.Client]string // of each browser's latest session
-	known   atomic.Int64            // requests with a session
+	known   atomic.Int64
 
 	mu     sync.Mutex // guards states
 	states map[vehicle.ID]vehicle.State
-	seen   int // events that did has returned
+	seen   int
 }
 
 func (f *fixture) did() string {
@@ -222,7 +221,6 @@ func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	}
 }
 
-// readMetrics lets the monitor read the metrics once.
 func (f *fixture) readMetrics() {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	cancel()

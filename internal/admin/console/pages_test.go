@@ -83,7 +83,7 @@ func TestTokenForm(t *testing.T) {
 	if n := f.store.Tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	// Checked boxes stay checked: otherwise a second try could grant more than the first.
+	// Otherwise a second try could grant more than the first.
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days",
 		"7", "rate", "no", "mark", "narrow")
 	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`,

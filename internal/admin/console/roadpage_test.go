@@ -120,7 +120,6 @@ func TestVehicleWay(t *testing.T) {
 		}
 	}
 
-	// Only this car has driven here.
 	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0,
 		Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
 	f.report("car2", alone["car0"])

@@ -201,7 +201,7 @@ func TestSessionEnds(t *testing.T) {
 	removed.Ended = noon
 	f.store.Operators.Put(removed)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
-	f.store.Operators.Put(ada) // the session stays ended
+	f.store.Operators.Put(ada)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)

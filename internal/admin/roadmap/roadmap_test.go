@@ -135,7 +135,7 @@ func TestJams(t *testing.T) {
 	for _, s := range []roadtest.Street{east, bend, west} {
 		roadtest.Feed(m, s.Learn(50, noon))
 	}
-	bend.Name = east.Name // the same cars, which take 360 s to the bend
+	bend.Name = east.Name
 	now := slices.Concat(east.Drive("slow", 70, 10, noon.Add(-1000*time.Second), 15*time.Second),
 		bend.Drive("slow", 70, 10, noon.Add(-640*time.Second), 15*time.Second),
 		west.Drive("slow", 45, 10, noon.Add(-700*time.Second), 15*time.Second))
