@@ -93,7 +93,6 @@ func confirmAction(b *browsertest.Browser) {
 	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
 }
 
-// TestConsoleDay is what an operator does in a day.
 func TestConsoleDay(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)

@@ -16,7 +16,6 @@ import (
 
 const deployDir = "../../deploy"
 
-// The test fails if the program is not installed.
 func tool(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	startsPrograms(t)

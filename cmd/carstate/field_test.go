@@ -27,7 +27,6 @@ import (
 // The field cases, NAME.json, are what people send, and what they expect as answers.
 const fieldDir = "testdata/field"
 
-// The files also have "about" and "source", for readers.
 type fieldCase struct {
 	Name, Kind string
 	Question   string // driving, throttle or ingest

@@ -60,7 +60,6 @@ func project(t *testing.T, p *process, file, program, script string, env ...stri
 	return string(out)
 }
 
-// The generators are oapi-codegen and openapi-typescript.
 func TestGeneratedClients(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

@@ -27,7 +27,6 @@ type reporting struct {
 	failed atomic.Int64 // requests
 }
 
-// report uses the first node that accepts.
 func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	for ctx.Err() == nil {
 		sent := time.Now()

@@ -32,7 +32,6 @@ func halfHeads(t *testing.T, addr string) {
 	}
 }
 
-// Incomplete requests do not delay the end of a node.
 func TestEndsWithHalfOpenClients(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, name := range []string{"ingest-addr", "admin-addr", "mqtt-addr"} {

@@ -185,7 +185,6 @@ func holdsSome(w *owner) func([]*owner) bool {
 	return func(holders []*owner) bool { return slices.Contains(holders, w) && !slices.Contains(holders, nil) }
 }
 
-// truth has the states that result from each vehicle's samples.
 type truth struct {
 	mu      sync.Mutex
 	states  map[vehicle.ID][]vehicle.State // acknowledged or in flight

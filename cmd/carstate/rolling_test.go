@@ -139,7 +139,6 @@ func (l *callers) end(t *testing.T) {
 	}
 }
 
-// Nodes and servers are restarted one after the other under load.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)

@@ -44,8 +44,7 @@ func buildNext(t *testing.T) (program string) {
 	return program
 }
 
-// The old node answers from what it can read, logs newer records once, and overwrites none; the new
-// one takes over folding.
+// The old node answers from what it can read, logs newer records once, and overwrites none.
 func TestUpgradeToNextFormat(t *testing.T) {
 	startsPrograms(t)
 	t.Parallel()
@@ -108,7 +107,6 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	}
 	testkit.NoError(t, wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)())
 
-	// The old node has overwritten none.
 	states, err := clustertest.JetStream(t, server.URL()).Stream(ctx, codec.States)
 	testkit.NoError(t, err)
 	for _, subject := range []string{"cursor.*", "chunk.*.*.*"} {

@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// A full TOKENS must accept heartbeats, each of which replaces the one before.
+// Each heartbeat replaces the one before.
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -240,7 +240,6 @@ func (b *Browser) StayedHere() {
 	}
 }
 
-// SentNoReferer fails the test if a request had the header Referer.
 func (b *Browser) SentNoReferer() {
 	b.t.Helper()
 	b.mu.Lock()

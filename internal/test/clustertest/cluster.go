@@ -186,7 +186,6 @@ func (n *Node) Kill() {
 	}
 }
 
-// Stop ends the server with SIGTERM, as an operator would.
 func (n *Node) Stop() { n.server.Stop() }
 
 func (n *Node) Pause() { n.must(n.server.Pause()) }

@@ -18,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// sharedAccounts is the number of accounts of a shared server.
 const sharedAccounts = 100
 
 var shared struct {

@@ -94,7 +94,6 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient uses the admin key in the node's data directory.
 func (n *Node) AdminClient() (*client.Client, error) {
 	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
@@ -103,7 +102,6 @@ func (n *Node) AdminClient() (*client.Client, error) {
 	return &client.Client{URL: n.URL(Admin), Key: key}, nil
 }
 
-// AddSource adds a source for all vehicles, and returns its key.
 func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -113,7 +111,6 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	return s.Key, err
 }
 
-// IssueToken issues a token for all vehicles and operations.
 func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedToken, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -138,7 +135,6 @@ func (n *Node) PostAs(ctx context.Context, key, contentType, body string) (statu
 	return do(req)
 }
 
-// The paths of the two queries.
 const (
 	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"

@@ -48,7 +48,6 @@ type Options struct {
 	Heard func(line []byte)
 }
 
-// Node is a process of `carstate serve`, to be ended with Kill or Stop.
 type Node struct {
 	Dir     string
 	address map[string]string

@@ -169,7 +169,6 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	}
 }
 
-// Token issues a token for the vehicles v, as [Issue] does.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
 	tok, _ := Issue(t, n.RecordStore, v)
@@ -183,7 +182,6 @@ func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 
 func end(c *access.Credential) error { c.Ended = time.Now(); return nil }
 
-// MustForget forgets a vehicle, and fails the test if that fails.
 func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	t.Helper()
 	r, err := n.Forget(t.Context(), id)
@@ -197,7 +195,6 @@ func allow(t testing.TB, k *store.RecordStore, id vehicle.ID) {
 	testkit.NoError(t, err)
 }
 
-// SecretVID is the vid of the vehicle that the tests forget.
 const SecretVID = vehicle.ID("ForgetMe0f7Q2")
 
 // GrantAll stores tokens and sources whose grants include SecretVID in each way in which a grant

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// Listen listens on a free port of loopback until the test ends.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// oneRecord matches a line of slog's text handler.
 var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
 	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 

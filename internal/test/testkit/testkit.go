@@ -31,7 +31,6 @@ func Unraced(t testing.TB) {
 	}
 }
 
-// NoError fails the test at once if err is not nil.
 func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -70,7 +69,6 @@ func Await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Opened closes c when the test ends.
 func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	t.Helper()
 	NoError(t, err)
@@ -123,7 +121,6 @@ func (b *Buffer) String() string {
 	return b.text.String()
 }
 
-// Count returns how often text occurs.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
