@@ -1,6 +1,7 @@
 package local
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/storetest"
 	"example.org/carstate/internal/test/testkit"
@@ -44,6 +46,27 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		}
 		if recent, err := e.Recent(ctx, "v", 1); err != nil || len(recent.Samples) != 0 {
 			t.Errorf("after the retention: got %d samples, %v; want none", len(recent.Samples), err)
+		}
+	})
+}
+
+// Continuous telemetry makes Pebble flush several times a minute.
+func TestAuditTables_Merge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		e := mustOpen(t.Context(), t, Config{FS: fs, DataDir: "/data"})
+		n := storetest.Start(t, e, store.Config{})
+		go e.Trim(t.Context())
+		for range 8 * auditTable {
+			testkit.NoError(t, n.Audit(t.Context(), access.Event{Action: "token.issue"}))
+			testkit.NoError(t, e.db.Flush())
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * trimEvery)
+		files, err := fs.List("/data/" + storeDir)
+		testkit.NoError(t, err)
+		if n := strings.Count(strings.Join(files, " "), ".sst"); n > auditTable {
+			t.Errorf("got %d tables, want at most %d", n, auditTable)
 		}
 	})
 }

@@ -91,6 +91,8 @@ func (e *Engine) measureBacklog() {
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
 func (e *Engine) Trim(ctx context.Context) {
+	audit := e.streams[codec.Audit]
+	merged := audit.last.Load()
 	for range periodic.Every(ctx, trimEvery) {
 		if e.writesFailed.Err() != nil || e.Alive() != nil {
 			return
@@ -98,7 +100,38 @@ func (e *Engine) Trim(ctx context.Context) {
 		if err := e.trim(); err != nil && ctx.Err() == nil {
 			e.trouble.Log(e.log, "cannot remove old telemetry", "error", err)
 		}
+		if last := audit.last.Load(); last >= merged+auditTable && !e.tablesFailing.Load() {
+			if err := e.mergeAudit(ctx, merged+1, last); err != nil && ctx.Err() == nil {
+				e.trouble.Log(e.log, "cannot merge the tables of the audit", "error", err)
+			}
+			merged = last
+		}
 	}
+}
+
+// auditTable is the least number of events whose tables are merged.
+const auditTable = 64
+
+// mergeAudit merges the tables with the events from first to last. Each flush adds one, and none would
+// be merged, as their keys do not overlap. Pebble merges what is below a table, so the first and the
+// last event are written again, into one.
+func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
+	return e.safely(func() error {
+		b := e.db.NewBatch()
+		defer b.Close()
+		for _, seq := range []uint64{first, last} {
+			event, closer, err := e.db.Get(auditKey(seq))
+			if err != nil {
+				return nil // of a damaged or missing event, a reader is told
+			}
+			err = b.Set(auditKey(seq), event, nil)
+			closer.Close()
+			if err != nil {
+				return err
+			}
+		}
+		return errors.Join(b.Commit(pebble.NoSync), e.db.Compact(ctx, auditKey(first), auditKey(last+1), false))
+	})
 }
 
 func (e *Engine) trim() error {
