@@ -118,7 +118,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	const chart = `document.querySelector("[data-live=throttle] .plot")`
 	drawn := `String(!!` + chart + `?.querySelector(".allowed") && !!` + chart + `?.querySelector(".alarm"))`
-	for try := 0; try == 0 || try < 9 && b.Eval(drawn) != "true"; try++ { // telemetry is not read in time
+	for end := time.Now().Add(testkit.Patience); time.Now().Before(end) && b.Eval(drawn) != "true"; { // not read in time
 		b.Run(chromedp.Navigate(b.Base + "/vehicles/" + carWithFault))
 	}
 	b.Expect(drawn, "true")
