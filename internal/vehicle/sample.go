@@ -59,7 +59,7 @@ type Sample struct {
 // Relearn returns a list with the zero code, which no sender can name: the rules then know nothing
 // of the throttle, not even a fault.
 func Relearn(id ID, at signal.UnixMilli) Sample {
-	x := Sample{Vehicle: id, Time: at, Readings: signal.Readings{Codes: []signal.TroubleCode{{}}}}
+	x := Sample{Vehicle: id, Time: at, Codes: []signal.TroubleCode{{}}}
 	_ = x.Set(signal.DTCList, 0) // 0 is in its range
 	return x
 }

@@ -234,7 +234,7 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 // The error of DecodeState is [ErrNewer] for a number that this version does not know, or
 // [ErrDamaged].
 func DecodeState(body []byte) (s vehicle.State, err error) {
-	p := packer{unpacks: true, reader: reader{b: body}}
+	p := packer{unpacks: true, b: body}
 	s.Time = signal.UnixMilli(p.varint())
 	p.timeBefore = s.Time
 	p.stateV7(&s)
