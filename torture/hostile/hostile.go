@@ -220,12 +220,12 @@ func (l *logWatch) hear(line []byte) {
 }
 
 const (
-	slowClients = 4000
-	rounds      = 3 // the best counts, as other load can only lengthen delays
-	recoveries  = 6
-	heldWithin  = 15 * time.Second
-	// Of a slow client, until it tries again.
-	pauseBetween = 2 * time.Second
+	slowClients  = 4000
+	rounds       = 3 // the best counts, as other load can only lengthen delays
+	recoveries   = 6
+	heldWithin   = 15 * time.Second
+	pauseBetween = 8 * time.Second // until a refused client tries again, about as slowhttptest does
+	beginWithin  = 2 * time.Second
 )
 
 func slow(ctx context.Context, w *world) {
@@ -257,7 +257,7 @@ func slow(ctx context.Context, w *world) {
 		{"bodies sent slowly", "POST" + head[3:] + "Content-Length: 8192\r\n\r\n", "x", 4096, false},
 		{"answers read slowly", strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n", 3), "", 32, true},
 	} {
-		flood := row.Flood{Count: connections, Within: pauseBetween, Between: pauseBetween,
+		flood := row.Flood{Count: connections, Within: beginWithin, Between: pauseBetween,
 			Stall: func(ctx context.Context, _ int, begun func()) error {
 				return row.Stall(ctx, w.Address(nodeprocess.Query), x.first, x.more, x.reads, begun)
 			}}
@@ -267,7 +267,7 @@ func slow(ctx context.Context, w *world) {
 		refused := w.refused(ctx, "")
 		for round := range rounds {
 			stop := flood.Start(ctx)
-			row.Pause(ctx, pauseBetween)
+			row.Pause(ctx, beginWithin)
 			_ = nodeprocess.Until(ctx, heldWithin, func(context.Context) error {
 				n, err := p.Descriptors()
 				if err == nil && x.holds && n < connections/2+connections/20 {
