@@ -63,12 +63,18 @@ func (p *packer) stateV7(s *vehicle.State) {
 		p.times(&m.Last)
 		for i := range m.Sensors {
 			x := &m.Sensors[i]
+			if p.skips(14) {
+				continue
+			}
 			p.times(&x.Start, &x.PrevStart).
 				floats(&x.Lo, &x.Hi, &x.PrevLo, &x.PrevHi, &x.Gap, &x.Step, &x.Travel, &x.AtLimit).
 				shorts(&x.RestFor).smalls(&x.Rest, &x.Top, &x.Marks)
 		}
 		for i := range m.Pairs {
 			x := &m.Pairs[i]
+			if p.skips(27) {
+				continue
+			}
 			p.times(&x.Last).floats(&x.Weight, &x.MeanX, &x.MeanY, &x.Sxx, &x.Sxy, &x.Disagreement)
 			for k := range x.Stuck {
 				y := &x.Stuck[k]
@@ -120,7 +126,9 @@ func (p *packer) section(numbers func()) {
 			}
 			p.short = p.short || outer != 0
 		}
-		numbers()
+		if p.set != [len(p.set)]uint64{} {
+			numbers()
+		}
 		p.newer = p.newer || p.set != [len(p.set)]uint64{}
 		return
 	}
@@ -150,6 +158,17 @@ func (p *packer) next(set bool) bool {
 		*word ^= bit
 	}
 	return set
+}
+
+// skips passes over the next n numbers, at most 64, if none of them is to be unpacked.
+func (p *packer) skips(n int) bool {
+	word, at := p.place/64, p.place%64
+	set := p.set[word]>>at | p.set[(word+1)%len(p.set)]<<(64-at)
+	if !p.unpacks || set<<(64-n) != 0 {
+		return false
+	}
+	p.place += n
+	return true
 }
 
 func (p *packer) floats(all ...*float32) *packer {

@@ -122,7 +122,7 @@ func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 		for _, seq := range []uint64{first, last} {
 			event, closer, err := e.db.Get(auditKey(seq))
 			if err != nil {
-				return nil // of a damaged or missing event, a reader is told
+				return nil // a reader of a damaged or missing event gets the error
 			}
 			err = b.Set(auditKey(seq), event, nil)
 			closer.Close()
