@@ -250,7 +250,7 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 	f.wantMetric(t, 2*maxRejections+1, "carstate_samples_refused_total", "protocol", "http")
 }
 
-// What an operator has chosen raises no alert. The table of sources may be empty, so no answer says
+// The choice of an operator raises no alert. The table of sources may be empty, so no answer says
 // that a key is wrong.
 func TestHTTPNotReady(t *testing.T) {
 	unknown, _ := access.NewSecret(access.SourceKind)

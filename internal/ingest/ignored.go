@@ -104,7 +104,7 @@ func suggestion(name string) string {
 	return ""
 }
 
-// What operators see has no name, which may really be a value, such as a vid.
+// Operators do not see the name, which may really be a value, such as a vid.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {

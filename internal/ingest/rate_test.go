@@ -136,7 +136,7 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 	}
 }
 
-// What would wait for more than a minute is refused, and closes its connection.
+// A message that would wait for over a minute is refused, and closes its connection.
 func TestMQTTOverTheRateForLong(t *testing.T) {
 	f, key, _ := rated(t)
 	_, addr := startMQTT(t, f.Config)

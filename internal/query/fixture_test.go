@@ -107,7 +107,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// The function that limit returns begins an overload, with room for one connection.
+// A call of overload leaves room for one connection.
 func (f *fixture) limit(t *testing.T) (overload func()) {
 	probe := new(listen.Probe)
 	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})

@@ -108,7 +108,7 @@ func TestClientOf_ForwardedFor(t *testing.T) {
 	}
 }
 
-// What the proxy appends is used, whatever the client has put into the header.
+// The member that the proxy appends counts, whatever the client sends.
 func TestClientOf_IgnoresMadeUpMembers(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8")
 	rapid.Check(t, func(t *rapid.T) {

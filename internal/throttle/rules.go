@@ -119,7 +119,7 @@ const (
 	missedAlarm, plateMoves                    = 3.0, 1.5
 	followsAfter, ignoredShare                 = 8, 8
 	restsClosedBelow, restsFor, loadRests      = 50.0, 20.0, 12.0
-	// A plate that rests open after so many demands is stuck open (a diesel whose plate was at
+	// A plate that rests open after that number of demands is stuck open (a diesel whose plate was at
 	// first closed at idle, at up to 49 %, followed 22). An open rest before counts as closed after
 	// closedShare times as long.
 	trustedAt, trustedRest, trustedOpen, closedShare = 12, 28.0, 30, 4.0

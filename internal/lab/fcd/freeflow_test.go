@@ -19,7 +19,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// What is learned from a day of traffic is compared with a run in very light traffic.
+// The free flow learned from a day is compared with a run in very light traffic.
 // docs/verdicts.md reports the median error.
 func TestLearnedFreeFlow(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")

@@ -102,7 +102,7 @@ func TestFaultBook(t *testing.T) {
 	}
 }
 
-// What was read before the context ends is acknowledged before Run returns.
+// All readings before the context ends are acknowledged before Run returns.
 func TestSimulationFlushes(t *testing.T) {
 	s := New(Config{Vehicles: 30, PerSecond: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,8 +12,8 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// The leader refuses a write because an earlier try is in progress. Until the result is known, the
-// checkpoint is not stored, and the partition not lost.
+// The leader refuses a write because an earlier try is in progress. Until it ends, the checkpoint
+// is not stored, and the partition not lost.
 func saveInProgress(t *testing.T, c *clustertest.Cluster) {
 	open(t, Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)

@@ -223,7 +223,7 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// After damage, the result is an [access.ErrDamaged], logged once. The engine continues: folds and
+// After damage, it returns an [access.ErrDamaged], logged once. The engine continues: folds and
 // starts do not need the data, or find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
