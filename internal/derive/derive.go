@@ -26,7 +26,7 @@ import (
 type Config struct {
 	Partitions int
 	// Fold folds a sample into the state of its vehicle, and reports whether the state changed.
-	// Calls for different partitions are concurrent. If nil, [vehicle.State.Fold] is used.
+	// Calls for different vehicles are concurrent. If nil, [vehicle.State.Fold] is used.
 	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
 	// Replay is like Fold, for samples that a process may have folded before. If nil, Fold is used.
 	Replay func(*vehicle.State, *vehicle.Sample) (changed bool)

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.org/carstate/internal/periodic"
@@ -42,7 +41,6 @@ type folding struct {
 	// within two intervals after the time shownAt, that of the first group after shownTo.
 	shownTo uint64
 	shownAt time.Time
-	sample  vehicle.Sample // being folded, because the engine may share those that it returns
 	// day counts the days on which telemetry was stored, and date is the last of them. So a clock that
 	// jumps ahead is a day, and no vehicle was silent for years.
 	day  uint16
@@ -57,6 +55,17 @@ type folding struct {
 
 func newFolding(c *Config) *folding {
 	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1)}
+}
+
+// eachProcessor calls do on every processor at the same time, with its number i of n.
+func eachProcessor(do func(i, n int) error) error {
+	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = do(i, len(errs)) })
+	}
+	all.Wait()
+	return cmp.Or(errs...)
 }
 
 // load reads the newest checkpoint that is whole. The telemetry after it is then folded again, so a
@@ -97,29 +106,24 @@ func (f *folding) load(ctx context.Context, p int) error {
 
 // put puts the states of a piece into memory. Each processor has some of the buckets.
 func (f *folding) put(piece store.Piece) error {
-	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
-	var putting sync.WaitGroup
-	for i := range errs {
-		putting.Go(func() {
-			errs[i] = store.DecodeEntries(piece.Entries, func(e store.Entry) error {
-				if i == 0 && piece.Seq > f.seq {
-					f.ahead[e.Vehicle], f.aheadTo = piece.Seq, max(f.aheadTo, piece.Seq)
-				}
-				if at, _ := f.states.find(e.Vehicle); at%len(errs) != i {
-					return nil
-				}
-				forgotten, err := f.part.Forgotten(e.Vehicle, piece.Seq)
-				if forgotten {
-					e.State = nil
-				}
-				f.states.insert(e.Vehicle, e.State, e.Day, 0)
-				return err
-			})
+	err := eachProcessor(func(i, n int) error {
+		return store.DecodeEntries(piece.Entries, func(e store.Entry) error {
+			if i == 0 && piece.Seq > f.seq {
+				f.ahead[e.Vehicle], f.aheadTo = piece.Seq, max(f.aheadTo, piece.Seq)
+			}
+			if at, _ := f.states.find(e.Vehicle); at%n != i {
+				return nil
+			}
+			forgotten, err := f.part.Forgotten(e.Vehicle, piece.Seq)
+			if forgotten {
+				e.State = nil
+			}
+			f.states.insert(e.Vehicle, e.State, e.Day, 0)
+			return err
 		})
-	}
-	putting.Wait()
+	})
 	f.states.split()
-	return cmp.Or(errs...)
+	return err
 }
 
 // since returns a copy.
@@ -159,30 +163,54 @@ func (f *folding) apply(g store.Group) (err error) {
 	if !f.live && f.again(g) {
 		fold = f.config.Replay
 	}
+	if n := len(g.Samples); f.live || n < 16 || n > 100*len(f.states.buckets) { // before they are split
+		return f.fold(g, fold, 0, 1)
+	}
+	err = eachProcessor(func(i, n int) error { return f.fold(g, fold, i, n) })
+	f.states.split()
+	return err
+}
+
+// fold folds the samples of a group whose vehicles are in every n-th bucket from the i-th.
+func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample) bool, i, n int) (err error) {
 	earliest, latest := signal.At(g.Stored.Add(-vehicle.MaxAhead)), signal.At(g.Stored.Add(vehicle.MaxAhead))
 	var s vehicle.State // of the vehicle of the present sample
-	changed, forgotten := false, false
-	for i := range g.Samples {
-		f.sample = g.Samples[i]
-		x := &f.sample
-		x.Stored = signal.At(g.Stored)
-		if i == 0 || x.Vehicle != g.Samples[i-1].Vehicle {
-			if forgotten, err = f.part.Forgotten(x.Vehicle, g.Seq); err != nil {
+	put := f.states.set
+	if n > 1 {
+		put = f.states.insert
+	}
+	x := new(vehicle.Sample) // a copy, because the engine may share those that it returns
+	var packed []byte
+	changed, skips := false, false
+	for k := range g.Samples {
+		if k == 0 || g.Samples[k].Vehicle != g.Samples[k-1].Vehicle {
+			id := g.Samples[k].Vehicle
+			if at, _ := f.states.find(id); at%n != i {
+				skips = true
+				continue
+			}
+			if skips, err = f.part.Forgotten(id, g.Seq); err != nil {
 				return err
 			}
-			if s, err = f.states.get(x.Vehicle); err != nil {
+			if skips = skips || g.Seq <= f.ahead[id]; skips {
+				continue
+			}
+			if s, err = f.states.get(id); err != nil {
 				return fmt.Errorf("cannot read a state: %w", err)
 			}
 		}
-		if forgotten || g.Seq <= f.ahead[x.Vehicle] {
+		if skips {
 			continue
 		}
+		*x = g.Samples[k]
+		x.Stored = signal.At(g.Stored)
 		if s.Time > latest && earliest <= x.Time && x.Time <= latest {
 			s = vehicle.State{}
 		}
 		changed = fold(&s, x) || changed
-		if changed && (i+1 == len(g.Samples) || g.Samples[i+1].Vehicle != x.Vehicle) {
-			f.states.put(x.Vehicle, &s, f.day)
+		if changed && (k+1 == len(g.Samples) || g.Samples[k+1].Vehicle != x.Vehicle) {
+			packed = codec.AppendState(packed[:0], &s)
+			put(x.Vehicle, packed, f.day, 1)
 			f.publish(x.Vehicle, &s)
 			changed = false
 		}
@@ -228,22 +256,18 @@ func (f *folding) checkpointSoon() {
 	}
 }
 
-// answers calls put with the answer of every vehicle, from a goroutine for each processor.
+// answers calls put with the answer of every vehicle, from several goroutines.
 func (p *packedStates) answers(put func(vehicle.ID, *store.Answer)) {
-	var next atomic.Int64
-	var unpacking sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		unpacking.Go(func() {
-			var a store.Answer
-			for i := int(next.Add(1)) - 1; i < len(p.buckets); i = int(next.Add(1)) - 1 {
-				for r := range p.buckets[i].records {
-					a = answerIn(r)
-					put(vehicle.ID(vidOf(r)), &a)
-				}
+	_ = eachProcessor(func(i, n int) error {
+		var a store.Answer
+		for ; i < len(p.buckets); i += n {
+			for r := range p.buckets[i].records {
+				a = answerIn(r)
+				put(vehicle.ID(vidOf(r)), &a)
 			}
-		})
-	}
-	unpacking.Wait()
+		}
+		return nil
+	})
 }
 
 // answerIn returns the answer of the vehicle of a record.
@@ -367,7 +391,7 @@ func (f *folding) runCheckpoints(ctx context.Context) error {
 		if idle && time.Since(renewed) < renewAfter {
 			continue
 		}
-		if _, err := f.checkpoint(storing, ctx, false, false); err != nil {
+		if _, err := f.checkpoint(storing, hurry, false, false); err != nil {
 			return err
 		}
 		renewed = time.Now()

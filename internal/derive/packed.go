@@ -19,7 +19,6 @@ type packedStates struct {
 	room    int // usual size in bytes of a bucket
 	buckets []bucket
 	bytes   atomic.Int64 // size of the records, except dropped ones
-	buffer  []byte
 
 	mu   sync.Mutex // guards the fields below, because several goroutines load
 	free [][]byte   // blocks of rebuilt buckets
@@ -112,13 +111,8 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// put packs the changed state of a vehicle, whose newest sample was stored on the given day.
-func (p *packedStates) put(id vehicle.ID, s *vehicle.State, day uint16) {
-	p.buffer = codec.AppendState(p.buffer[:0], s)
-	p.set(id, p.buffer, day, 1)
-}
-
-// set replaces the packed state of a vehicle. If it is stored, changed is 0.
+// set replaces the packed state of a vehicle, whose newest sample was stored on the given day. If the
+// state is stored, changed is 0.
 func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	p.split()
 	p.insert(id, packed, day, changed)

@@ -33,7 +33,7 @@ func TestPackedStates(t *testing.T) {
 			for i := range rapid.IntRange(0, signal.Num).Draw(t, "signals") {
 				s.Latest[i] = signal.Reading{Value: 1, Time: s.Time}
 			}
-			p.put(id, &s, uint16(n))
+			p.set(id, codec.AppendState(nil, &s), uint16(n), 1)
 			want[id] = s
 			for _, id := range []vehicle.ID{id, "unknown"} {
 				if got, err := p.get(id); err != nil || got != want[id] {
@@ -98,7 +98,7 @@ func BenchmarkPackedStates(b *testing.B) {
 		for _, round := range []string{"new", "known"} {
 			began := testkit.ProcessorTime()
 			for v := range benchCars {
-				p.put(benchCar(v), &state, 0)
+				p.set(benchCar(v), codec.AppendState(nil, &state), 0, 1)
 			}
 			b.ReportMetric(float64(testkit.ProcessorTime()-began)/benchCars, "cpu-ns/"+round)
 		}
@@ -127,7 +127,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 			used := time.Duration(0)
 			for b.Loop() {
 				for v := range changed {
-					f.states.put(benchCar(v), &state, 0)
+					f.states.set(benchCar(v), codec.AppendState(nil, &state), 0, 1)
 				}
 				began := testkit.ProcessorTime()
 				testkit.NoError(b, do())
