@@ -44,6 +44,7 @@ type spied struct {
 	folded    uint64
 	live      bool
 	save      func(context.Context, store.Checkpoint) error
+	saved     func()
 	forgotten func(vehicle.ID, uint64) (bool, error)
 }
 
@@ -81,7 +82,11 @@ func (p *spied) Save(
 			return c, err
 		}
 	}
-	return p.Partition.Save(ctx, c, pieces, erase)
+	c, err := p.Partition.Save(ctx, c, pieces, erase)
+	if p.saved != nil {
+		p.saved()
+	}
+	return c, err
 }
 
 func (p *spied) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
@@ -288,7 +293,7 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 					return nil
 				}
 			})
-			c.SetBucketBytes(500)
+			c.SetBucketBytes(250)
 			life, cancel := context.WithCancel(ctx)
 			time.AfterFunc(rand.N(most), func() { crashed.Store(rand.IntN(2) == 0); cancel() })
 			derive.New(c).Run(life)
@@ -436,21 +441,26 @@ func TestRun_Replays(t *testing.T) {
 			if crashed.Load() {
 				return derive.ErrInjected
 			}
-			saves.Add(1)
 			return nil
 		}
+		p.saved = func() { saves.Add(1) }
 	})
 	counting := func(n *atomic.Int64) func(*vehicle.State, *vehicle.Sample) bool {
 		return func(s *vehicle.State, x *vehicle.Sample) bool { n.Add(1); return s.Fold(x) }
 	}
 	c.Replay, c.Fold, c.Checkpoint = counting(&replayed), counting(&folded), time.Hour
+	c.SetBucketBytes(250)
+	const cars = 100
+	for v := range cars {
+		put(t, e, storetest.Speed(vehicle.ID(fmt.Sprint("car", v)), last, 50))
+	}
 	for at := range signal.UnixMilli(3) {
 		put(t, e, storetest.Speed("car", int64(last+at), 50))
 	}
 	now.Advance(2 * time.Hour) // no node folds for so long
 	put(t, e, storetest.Speed("car", int64(last+3), 50))
 	stop := start(t, c)
-	testkit.Await(t, "a checkpoint", func() bool { return saves.Load() == 1 })
+	testkit.Await(t, "a checkpoint of each partition", func() bool { return saves.Load() == int64(e.Partitions()) })
 	put(t, e, storetest.Speed("car", last+4, 50), storetest.Speed("car", last+5, 50))
 	tab.wait(t, 1, last+5)
 	crashed.Store(true)
@@ -459,8 +469,8 @@ func TestRun_Replays(t *testing.T) {
 	stop = start(t, c)
 	ask(t, e, "car", store.AskState)
 	stop()
-	if replayed.Load() != 5 || folded.Load() != 3 {
-		t.Errorf("%d samples were replayed and %d folded, want 5 and 3", replayed.Load(), folded.Load())
+	if replayed.Load() != cars+5 || folded.Load() != 3 {
+		t.Errorf("%d samples were replayed and %d folded, want %d and 3", replayed.Load(), folded.Load(), cars+5)
 	}
 	check(t, e)
 }

@@ -371,6 +371,13 @@ func (f *folding) pending() bool {
 	return f.seq != f.saved || changed != 0
 }
 
+// atOnce has ended: a checkpoint does not pause between its pieces.
+var atOnce = func() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}()
+
 // runCheckpoints stores a checkpoint at every interval at which something has changed, until ctx ends
 // or one cannot be stored because another process owns the partition.
 func (f *folding) runCheckpoints(ctx context.Context) error {
@@ -379,10 +386,12 @@ func (f *folding) runCheckpoints(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(storeWithin, cancel) })()
 	for {
+		hurry := ctx
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.now:
+			hurry = atOnce
 		case <-time.After(f.config.Checkpoint):
 		}
 		f.mu.Lock()
@@ -421,9 +430,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		f.mu.Unlock()
 		defer f.mu.Lock() // before the deferred Unlock
 		var err error
-		ended, end := context.WithCancel(ctx)
-		end()
-		r.Checkpoint, err = f.checkpoint(ctx, ended, true, q.Kind == store.AskErase)
+		r.Checkpoint, err = f.checkpoint(ctx, atOnce, true, q.Kind == store.AskErase)
 		return r, err
 	case store.AskState:
 		s, err := f.states.get(q.Vehicle)

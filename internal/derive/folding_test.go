@@ -19,7 +19,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func (c *Config) SetBucketBytes(n int) { c.bucketBytes = n }
+func (c *Config) SetBucketBytes(n int) { c.bucketBytes, c.pieceBytes = n, n }
 
 type Packed map[vehicle.ID]string
 
