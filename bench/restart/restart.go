@@ -95,8 +95,8 @@ func (m *measurement) starts(ctx context.Context, n int) {
 			must.Do(p.Stop())
 		})
 	}
-	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560},
-		10_000_000: {12, 15, 0, 0}}[n]
+	most := map[int]struct{ clean, killed, memory, sample float64 }{1_000_000: {.9, 4, 800, 26},
+		10_000_000: {8, 16, 0, 0}}[n]
 	for _, f := range []struct {
 		most                      float64
 		name, unit, remark, which string
@@ -104,12 +104,12 @@ func (m *measurement) starts(ctx context.Context, n int) {
 		{most.clean, "ready, ended in order", "s", "page cache warm", "clean"},
 		{most.killed, "ready, after kill -9", "s",
 			"killed after half a million samples, most of which were not folded yet; page cache warm", "killed"},
-		{most.idle, "resident memory when ready", "MB", "", "idle"},
-		{most.busy, "resident memory under load", "MB",
+		{most.memory, "resident memory when ready", "MB", "", "idle"},
+		{most.memory, "resident memory under load", "MB",
 			"after cars reported in turn", "busy"},
 		{most.killed, "ready, after kill -9 at a steady rate", "s", fmt.Sprintf(
 			"killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate), "steady"},
-		{0, "node CPU a sample at a steady rate", "µs", "in the same run", "sample CPU"},
+		{most.sample, "node CPU a sample at a steady rate", "µs", "in the same run", "sample CPU"},
 		{0, "CPU until ready, ended in order", "s", "", "clean CPU"},
 		{0, "CPU until ready, after kill -9", "s", "", "killed CPU"},
 	} {
