@@ -27,6 +27,7 @@ const (
 type plan struct {
 	cars       int           // of the slice
 	alone      int           // without NATS
+	large      int           // of three slices
 	first      time.Duration // the cars' first reports
 	steady     time.Duration
 	slow       time.Duration // each other measurement
@@ -44,10 +45,10 @@ type bench struct {
 
 func Run(ctx context.Context, p *report.Part) (err error) {
 	defer must.Catch(&err)
-	b := &bench{Part: p, plan: plan{cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute,
+	b := &bench{Part: p, plan: plan{cars: fleetCars / fleetParts, alone: 100_000, large: 300_000, first: reportEvery, steady: time.Minute,
 		slow: 6 * time.Second, partitions: 32, operations: 100}}
 	if p.Quick {
-		b.plan = plan{cars: 20_000, alone: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second,
+		b.plan = plan{cars: 20_000, alone: 20_000, large: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second,
 			partitions: 4, operations: 10}
 	}
 	b.binary = must.Get(natsprocess.Build(ctx, "..", p.Dir))
@@ -57,7 +58,8 @@ func Run(ctx context.Context, p *report.Part) (err error) {
 	}{
 		{"one machine", b.alone},
 		{"a slice of a large fleet", b.onServers(b.slice)},
-		{"the slice over more partitions", b.onServers(b.spread)},
+		{"the slice over more partitions", b.onServers(func(ctx context.Context) { b.spread(ctx, "slice, more partitions", b.plan.cars, b.plan.partitions, b.plan.slow, 0) })},
+		{"three slices", b.onServers(func(ctx context.Context) { b.spread(ctx, "three slices", b.plan.large, 4, b.plan.steady, 45) })},
 	} {
 		began := time.Now()
 		if err := must.Caught(func() { step.f(ctx) }); err != nil {

@@ -19,7 +19,7 @@ func (b *bench) slice(ctx context.Context) {
 		const subject = "slice"
 		b.Add(subject, "cars", "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
 			fleetCars/1_000_000), float64(b.plan.cars))
-		s := b.measure(ctx, r, subject, b.plan.steady, 1000, 0.5)
+		s := b.measure(ctx, r, subject, b.plan.steady, 1000, 0.5, 70)
 		samples := r.rate * b.plan.steady.Seconds()
 		for _, f := range []struct{ name, counter, remark string }{
 			{"from clients to servers a sample", "bytes from clients", ""},
@@ -30,26 +30,23 @@ func (b *bench) slice(ctx context.Context) {
 		}
 		b.Add(subject, "bytes a sample, as its stream counts", "B", "three signals, as they were committed",
 			float64(b.servers.stream(ctx, codec.Telemetry).State.Bytes)/float64(r.cars.Sent.Load()))
-		r.rate /= 2
-		b.measure(ctx, r, "slice, half the rate", b.plan.slow, 0, 0)
 		b.records(ctx, r)
 	})
 }
 
 // As many partitions as are recommended for two nodes that fold: samples that arrive together are
-// stored in more and smaller pieces.
-func (b *bench) spread(ctx context.Context) {
-	b.onNodes(ctx, b.plan.partitions, func(r *rig) {
+// stored in more and smaller pieces. And more cars than one partition is enough for.
+func (b *bench) spread(ctx context.Context, subject string, cars, partitions int, lasting time.Duration, maxCPU float64) {
+	b.plan.cars = cars
+	b.onNodes(ctx, partitions, func(r *rig) {
 		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
-		const subject = "slice, more partitions"
-		b.Add(subject, "partitions", "", "sixteen for each of two nodes that fold; the same cars",
-			float64(b.plan.partitions))
-		b.measure(ctx, r, subject, b.plan.slow, 0, 0)
+		b.Add(subject, "cars", "", fmt.Sprintf("over %d partitions", partitions), float64(cars))
+		b.measure(ctx, r, subject, lasting, 0, 0, maxCPU)
 	})
 }
 
-// maxLag in ms and maxBacklog in s are aims; 0 is none.
-func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting time.Duration, maxLag, maxBacklog float64) counters {
+// maxLag in ms, maxBacklog in s and maxCPU in µs a sample are aims; 0 is none.
+func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting time.Duration, maxLag, maxBacklog, maxCPU float64) counters {
 	n := max(1, int(r.rate*lasting.Seconds()))
 	s, l := r.load(ctx, r.rate, n)
 	samples := float64(n)
@@ -75,7 +72,7 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 	} {
 		b.Add(subject, f.name, "µs", f.remark, micros(s[f.counter], f.of))
 	}
-	b.Add(subject, "CPU of all a sample", "µs", "three nodes and three servers", micros(s.all(), samples))
+	b.AtMost(maxCPU, subject, "CPU of all a sample", "µs", "three nodes and three servers", micros(s.all(), samples))
 	b.Add(subject, "processors in use", "%",
 		fmt.Sprintf("of the machine's %d, by nodes, servers, cars and follower", runtime.NumCPU()),
 		100*(s.all()+s["CPU of this process"])/s["took"]/float64(runtime.NumCPU()))
