@@ -58,7 +58,9 @@ func Run(ctx context.Context, p *report.Part) (err error) {
 	}{
 		{"one machine", b.alone},
 		{"a slice of a large fleet", b.onServers(b.slice)},
-		{"the slice over more partitions", b.onServers(func(ctx context.Context) { b.spread(ctx, "slice, more partitions", b.plan.cars, b.plan.partitions, b.plan.slow, 0) })},
+		{"the slice over more partitions", b.onServers(func(ctx context.Context) {
+			b.spread(ctx, "slice, more partitions", b.plan.cars, b.plan.partitions, b.plan.slow, 0)
+		})},
 		{"three slices", b.onServers(func(ctx context.Context) { b.spread(ctx, "three slices", b.plan.large, 4, b.plan.steady, 45) })},
 	} {
 		began := time.Now()
