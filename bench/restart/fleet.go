@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"sync/atomic"
 	"time"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -89,13 +92,17 @@ func appendSample(b []byte, i int, at time.Time) []byte {
 
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
-// signals are those that an ordinary car provides by OBD.
-var signals = []signal.Signal{
+// AllSignals are those that an ordinary car provides by OBD.
+var AllSignals = []signal.Signal{
 	signal.Speed, signal.EngineSpeed, signal.EngineLoad, signal.ThrottlePosition, signal.ThrottlePositionB,
 	signal.ThrottleActuator, signal.AcceleratorPositionD, signal.AcceleratorPositionE, signal.MILOn,
 }
 
-func sampleAt(i int, t signal.UnixMilli) vehicle.Sample {
+var positionAndPlate = []signal.Signal{
+	signal.Speed, signal.CurrentLatitude, signal.CurrentLongitude, signal.ThrottlePosition,
+}
+
+func sampleAt(i int, t signal.UnixMilli, signals []signal.Signal) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: VID(i), Time: t}
 	pedal := 50 + 40*math.Sin(float64(t)/7000+float64(i))
 	for _, g := range signals {
@@ -107,20 +114,49 @@ func sampleAt(i int, t signal.UnixMilli) vehicle.Sample {
 			v = 800 + 30*pedal
 		case signal.MILOn:
 			v = 0
+		case signal.CurrentLatitude:
+			v = 48 + float64(i)/100 + float64(t/1000%600)*14/111_000 // 14 m/s
+		case signal.CurrentLongitude:
+			v = 11
 		}
 		must.Do(x.Set(g, v))
 	}
 	return x
 }
 
-func templates(now time.Time) []vehicle.State {
-	states := make([]vehicle.State, 64)
-	for i := range states {
+// packedStates are those of cars that have driven for ten minutes. As of a real fleet, no two are
+// alike, or they would be compressed.
+func packedStates(now time.Time, signals []signal.Signal) [][]byte {
+	roads, cars, packed := new(road.Map), make([]vehicle.State, 64), make([][]byte, 1<<14)
+	for i := range cars {
 		for s := range 600 {
-			states[i] = vehicle.Observe(states[i], sampleAt(i, signal.At(now.Add(time.Duration(s-600)*time.Second))))
+			cars[i] = roads.Observe(cars[i], sampleAt(i, signal.At(now.Add(time.Duration(s-600)*time.Second)), signals))
 		}
 	}
-	return states
+	for i := range packed {
+		s := cars[i%len(cars)]
+		vary(reflect.ValueOf(&s).Elem())
+		packed[i] = codec.AppendState(nil, &s)
+	}
+	return packed
+}
+
+// vary changes the low bits of all numbers but zeros.
+func vary(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			vary(v.Field(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			vary(v.Index(i))
+		}
+	case reflect.Float32:
+		if !v.IsZero() {
+			v.SetFloat(float64(math.Float32frombits(math.Float32bits(float32(v.Float())) ^ rand.Uint32N(1<<11))))
+		}
+	}
 }
 
 func openLocal(ctx context.Context, dir string) store.Engine {
@@ -129,9 +165,9 @@ func openLocal(ctx context.Context, dir string) store.Engine {
 
 // Fill stores the states of the vehicles 0 to n-1 in one checkpoint of each partition, and closes
 // the engine.
-func Fill(ctx context.Context, e store.Engine, n int) {
+func Fill(ctx context.Context, e store.Engine, n int, signals []signal.Signal) {
 	defer func() { must.Do(e.Close()) }()
-	states := templates(time.Now())
+	states := packedStates(time.Now(), signals)
 	for p := range e.Partitions() {
 		part := must.Get(e.Take(ctx, p, "bench", nobody{}, store.Anyone))
 		must.Get(part.Save(ctx, store.Checkpoint{Number: 1, First: 1}, func(yield func(store.Piece) bool) {
@@ -140,11 +176,7 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 				if codec.PartitionOf(VID(i), e.Partitions()) != p {
 					continue
 				}
-				state := states[i%len(states)]
-				for j := range state.Latest { // states that are alike would be compressed
-					state.Latest[j].Value *= 1 + float32(i%9973)/1e6
-				}
-				b = store.AppendEntry(b, store.Entry{Vehicle: VID(i), State: codec.AppendState(nil, &state)})
+				b = store.AppendEntry(b, store.Entry{Vehicle: VID(i), State: states[i%len(states)]})
 				if len(b) >= store.PieceBytes {
 					if !yield(store.Piece{Entries: b}) {
 						return

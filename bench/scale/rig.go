@@ -97,7 +97,7 @@ func (b *bench) streams(replicas, partitions int) cluster.Config {
 // also serves the admin listener, from which the bench reads its metrics.
 func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 	c := b.streams(copies, partitions)
-	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars)
+	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars, restart.AllSignals)
 	r := &rig{b: b, nodes: make(map[string]*nodeprocess.Node), rate: float64(b.plan.cars) / reportEvery.Seconds()}
 	r.cars.PerBody = perBody
 	defer func() {
