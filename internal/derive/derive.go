@@ -156,6 +156,7 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	if err != nil {
 		return err
 	}
+	defer f.end()
 	defer part.Close()
 	f.part = part
 	if err = f.load(ctx, p); err != nil {

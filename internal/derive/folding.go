@@ -85,6 +85,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 		for _, c := range f.window {
 			largest, total = max(largest, c.Bytes), total+c.Bytes
 		}
+		f.end() // what was read of a damaged checkpoint
 		f.states = newPackedStates(f.config.bucketBytes, max(largest, total/2))
 		f.seq, f.day, f.date = f.last.Seq, f.last.Day, f.last.Date
 		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
@@ -101,6 +102,15 @@ func (f *folding) load(ctx context.Context, p int) error {
 		}
 		f.config.Log.Error("a checkpoint is damaged: the one before it is read, and the telemetry since is folded again",
 			"partition", p, "checkpoint", f.last.Number, "error", err)
+	}
+}
+
+// end frees the states. Questions are then answered with [store.ErrNoOwner].
+func (f *folding) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.live = false; f.states != nil {
+		f.states.end()
 	}
 }
 

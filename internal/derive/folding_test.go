@@ -165,6 +165,9 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		var f *folding
 		var part *hand
 		crash := func(damage int) {
+			if f != nil {
+				f.end()
+			}
 			f = newFolding(config)
 			took, err := e.Take(ctx, p, "node", f, store.Anyone)
 			must(err)
@@ -235,6 +238,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		part.fail = false
 		store(false, false)
 		crash(0)
+		defer f.end()
 		if f.seq != part.End() {
 			t.Fatalf("the last checkpoint is of %d, want %d", f.seq, part.End())
 		}

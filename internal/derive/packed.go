@@ -20,9 +20,10 @@ type packedStates struct {
 	buckets []bucket
 	bytes   atomic.Int64 // size of the records, except dropped ones
 
-	mu   sync.Mutex // guards the fields below, because several goroutines load
-	free [][]byte   // blocks of rebuilt buckets
-	slab []byte     // of which the next blocks are parts
+	mu    sync.Mutex // guards the fields below, because several goroutines load
+	free  [][]byte   // blocks of rebuilt buckets
+	slab  []byte     // of which the next blocks are parts
+	slabs [][]byte   // whole
 }
 
 const (
@@ -32,9 +33,9 @@ const (
 	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is
 	// larger.
 	blockBytes = 16 << 10
-	// Memory for blocks is allocated in slabs in huge pages, except the first slabLater bytes, so that a
-	// small fleet takes little.
-	slabBytes, slabLater = 16 << 20, 64 << 20
+	// Blocks are parts of slabs, except those of the first slabLater buckets, so that a small fleet
+	// takes little.
+	slabBytes, slabLater = 4 << 20, 16
 )
 
 // bucket is a part of the memory. A record in a block is its size and the length of its state, two
@@ -199,15 +200,23 @@ func (p *packedStates) block() []byte {
 		return b
 	}
 	if len(p.slab) == 0 {
-		if p.bytes.Load() < slabLater {
+		if len(p.buckets) <= slabLater {
 			return make([]byte, 0, blockBytes)
 		}
-		p.slab = make([]byte, slabBytes)
-		useHugePages(p.slab)
+		p.slab = newSlab()
+		p.slabs = append(p.slabs, p.slab)
 	}
 	b := p.slab[:0:blockBytes]
 	p.slab = p.slab[blockBytes:]
 	return b
+}
+
+// end frees the memory. No method may be called after it, and no record be read.
+func (p *packedStates) end() {
+	for _, slab := range p.slabs {
+		freeSlab(slab)
+	}
+	p.buckets, p.slabs = nil, nil
 }
 
 // slot returns the place of a vehicle in the index, or the free place where it belongs.

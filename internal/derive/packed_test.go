@@ -25,6 +25,7 @@ import (
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, want := newPackedStates(500, 0), make(map[vehicle.ID]vehicle.State)
+		defer p.end()
 		var stored [][][]byte // pieces by checkpoint
 		for range rapid.IntRange(1, 300).Draw(t, "uses") {
 			n := rapid.IntRange(0, 40).Draw(t, "id")
@@ -102,8 +103,8 @@ func BenchmarkPackedStates(b *testing.B) {
 			}
 			b.ReportMetric(float64(testkit.ProcessorTime()-began)/benchCars, "cpu-ns/"+round)
 		}
-		b.ReportMetric((heap()-before)/benchCars, "bytes/vehicle")
-		runtime.KeepAlive(p)
+		b.ReportMetric((heap()-before+float64(len(p.slabs)*slabBytes))/benchCars, "bytes/vehicle")
+		p.end()
 	}
 }
 
@@ -139,5 +140,5 @@ func BenchmarkCheckpoint(b *testing.B) {
 	store := func() error { _, err := f.checkpoint(ctx, ended, false, false); return err }
 	measure("full", benchCars, store)
 	measure("tenth", benchCars/10, store)
-	measure("load", 0, func() error { f = take(); return nil })
+	measure("load", 0, func() error { f.end(); f = take(); return nil })
 }
