@@ -141,13 +141,19 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 	}
 	now := u.now()
 	part.folded, part.advanced, part.stalled = seq, now, false
+	n, took := 0, time.Millisecond
 	for len(part.entries) > 0 && part.entries[0].seq <= seq {
 		e := u.pop(part)
-		u.measured += e.samples
+		n += e.samples
+		took = max(took, now.Sub(e.at))
 		if e.quiet {
 			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
 		}
 	}
+	if n > quiet/2 { // shows the speed even without a backlog
+		u.speed += max(0, float64(n)/took.Seconds()-u.speed) / 4
+	}
+	u.measured += n
 	switch took := now.Sub(u.since); {
 	case took < speedWindow || u.measured == 0:
 		if u.behind && !u.backlogged() {
