@@ -111,7 +111,7 @@ func (e *Engine) start() {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
 	e.room.Store(math.MaxInt64)
-	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, nil)
+	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
 	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)

@@ -50,7 +50,7 @@ type cursorRecord struct {
 }
 
 func (e *Engine) loadPartitions() error {
-	e.unfolded = store.NewUnfolded(e.dir.Partitions, 0, nil)
+	e.unfolded = store.NewUnfolded(e.dir.Partitions, 0, time.Now)
 	for n := range e.dir.Partitions {
 		p := &partitionState{e: e, number: n, arrived: make(chan struct{})}
 		r, err := e.own().last(e.keyOf(letters[codec.States], codec.CursorSubject(n)))
