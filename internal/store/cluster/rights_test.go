@@ -385,10 +385,3 @@ system_account: SYS`, rights, system)).Addr
 		}
 	}
 }
-
-func TestGreatestServer(t *testing.T) {
-	if greatestServer != server.VERSION {
-		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",
-			server.VERSION, greatestServer)
-	}
-}
