@@ -12,7 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/backup"
 	"example.org/carstate/internal/term"
 )
 
@@ -37,8 +37,8 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	}
 	var info access.BackupInfo
 	meter := term.NewMeter(w.err)
-	err = admin.SaveBackup(ctx, c.File, c.Force, meter, func(backup io.Reader) (err error) {
-		info, err = store.CheckBackup(backup)
+	err = admin.SaveBackup(ctx, c.File, c.Force, meter, func(r io.Reader) (err error) {
+		info, err = backup.Check(r)
 		return err
 	})
 	meter.End()
@@ -57,7 +57,7 @@ func (c *backupCommand) verify(w streams) error {
 		return fmt.Errorf("the backup cannot be read: %w", err)
 	}
 	defer f.Close()
-	info, err := store.CheckBackup(f)
+	info, err := backup.Check(f)
 	if err != nil {
 		return fmt.Errorf("this backup cannot be restored: %w", err)
 	}
@@ -102,7 +102,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		return fmt.Errorf("the backup cannot be read: %w", err)
 	}
 	defer file.Close()
-	info, err := store.CheckBackup(file, options.Key)
+	info, err := backup.Check(file, options.Key)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"example.org/carstate/internal/node"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/cluster/natsconn"
 	"example.org/carstate/internal/store/local"
 )
 
@@ -115,9 +116,9 @@ func (f *serveFlags) validate() error {
 		{alone && !all, "--roles needs --nats: a node without a cluster must have all roles"},
 		{!alone && f.SyncInterval != "always",
 			"--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS servers' configuration"},
-		{!alone && !cluster.ValidURLs(f.Nats),
+		{!alone && !natsconn.ValidURLs(f.Nats),
 			"--nats must be a list of addresses such as tls://host:4222, separated by commas"},
-		{!f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear(),
+		{!f.NatsInsecure && natsconn.LoginInClear(f.Nats, f.NatsCreds),
 			"--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody else is in that network"},
 	} {
 		if rule.broken {

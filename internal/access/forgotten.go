@@ -144,6 +144,20 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 	return ok && t.InForce()
 }
 
+// ok is false if none of v is forgotten.
+func (f *Forgotten) Without(v Vehicles) (_ Vehicles, ok bool) {
+	var gone []vehicle.ID
+	for id := range v.Sorted() {
+		if f.Has(id) {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) == 0 {
+		return v, false
+	}
+	return v.Without(gone...)
+}
+
 func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(seq, made)

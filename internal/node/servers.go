@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/backup"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -85,7 +86,8 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		return c
 	}
 	c.Ops = ops.New(ops.Config{
-		Store: n.records, Tables: &n.tables, Forgotten: n.engine.Forgotten(),
+		Store:  backup.New(n.records, n.engine, n.config.Store, &n.tables),
+		Tables: &n.tables, Forgotten: n.engine.Forgotten(),
 		State: func(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 			return store.State(ctx, n.engine, id)
 		},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"time"
 
 	"example.org/carstate/internal/periodic"
@@ -39,7 +38,7 @@ func Change(
 			return 0, err
 		}
 		if lost == nil || is.Seq != writes[len(writes)-1].Expect {
-			if lost != nil && is.Seq != 0 && bytes.Equal(is.Body, bodyOf(writes[len(writes)-1])) {
+			if lost != nil && is.Seq != 0 && bytes.Equal(is.Sealed, writes[len(writes)-1].Record) {
 				return is.Seq, nil
 			}
 			lost = nil
@@ -72,5 +71,3 @@ func Change(
 		}
 	}
 }
-
-func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -44,7 +43,7 @@ type earlierRecord struct {
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
-	_, err := k.change(ctx, streamOf(subject), subject, func(is Record) ([]Write, error) {
+	return k.change(ctx, codec.StreamOf(subject), subject, func(is Record) ([]Write, error) {
 		again := tried
 		tried = true
 		var before grantedRecord
@@ -66,7 +65,6 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 		}
 		return packCredential(c, before)
 	})
-	return err
 }
 
 // change may run several times. The error is [access.ErrNotFound] for a removed source or operator;
@@ -85,8 +83,8 @@ func (k *RecordStore) Update(
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
-	stream := streamOf(subject)
-	_, err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
+	stream := codec.StreamOf(subject)
+	err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
 		if is.Seq == 0 {
 			return nil, access.ErrNotFound
 		}
@@ -169,17 +167,9 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 	c.OnChange, onChange = access.ParseOnChange(r.OnChange)
 	c.Format, mapping = format.Parse(r.Format)
 	if err := cmp.Or(rate, onChange, mapping, c.Check(), r.Vehicles.check(r.Kind)); err != nil {
-		return c, r.Vehicles, unfit{r.Kind.Policy().Noun, err}
+		return c, r.Vehicles, Unfit{r.Kind.Policy().Noun, err}
 	}
 	return c, r.Vehicles, nil
-}
-
-// Operators are in SOURCES, so that one can be removed even if TOKENS is full of usage.
-func streamOf(subject string) string {
-	if strings.HasPrefix(subject, "token") {
-		return codec.Tokens
-	}
-	return codec.Sources
 }
 
 func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun + "." + name }

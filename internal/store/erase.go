@@ -30,7 +30,7 @@ func (k *RecordStore) Erase(ctx context.Context) {
 			continue
 		}
 		if err := k.EraseDue(ctx); err != nil && ctx.Err() == nil {
-			k.log.Warn("cannot erase forgotten vehicles yet; will retry", "error", err)
+			k.config.Log.Warn("cannot erase forgotten vehicles yet; will retry", "error", err)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func (k *RecordStore) Erase(ctx context.Context) {
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
-	now, was := k.now(), k.firstSeen
+	now, was := k.config.Now(), k.firstSeen
 	k.firstSeen = make(map[access.Tombstone]time.Time)
 	var quiet, due []access.Tombstone
 	cutOff := false
@@ -86,9 +86,9 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	}
 	k.lastErased = now
 	// A node without the tombstone may have granted the vehicle meanwhile.
-	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
+	_, _, err := k.dropGrants(ctx, k.forgotten.Without)
 	if err == nil {
-		_, err = k.askAll(ctx, AskErase)
+		_, err = k.AskOwners(ctx, AskErase)
 	}
 	if err == nil && tells {
 		err = eraser.Erased(ctx)
@@ -100,7 +100,7 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.log.Info("erased forgotten vehicles", "vehicles", len(due), "took", k.now().Sub(now).Round(time.Millisecond))
+	k.config.Log.Info("erased forgotten vehicles", "vehicles", len(due), "took", k.config.Now().Sub(now).Round(time.Millisecond))
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
 	for _, t := range tombstones {
-		_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
+		err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 			if is.Forgotten.Equal(t.Forgotten) {
 				change(is)
 			}
@@ -146,5 +146,5 @@ func (k *RecordStore) updateTombstones(
 
 func (k *RecordStore) Gone(id vehicle.ID) bool {
 	t, ok := k.forgotten.Find(id)
-	return ok && k.engine.Alive() == nil && k.isDue(t, k.now())
+	return ok && k.engine.Alive() == nil && k.isDue(t, k.config.Now())
 }

@@ -14,6 +14,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/workers"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -74,19 +75,57 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 	if !ok {
 		return r, fmt.Errorf("%w: the tombstone key", codec.ErrDamaged)
 	}
-	if len(r.Keys) > maxVIDKeys {
-		return r, unfit{codec.VIDKeysSubject, errVIDKeys}
-	}
-	return r, nil
+	_, err = withKeys(r.Keys, nil)
+	return r, err
 }
 
-func withKeys(ours, theirs [][]byte) [][]byte {
+func withKeys(ours, theirs [][]byte) ([][]byte, error) {
 	for _, key := range theirs {
 		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
 			ours = append(ours, key)
 		}
 	}
-	return ours
+	if len(ours) > maxVIDKeys {
+		return ours, Unfit{codec.VIDKeysSubject, errVIDKeys}
+	}
+	return ours, nil
+}
+
+// The error is [Unfit] if there were too many keys with those of a backup.
+func (k *RecordStore) CheckVIDKeys(ctx context.Context, backup *Checker) error {
+	is, err := k.engine.Last(ctx, codec.Sources, codec.VIDKeysSubject)
+	if err != nil {
+		return err
+	}
+	ours, err := decodeVIDKeys(is.Body)
+	if err == nil {
+		_, err = withKeys(ours.Keys, backup.vidKeys)
+	}
+	return err
+}
+
+// A hash cannot be converted to another key, so each vid is looked up with every key.
+func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, err error) {
+	theirs, err := decodeVIDKeys(r.Body)
+	if err != nil {
+		return false, err
+	}
+	err = k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
+		ours, err := decodeVIDKeys(is.Body)
+		if err != nil {
+			return nil, err
+		}
+		n := len(ours.Keys)
+		ours.Keys, err = withKeys(ours.Keys, theirs.Keys)
+		switch added = len(ours.Keys) > n; {
+		case err != nil:
+			return nil, errVIDKeys
+		case !added:
+			return nil, nil
+		}
+		return AppendJSON(nil, codec.VIDKeysSubject, ours)
+	})
+	return added, err
 }
 
 func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
@@ -96,7 +135,7 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	if r.Forgotten.IsZero() {
-		return access.Tombstone{}, unfit{"tombstone", errors.New("the time of forgetting is missing")}
+		return access.Tombstone{}, Unfit{"tombstone", errors.New("the time of forgetting is missing")}
 	}
 	r.Tombstone.Vehicle = access.VehicleHash(r.Vehicle)
 	return r.Tombstone, nil
@@ -113,9 +152,9 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 			return r, err
 		}
 	}
-	now := k.now().UTC().Truncate(time.Millisecond)
+	now := k.config.Now().UTC().Truncate(time.Millisecond)
 	var t access.Tombstone
-	put := func(renew bool) (seq uint64, err error) {
+	put := func(renew bool) error {
 		return k.putTombstone(ctx, hash, func(is *access.Tombstone) error {
 			// A second forget does not delay the erasure.
 			if renew || is.Forgotten.IsZero() || !is.Removed || !is.Lifted.IsZero() || !is.Erased.IsZero() {
@@ -125,7 +164,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 			return nil
 		})
 	}
-	if _, err := put(false); err != nil {
+	if err := put(false); err != nil {
 		return r, err
 	}
 	removed, err := k.remove(ctx, id)
@@ -134,7 +173,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	}
 	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
 		// Data was stored again after an earlier forget, and must be erased, too.
-		if _, err := put(true); err != nil {
+		if err := put(true); err != nil {
 			return r, err
 		}
 	}
@@ -154,11 +193,10 @@ func (k *RecordStore) keptFor() time.Duration {
 
 // noteRemoved does nothing if the vehicle was forgotten once more.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
-	_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
+	return k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
 		return nil
 	})
-	return err
 }
 
 // The vehicle has no earlier data. The error is [access.ErrNotFound] if it is not forgotten.
@@ -184,22 +222,21 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err != nil {
 		return err
 	}
-	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
-		t.Lifted = k.now().UTC().Truncate(time.Millisecond)
+	err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
+		t.Lifted = k.config.Now().UTC().Truncate(time.Millisecond)
 		t.Stale, t.Made = end.Last, end.Made
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if _, err := k.ask(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskTombstones}); err != nil {
+	if _, err := k.AskOwner(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskTombstones}); err != nil {
 		return err
 	}
-	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
+	return k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		t.Opened = true
 		return nil
 	})
-	return err
 }
 
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
@@ -208,7 +245,7 @@ var errNoTombstone = errors.New("the tombstone was lost, because its stream was 
 // stays zero, the error is errNoTombstone.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
-) (uint64, error) {
+) error {
 	subject := codec.TombstoneSubject(hash)
 	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
 		t := access.Tombstone{Vehicle: hash}
@@ -228,7 +265,7 @@ func (k *RecordStore) putTombstone(
 }
 
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.RemovedCount, err error) {
-	r, err := k.ask(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskDrop, Vehicle: id})
+	r, err := k.AskOwner(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskDrop, Vehicle: id})
 	if err != nil {
 		return n, err
 	}
@@ -244,11 +281,14 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 	return n, err
 }
 
-const askPause = 100 * time.Millisecond
+const (
+	askPause   = 100 * time.Millisecond
+	askWriters = 2 // folding needs most of a node's
+)
 
-// ask asks the owner of a partition. While it has none, as during a takeover, ask retries for
-// Patience.Store. The reply of an owner that stores a checkpoint first may take longer.
-func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err error) {
+// While a partition has no owner, as during a takeover, AskOwner retries for Patience.Store. The
+// reply of an owner that stores a checkpoint first may take longer.
+func (k *RecordStore) AskOwner(ctx context.Context, p int, q *Question) (r Reply, err error) {
 	for began := time.Now(); ; {
 		r, err = k.engine.Ask(ctx, p, q)
 		if !errors.Is(err, ErrNoOwner) || time.Since(began) > k.config.Patience.Store || periodic.Pause(ctx, askPause) != nil {
@@ -257,17 +297,17 @@ func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err
 	}
 }
 
-func (k *RecordStore) askAll(ctx context.Context, kind string) ([]Reply, error) {
+func (k *RecordStore) AskOwners(ctx context.Context, kind string) ([]Reply, error) {
 	replies := make([]Reply, k.engine.Partitions())
-	ctx, asking := newWorkers(ctx, batchWriters)
+	ctx, asking := workers.New(ctx, askWriters)
 	var err error
 	for p := range replies {
-		err = cmp.Or(err, asking.start(func() (err error) {
-			replies[p], err = k.ask(ctx, p, &Question{Kind: kind})
+		err = cmp.Or(err, asking.Start(func() (err error) {
+			replies[p], err = k.AskOwner(ctx, p, &Question{Kind: kind})
 			return err
 		}))
 	}
-	return replies, cmp.Or(err, asking.wait())
+	return replies, cmp.Or(err, asking.Wait())
 }
 
 // dropGrants also changes revoked and removed credentials. without returns what remains of a grant,
@@ -299,9 +339,17 @@ func (k *RecordStore) dropGrants(
 
 var errKnownTombstone = errors.New("the vehicle's tombstone is known")
 
+func (k *RecordStore) MergeTombstone(ctx context.Context, r Record) (buried bool, err error) {
+	t, err := decodeTombstone(r.Subject, r.Body)
+	if err != nil || !t.InForce() {
+		return false, err
+	}
+	return k.bury(ctx, t.Vehicle, t.Forgotten)
+}
+
 // bury does nothing if the vehicle is forgotten already, or was allowed again since.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
-	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
+	err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
 			return errKnownTombstone
 		}
@@ -343,11 +391,11 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 // removeForgotten knows only hashes of vehicles. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
-	_, err := k.askAll(ctx, AskDropAll)
+	_, err := k.AskOwners(ctx, AskDropAll)
 	if err != nil {
 		return err
 	}
-	if _, _, err = k.dropGrants(ctx, k.withoutForgotten); err != nil {
+	if _, _, err = k.dropGrants(ctx, k.forgotten.Without); err != nil {
 		return err
 	}
 	for _, t := range before {
@@ -358,19 +406,6 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
-	var gone []vehicle.ID
-	for id := range v.Sorted() {
-		if k.forgotten.Has(id) {
-			gone = append(gone, id)
-		}
-	}
-	if len(gone) == 0 {
-		return v, false
-	}
-	return v.Without(gone...)
 }
 
 func receipt(t access.Tombstone) access.ForgetReceipt {

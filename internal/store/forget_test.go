@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,40 +99,6 @@ func TestEraseAfterTelemetry(t *testing.T) {
 		if e.erased != step.times {
 			t.Errorf("after %s, folded up to %d: erased %d times, want %d", step.at, step.folded, e.erased, step.times)
 		}
-	}
-}
-
-// After a large list of vehicles is replaced, no record and no backup names them: a later forget
-// would not find such a record.
-func TestUpdate_EmptiesReplacedLists(t *testing.T) {
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{})
-	many := tooMany()
-	create(t, k, access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
-	grant := func(v access.Vehicles) {
-		t.Helper()
-		_, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
-			return c.Change(access.Change{Vehicles: &v}, time.Now())
-		})
-		testkit.NoError(t, err)
-	}
-	grant(access.VehicleSet(many[0]))
-	parts := 0
-	if err := e.Scan(t.Context(), codec.Sources, []string{"sourceset.*.*"}, func(r Record) error {
-		if parts++; bytes.Contains(r.Body, []byte("Car")) {
-			t.Errorf("%s still names vehicles: %s", r.Subject, r.Body)
-		}
-		return nil
-	}); err != nil || parts != 1 {
-		t.Errorf("got %d set records, error %v; want 1", parts, err)
-	}
-	info, err := CheckBackup(bytes.NewReader(backupOf(t, k)))
-	if err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
-		t.Errorf("got kinds %v, error %v; want one source without sets", info.Kinds, err)
-	}
-	grant(access.VehicleSet(many...))
-	if g, ok := k.tables.Sources.Get("gateway"); !ok || g.Vehicles.Len() != len(many) {
-		t.Errorf("the source has %d vehicles, want %d", g.Vehicles.Len(), len(many))
 	}
 }
 

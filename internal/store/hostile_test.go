@@ -3,13 +3,14 @@ package store
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/store/backupfile"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -102,10 +103,7 @@ func hostile() map[string]struct {
 // Intact and authentic records that no service writes are refused by a restore, and but for usage
 // by a start, in one line without their content.
 func TestHostileRecordsAreRefused(t *testing.T) {
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
-	key, err := k.BackupKey(t.Context())
-	testkit.NoError(t, err)
+	k := runRecordStore(t, newMemory(t), Config{})
 	records := hostile()
 	usage := records["a rate that is none"]
 	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000.NODE", "usage: a number of calls", usageRecord{
@@ -115,24 +113,22 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	usage.subject, usage.says, usage.body = "tokenuse.eve.NODE", "usage: a token's ID", usageRecord{}
 	records["usage of no token"] = usage
 	for name, r := range records {
-		w := write(t, r.subject, r.body)
-		file := bytes.NewReader(backupWith(t, key, stateWrite("X", 1000), w))
-		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: Restore audited it", name); return nil }
-		_, err = k.Restore(
-			t.Context(), file, access.RestoreOptions{}, audited,
-			func(int, int) { t.Errorf("%s: Restore reported progress", name) },
-		)
-		if !errors.Is(err, backupfile.ErrUnfit) || !k.BadBackup(err) || !strings.Contains(err.Error(), "("+r.says) {
-			t.Errorf("%s: got error %v, want one that contains (%s", name, err, r.says)
+		body, err := json.Marshal(r.body)
+		testkit.NoError(t, err)
+		is := Record{Subject: r.subject, Body: body}
+		err = NewChecker().Check(is)
+		u, unfit := errors.AsType[Unfit](err)
+		text := fmt.Sprintf("%s: %v", u.Kind, u.Err)
+		if !unfit || !errors.Is(err, codec.ErrDamaged) || !strings.HasPrefix(text, r.says) {
+			t.Errorf("%s: got error %v, want one that says %s", name, err, r.says)
 		}
-		text := err.Error()
 		if strings.ContainsAny(text, "\n\x1b\u202e") || strings.Contains(text, "evil") || strings.Contains(text, "HOSTILE") {
 			t.Errorf("%s: the error repeats the content of the record: %q", name, text)
 		}
 		if r.subject[:len("tokenuse")] == "tokenuse" {
 			continue // a start skips usage
 		}
-		err = k.apply(Record{Subject: r.subject, Body: bodyOf(w)}, sets{})
+		err = k.apply(is, Sets{})
 		if !errors.Is(err, codec.ErrDamaged) || !strings.Contains(err.Error(), r.says) ||
 			strings.Contains(err.Error(), "evil") {
 			t.Errorf("%s, stored: got error %v, want one that contains %q", name, err, r.says)
@@ -140,50 +136,5 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	}
 	if n := k.tables.Tokens.Len() + k.tables.Sources.Len() + k.tables.Operators.Len(); n != 0 {
 		t.Errorf("%d hostile credentials are valid, want none", n)
-	}
-	if len(e.states) != 0 {
-		t.Error("a part of a refused backup was restored")
-	}
-}
-
-// The version of a backup is displayed.
-func TestHostileBackupHeaderIsRefused(t *testing.T) {
-	for _, version := range []string{hostileText, strings.Repeat("v", maxVersion+1)} {
-		var file bytes.Buffer
-		w, err := backupfile.NewWriter(&file, backupfile.Header{Version: version}, "key")
-		testkit.NoError(t, errors.Join(err, w.End()))
-		info, err := CheckBackup(&file, "key")
-		if !errors.Is(err, backupfile.ErrUnfit) || strings.Contains(err.Error(), "evil") {
-			t.Errorf("got %+v, error %v; want %v", info, err, backupfile.ErrUnfit)
-		}
-	}
-}
-
-// Backups of many installations leave no more keys than a node may use to hash each vid.
-func TestRestoreBoundsTombstoneKeys(t *testing.T) {
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
-	restore := func(from, n int) error {
-		var r vidKeysRecord
-		for i := range n {
-			r.Keys = append(r.Keys, bytes.Repeat([]byte{byte(from + i)}, vidKeyBytes))
-		}
-		file := bytes.NewReader(backupWith(t, "key", write(t, codec.VIDKeysSubject, r)))
-		merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
-		_, err := k.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
-		return err
-	}
-	for _, c := range []struct {
-		from, n int
-		fits    bool
-	}{{1, maxVIDKeys - 1, true}, {1, maxVIDKeys - 1, true}, {100, 1, false}, {1, maxVIDKeys, false}} {
-		if err := restore(c.from, c.n); (err == nil) != c.fits || err != nil && !errors.Is(err, backupfile.ErrUnfit) {
-			t.Errorf("restoring %d keys from %d on: got error %v, want success: %t", c.n, c.from, err, c.fits)
-		}
-	}
-	is, err := e.Last(t.Context(), codec.Sources, codec.VIDKeysSubject)
-	testkit.NoError(t, err)
-	if keys, err := decodeVIDKeys(is.Body); err != nil || len(keys.Keys) != maxVIDKeys {
-		t.Errorf("got %d keys, error %v; want %d", len(keys.Keys), err, maxVIDKeys)
 	}
 }

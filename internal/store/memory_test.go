@@ -1,21 +1,16 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/store/backupfile"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 type memory struct {
@@ -28,13 +23,12 @@ type memory struct {
 	mu      sync.Mutex
 	records map[string][]Record // by stream: the last record of each subject, in order of Seq
 	seq     uint64              // of all streams together
-	states  map[vehicle.ID]vehicle.State
-	feeds   []*memoryFeed // those that run
+	feeds   []*memoryFeed       // those that run
 }
 
 func newMemory(t testing.TB) *memory {
 	t.Helper()
-	m := &memory{records: make(map[string][]Record), states: make(map[vehicle.ID]vehicle.State)}
+	m := &memory{records: make(map[string][]Record)}
 	testkit.NoError(t, LoadVIDKeys(t.Context(), m, &m.forgotten))
 	return m
 }
@@ -46,26 +40,7 @@ func (m *memory) Unfolded() *Unfolded                   { return nil }
 func (m *memory) Forgotten() *access.Forgotten          { return &m.forgotten }
 func (m *memory) AwaitTombstones(context.Context) error { return m.dead }
 
-func (m *memory) Ask(_ context.Context, _ int, q *Question) (r Reply, err error) {
-	m.mu.Lock()
-	s, ok := m.states[q.Vehicle]
-	var entries []byte
-	for id, s := range m.states {
-		entries = AppendEntry(entries, Entry{Vehicle: id, State: codec.AppendState(nil, &s)})
-	}
-	m.mu.Unlock()
-	switch q.Kind {
-	case AskState:
-		r.Had = ok
-		r.State = codec.AppendState(nil, &s)
-	case AskDrop:
-		r.Had = ok
-		delete(m.states, q.Vehicle)
-	case AskStates:
-		r.Entries = entries
-	}
-	return r, err
-}
+func (m *memory) Ask(context.Context, int, *Question) (Reply, error) { return Reply{}, nil }
 
 func (m *memory) Last(_ context.Context, stream, subject string) (Record, error) {
 	m.mu.Lock()
@@ -217,20 +192,6 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	return k
 }
 
-// at is in Unix ms; the speed is 50 km/h.
-func speed(id vehicle.ID, at int64) vehicle.State {
-	x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(at)}
-	if err := x.Set(signal.Speed, 50); err != nil {
-		panic(err)
-	}
-	return vehicle.Observe(vehicle.State{}, x)
-}
-
-func stateWrite(id vehicle.ID, at int64) Write {
-	subject, s := codec.StateSubject(0, id), speed(id, at)
-	return Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &s))}
-}
-
 func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) {
 	t.Helper()
 	seq, err := m.Store(t.Context(), stream, writes)
@@ -257,31 +218,4 @@ func tokenFor(v access.Vehicles) access.Request {
 	return access.Request{
 		Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 	}
-}
-
-// more than a credential's own record lists
-func tooMany() (ids []vehicle.ID) {
-	for i := range maxInlineIDs + 1 {
-		ids = append(ids, vehicle.ID(fmt.Sprintf("Car%05d", i)))
-	}
-	return ids
-}
-
-func backupOf(t testing.TB, k *RecordStore) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	_, err := k.Backup(t.Context(), &b, "v-test")
-	testkit.NoError(t, err)
-	return b.Bytes()
-}
-
-func backupWith(t testing.TB, key string, records ...Write) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w, err := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
-	for _, r := range records {
-		err = errors.Join(err, w.Add(r.Subject, r.Record))
-	}
-	testkit.NoError(t, errors.Join(err, w.End()))
-	return b.Bytes()
 }

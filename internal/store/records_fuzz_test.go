@@ -46,7 +46,7 @@ func FuzzRecords(f *testing.F) {
 		k := NewRecordStore(newMemory(t), Config{}, &tables)
 		for range 2 {
 			if err := k.apply(
-				Record{Subject: subject, Body: body}, sets{},
+				Record{Subject: subject, Body: body}, Sets{},
 			); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,14 +19,11 @@ import (
 type RecordStore struct {
 	engine     Engine
 	config     Config
-	log        *slog.Logger
-	now        func() time.Time
 	forgotten  *access.Forgotten
 	tables     *access.Tables
 	Tokens     Feed // maintains the table of tokens and their usage
 	Sources    Feed
-	by         string     // names this process in records of usage
-	restoring  sync.Mutex // held during a restore
+	by         string // names this process in records of usage
 	lastErased time.Time
 	// firstSeen says when EraseDue first saw a tombstone that is not quiet yet.
 	firstSeen map[access.Tombstone]time.Time
@@ -37,31 +32,32 @@ type RecordStore struct {
 	roadsRefused *prometheus.CounterVec
 }
 
-// unfit is for an undamaged record that no service can have written. It is a [codec.ErrDamaged], so
+// Unfit is for an undamaged record that no service can have written. It is a [codec.ErrDamaged], so
 // that a node does not start with one, and has nothing of the record in its text.
-type unfit struct {
-	kind string
-	err  error
+type Unfit struct {
+	Kind string
+	Err  error
 }
 
-func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamaged, u.kind, u.err) }
+func (u Unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamaged, u.Kind, u.Err) }
 
-func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
+func (Unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
 // change returns once this node's table has the record. If the feed does not deliver it in time,
-// the error comes with the sequence, and the record is stored.
+// that is the error, and the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
-) (seq uint64, err error) {
-	if seq, err = Change(ctx, k.engine, k.config.Patience.Store, stream, subject, change); err != nil {
-		return 0, err
+) error {
+	seq, err := Change(ctx, k.engine, k.config.Patience.Store, stream, subject, change)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownFeedTimeout)
 	defer cancel()
 	if stream == codec.Tokens {
-		return seq, k.Tokens.Wait(ctx, seq)
+		return k.Tokens.Wait(ctx, seq)
 	}
-	return seq, k.Sources.Wait(ctx, seq)
+	return k.Sources.Wait(ctx, seq)
 }
 
 const ownFeedTimeout = 4 * requestTimeout
@@ -115,10 +111,10 @@ func (k *RecordStore) AuditPage(
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
-		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
+		engine: e, config: c, forgotten: e.Forgotten(), tables: tables,
 		by: rand.Text(), roadsChanged: make(chan struct{}, 1),
 	}
-	tokenSets, sourceSets := sets{}, sets{}
+	tokenSets, sourceSets := Sets{}, Sets{}
 	k.Tokens = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
 	k.Sources = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
 	k.roadsRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -135,7 +131,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-func (k *RecordStore) apply(r Record, large sets) error {
+func (k *RecordStore) apply(r Record, large Sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer && kind != "tokenuse" {
 		k.applyNewer(kind, rest, large)
@@ -152,7 +148,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 			k.tables.Of(c.Kind).Put(c)
 		})
 	case "tokenset", "sourceset":
-		return large.apply(r)
+		return large.Apply(r)
 	case "tokenuse":
 		return k.applyUsage(rest, r)
 	case "tombstone":
@@ -171,7 +167,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-func (k *RecordStore) applyNewer(kind, rest string, large sets) {
+func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 	delete(large, kind+"."+rest)
 	switch kind {
 	case "token":
@@ -183,10 +179,51 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
 			// Nodes that can decode the record erase.
-			now := k.now()
+			now := k.config.Now()
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
 		}
 	case codec.VIDKeysSubject:
 		k.config.Newer.loseKeys()
 	}
+}
+
+// Checker checks the records of a backup. Set records precede their credential.
+type Checker struct {
+	large   Sets
+	vidKeys [][]byte
+}
+
+func NewChecker() *Checker { return &Checker{large: Sets{}} }
+
+// The error is [Unfit] if no service can have written the record, and otherwise
+// [codec.ErrDamaged], also if set records are missing.
+func (c *Checker) Check(r Record) (err error) {
+	kind, rest, _ := strings.Cut(r.Subject, ".")
+	switch kind {
+	case "tombstone":
+		_, err = decodeTombstone(r.Subject, r.Body)
+	case codec.VIDKeysSubject:
+		var keys vidKeysRecord
+		if keys, err = decodeVIDKeys(r.Body); err == nil {
+			c.vidKeys, err = withKeys(c.vidKeys, keys.Keys)
+		}
+	case "token", "source", "operator":
+		var granted grantedRecord
+		if _, granted, err = decodeCredential(r); granted.Sets > 0 {
+			if p := c.large[r.Subject]; p == nil || p.mark != granted.Set || len(p.parts) != granted.Sets {
+				err = codec.ErrDamaged
+			}
+			delete(c.large, r.Subject)
+		}
+	case "tokenuse":
+		id, _, _ := strings.Cut(rest, ".")
+		if _, err = decodeUsage(r.Body); err == nil {
+			if name := access.CheckName(access.TokenKind, id); name != nil {
+				err = Unfit{"usage", name}
+			}
+		}
+	case "tokenset", "sourceset":
+		err = c.large.Apply(r)
+	}
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/store/backupfile"
 	"example.org/carstate/internal/store/codec"
 )
 
@@ -123,7 +121,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 		}
 	}
 	if err != nil {
-		k.failing.Log(k.log, "cannot read which roads were forgotten; will retry", "error", err)
+		k.failing.Log(k.config.Log, "cannot read which roads were forgotten; will retry", "error", err)
 		return false
 	}
 	k.forgotten = max(k.forgotten, seq)
@@ -137,10 +135,10 @@ func (k *roadStore) load(ctx context.Context) bool {
 	})
 	k.next = next
 	if damaged > 0 {
-		k.log.Warn("ignoring damaged road profiles: these roads will be learned again", "records", damaged)
+		k.config.Log.Warn("ignoring damaged road profiles: these roads will be learned again", "records", damaged)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.failing.Log(k.log, "cannot read the road profiles; will retry", "error", err)
+		k.failing.Log(k.config.Log, "cannot read the road profiles; will retry", "error", err)
 	}
 	return err == nil
 }
@@ -187,7 +185,7 @@ func (k *roadStore) store(ctx context.Context) {
 			return true
 		}
 		if _, err := k.engine.Store(ctx, codec.Roads, writes); err != nil {
-			k.failing.Log(k.log, "cannot store the road profiles; will retry", "tiles", len(k.unsaved), "error", err)
+			k.failing.Log(k.config.Log, "cannot store the road profiles; will retry", "tiles", len(k.unsaved), "error", err)
 			return false
 		}
 		for _, t := range batch {
@@ -234,11 +232,11 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 		writes, _ := with(Record{})
 		_, err = k.engine.Store(ctx, codec.Roads, writes)
 	}
-	k.readRoadsSoon()
+	k.ReadRoadsSoon()
 	return err
 }
 
-func (k *RecordStore) readRoadsSoon() {
+func (k *RecordStore) ReadRoadsSoon() {
 	select {
 	case k.roadsChanged <- struct{}{}:
 	default:
@@ -260,26 +258,23 @@ func decodeForgotten(is Record) (boxes []forgottenBox) {
 	return boxes
 }
 
-func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
+// EachRoad leaves out profiles of a newer version, and malformed ones, with which a restore would
+// refuse the whole backup.
+func (k *RecordStore) EachRoad(ctx context.Context, do func(Record) error) error {
 	_, boxes, err := k.forgottenBoxes(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
+		return err
 	}
-	var failed error // of writing the file
+	var failed error
 	_, _, err = k.readRoads(ctx, 1, boxes, func(tile road.Tile, r Record) error {
-		if r.Newer {
+		if r.Newer || failed != nil {
 			return nil
 		}
 		if err := new(road.Map).Load(tile, r.Body); err != nil {
-			return err // skipped, because with this record a restore would refuse the whole backup
+			return err
 		}
-		if failed == nil {
-			failed = b.Add(r.Subject, r.Sealed)
-		}
+		failed = do(r)
 		return nil
 	})
-	if err = cmp.Or(failed, err); err != nil {
-		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
-	}
-	return nil
+	return cmp.Or(failed, err)
 }

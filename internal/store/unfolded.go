@@ -56,11 +56,8 @@ type unfoldedEntry struct {
 	quiet   bool // there was no backlog when they were stored
 }
 
-// NewUnfolded takes the latency to be expected until it has been measured. now may be nil.
+// NewUnfolded takes the latency to be expected until it has been measured.
 func NewUnfolded(partitions int, latency time.Duration, now func() time.Time) *Unfolded {
-	if now == nil {
-		now = time.Now
-	}
 	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed,
 		latency: latency}
 }

@@ -10,6 +10,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/workers"
 )
 
 // Usage is only displayed and should not prevent a start, so a record of a later version is neither
@@ -35,7 +36,7 @@ const (
 
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
-	_, skip := errors.AsType[unfit](err) // because usage should not prevent a start
+	_, skip := errors.AsType[Unfit](err) // because usage should not prevent a start
 	switch {
 	case is.Newer, skip, err == nil && r.Version > usageVersion:
 		return nil
@@ -43,7 +44,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 		return err
 	}
 	if id, ok := strings.CutSuffix(rest, totalUsage); ok {
-		k.tables.Tokens.NoteUsage(id, access.Usage{}.Plus(r.usage(), k.now()), r.By == k.by)
+		k.tables.Tokens.NoteUsage(id, access.Usage{}.Plus(r.usage(), k.config.Now()), r.By == k.by)
 	}
 	return nil
 }
@@ -60,10 +61,10 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	storing, writers := newWorkers(timed, usageWriters)
+	storing, writers := workers.New(timed, usageWriters)
 	ids := k.tables.Tokens.Unstored()
 	for _, id := range ids {
-		if writers.start(func() error {
+		if writers.Start(func() error {
 			err := k.addUsage(storing, ctx, id)
 			if codec.IsNewer(err) {
 				return nil
@@ -73,8 +74,8 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 			break
 		}
 	}
-	if err := writers.wait(); err != nil {
-		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
+	if err := writers.Wait(); err != nil {
+		k.config.Log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
 	}
 }
 
@@ -89,7 +90,7 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 		case total.Version > usageVersion:
 			return nil, codec.ErrNewer
 		}
-		next = k.tables.Tokens.UsageToStore(id, total.usage(), k.now())
+		next = k.tables.Tokens.UsageToStore(id, total.usage(), k.config.Now())
 		return AppendJSON(nil, subject, usageRecord{
 			Version: usageVersion, By: k.by, Calls: next.Calls, Refusals: next.Refusals,
 			LastUsed: next.LastUsed, LastRefused: next.LastRefused, Reason: next.Reason,
@@ -111,7 +112,7 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 		return r, codec.ErrDamaged
 	}
 	if r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
-		return r, unfit{"usage", errors.New("a number of calls is negative or too large")}
+		return r, Unfit{"usage", errors.New("a number of calls is negative or too large")}
 	}
 	return r, nil
 }

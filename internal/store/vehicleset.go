@@ -96,12 +96,13 @@ func decodeSet(body []byte) (part setRecord, err error) {
 		return part, fmt.Errorf("%w: a set of vehicles", codec.ErrDamaged)
 	}
 	if err := checkIDs(part.IDs); err != nil {
-		return part, unfit{"set of vehicles", err}
+		return part, Unfit{"set of vehicles", err}
 	}
 	return part, nil
 }
 
-func isEmptied(r Record) bool {
+// No record refers to an emptied set record.
+func IsEmptied(r Record) bool {
 	if !codec.IsSet(r.Subject) {
 		return false
 	}
@@ -137,8 +138,8 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets are by the subject of the credential, which arrives after its set records.
-type sets map[string]*setParts
+// Sets are by the subject of the credential, which arrives after its set records.
+type Sets map[string]*setParts
 
 type setParts struct {
 	mark  string
@@ -147,7 +148,7 @@ type setParts struct {
 	need  int
 }
 
-func (s sets) withMark(owner, mark string) *setParts {
+func (s Sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
 		p = &setParts{mark: mark, parts: make(map[int][]vehicle.ID)}
@@ -158,7 +159,7 @@ func (s sets) withMark(owner, mark string) *setParts {
 
 // Before the feed has caught up, set records may be missing: then apply receives no vehicles, and
 // all of them later.
-func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
+func (s Sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
 		delete(s, owner)
@@ -175,7 +176,7 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-func (s sets) complete(owner string) bool {
+func (s Sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
 		return false
@@ -189,7 +190,7 @@ func (s sets) complete(owner string) bool {
 	return true
 }
 
-func (s sets) apply(r Record) error {
+func (s Sets) Apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	name, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
@@ -204,4 +205,13 @@ func (s sets) apply(r Record) error {
 	s.withMark(owner, part.Set).parts[n] = part.IDs
 	s.complete(owner)
 	return nil
+}
+
+// Credential also returns the number of set records.
+func (s Sets) Credential(r Record) (c access.Credential, parts int, err error) {
+	c, granted, err := decodeCredential(r)
+	if err == nil {
+		s.record(r.Subject, granted, func(v access.Vehicles) { c.Vehicles = v })
+	}
+	return c, granted.Sets, err
 }

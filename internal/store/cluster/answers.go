@@ -157,7 +157,7 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	case f.compare && *a != none && f.e.config.Known != nil:
 		driving, throttle := f.e.config.Known(id)
 		older := a.Driving.Time < driving || a.Throttle.Time < throttle
-		if older && max(driving, throttle) <= signal.At(f.e.now().Add(vehicle.MaxAhead)) {
+		if older && max(driving, throttle) <= signal.At(f.e.config.Now().Add(vehicle.MaxAhead)) {
 			return
 		}
 	}

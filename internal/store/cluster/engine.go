@@ -10,10 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/natsconn"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
 )
@@ -26,7 +30,6 @@ var (
 type Engine struct {
 	*conn
 	partitions int
-	now        func() time.Time
 	name       string // of this process, in the subject of what it shares of roads
 
 	queues     []*engine.Queue
@@ -51,34 +54,97 @@ type Engine struct {
 	running sync.WaitGroup
 }
 
+// After fail, conn is unusable until the node restarts.
+type conn struct {
+	config Config
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	legacy nats.JetStreamContext // only this API has ordered push consumers
+
+	batches chan struct{}
+	warned  warned
+	beats   map[string]*heartbeat
+
+	// when a node of a newer version last renewed its lease, Unix ns
+	newerLease atomic.Int64
+
+	// If needed, a closed connection means that the client library has given up, and the engine
+	// fails.
+	needed atomic.Bool
+
+	*engine.Failure
+}
+
+// All partitions share one limit for each kind.
+type warned struct{ fold, commit, backlog, limits lograte.Warning }
+
+// Every later request over the connection would fail.
+func (c *conn) onClosed(nc *nats.Conn) {
+	if !c.needed.Load() {
+		return
+	}
+	err := nc.LastError()
+	if err == nil {
+		err = nats.ErrConnectionClosed
+	}
+	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
+}
+
+func (c *conn) Cut() {
+	c.needed.Store(false)
+	c.nc.Close()
+}
+
+func (c *conn) fail(err error) { c.Fail(c.config.Log, "the engine failed", err) }
+
+// isFinal reports whether reading again would result in the same err. The engine then fails, except
+// for a record of a newer version.
+func (c *conn) isFinal(err error) bool {
+	switch {
+	case codec.IsNewer(err):
+		return true
+	case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
+		c.fail(err)
+		return true
+	}
+	return false
+}
+
 // The end of ctx cancels Open, and has no effect on an open engine.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
 		panic("cluster: a configuration without URLs")
 	}
 	c = c.withDefaults()
-	e := &Engine{now: c.Now, conn: &conn{
-		config: c, log: c.Log, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure(),
+	e := &Engine{conn: &conn{config: c, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure()}}
+	opening := ctx
+	ctx, deny := context.WithCancelCause(ctx)
+	defer deny(nil)
+	var open atomic.Bool
+	defer open.Store(true)
+	connection := natsconn.Config{URLs: c.URLs, CredsFile: c.CredsFile, Log: c.Log, Denied: func(d natsconn.Denial) bool {
+		deny(d)
+		return !open.Load()
 	}}
-	if err = e.connect(); err != nil {
+	if e.nc, err = natsconn.Connect(connection); err != nil {
 		return nil, err
 	}
+	e.nc.SetClosedHandler(e.onClosed)
 	defer func() {
+		if d, ok := errors.AsType[natsconn.Denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
+			err = d
+		}
 		if err != nil {
 			e.nc.Close()
 		}
 	}()
-	opening := ctx
-	ctx, deny := context.WithCancelCause(ctx)
-	defer deny(nil)
-	e.denied.Store(&deny)
-	defer e.denied.Store(nil)
-	defer func() {
-		if d, ok := errors.AsType[denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
-			err = d
-		}
-	}()
-	if err = e.checkServer(ctx); err != nil {
+	if e.js, err = jetstream.New(e.nc); err == nil {
+		e.legacy, err = e.nc.JetStream()
+	}
+	if err == nil {
+		err = natsconn.Check(ctx, connection, e.nc, e.js)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if e.nc.MaxPayload() < payloadBytes {
@@ -91,9 +157,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.probeRights(ctx, streamConfigs(c, fixedNumbers{partitions: e.partitions})); err != nil {
 		return nil, err
 	}
-	err = patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
-	if isNoLeader(err) && ctx.Err() == nil {
-		err = errNoLeader
+	err = natsconn.Patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
+	if natsconn.IsNoLeader(err) && ctx.Err() == nil {
+		err = natsconn.ErrNoLeader
 	}
 	if err != nil {
 		return nil, err
@@ -111,7 +177,7 @@ func (e *Engine) start() {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
 	e.room.Store(math.MaxInt64)
-	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, nil)
+	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
 	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)

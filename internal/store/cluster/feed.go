@@ -68,7 +68,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 		if f.conn.isFinal(err) {
 			return err
 		}
-		f.conn.log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
+		f.conn.config.Log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
 		if periodic.Pause(ctx, feedBackoff) != nil {
 			return nil
 		}

@@ -154,7 +154,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 		}
 		return ordered <= lost
 	}}))
-	f := (&conn{config: e.config, log: e.log, nc: js.Conn(), js: js, beats: e.beats}).newFeed(codec.States, ">")
+	f := (&conn{config: e.config, nc: js.Conn(), js: js, beats: e.beats}).newFeed(codec.States, ">")
 	_, info := stream(t, js, codec.States)
 	from := info.State.LastSeq
 	f.created.Store(info.Created.UnixNano())

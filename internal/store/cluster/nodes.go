@@ -82,7 +82,7 @@ func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()
 		}
 	})
 	if err != nil { // the connection is closed for good
-		e.log.Warn("cannot subscribe to the road evidence of other nodes", "error", err)
+		e.config.Log.Warn("cannot subscribe to the road evidence of other nodes", "error", err)
 		return func() {}
 	}
 	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed

@@ -54,7 +54,7 @@ func (t *Partition) Live(_ context.Context, _ func(func(vehicle.ID, *store.Answe
 		err = sub.SetPendingLimits(waitingQuestions, waitingQuestionBytes)
 	}
 	if err != nil { // the connection is closed for good
-		t.e.log.Warn("cannot receive questions", "partition", t.number, "error", err)
+		t.e.config.Log.Warn("cannot receive questions", "partition", t.number, "error", err)
 		return
 	}
 	t.answers.Lock()
@@ -227,7 +227,7 @@ func (t *Partition) answerMessage(m *nats.Msg) {
 		err = t.e.nc.Publish(m.Reply, codec.SealMessage(m.Subject, append([]byte{0}, text...)))
 	}
 	if err != nil {
-		t.e.log.Warn("cannot reply to a question", "partition", t.number, "error", err)
+		t.e.config.Log.Warn("cannot reply to a question", "partition", t.number, "error", err)
 	}
 }
 

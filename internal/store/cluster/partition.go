@@ -85,7 +85,10 @@ func (e *Engine) Take(
 		err = e.AwaitTombstones(ctx)
 	}
 	if err == nil {
-		t.end, err = e.lastCommit(ctx, p)
+		var last store.Record
+		if last, err = e.Last(ctx, codec.Telemetry, codec.TelemetrySubject(p)); last.Seq != 0 {
+			t.end, err = last.Seq, nil // Next says whether it can be decoded
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
@@ -126,16 +129,6 @@ func (e *Engine) Folding() map[int]bool {
 // power cut. New commits then get sequences below next, and would be skipped.
 func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
-}
-
-// Unless a newer version wrote the record, the engine fails.
-func (e *Engine) undecodable(stream string, seq uint64, err error) error {
-	newer := e.config.Newer.Note(stream, err)
-	err = fmt.Errorf("%s: record %d: %w", stream, seq, err)
-	if !newer {
-		e.fail(err)
-	}
-	return err
 }
 
 func (t *Partition) Checkpoints() []store.Checkpoint { return t.checkpoints }
@@ -186,7 +179,12 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })
 	}
 	if err != nil {
-		return store.Group{}, t.e.undecodable(codec.Telemetry, g.Seq, err)
+		newer := t.e.config.Newer.Note(codec.Telemetry, err)
+		err = fmt.Errorf("%s: record %d: %w", codec.Telemetry, g.Seq, err)
+		if !newer {
+			t.e.fail(err)
+		}
+		return store.Group{}, err
 	}
 	t.next = g.Seq + 1
 	return g, nil
@@ -255,7 +253,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	if waiting, _, err := t.sub.Pending(); err == nil && waiting > 0 {
 		return nil
 	}
-	t.e.log.Warn("resubscribing to a partition", "partition", t.number, "waiting_since", m.Time)
+	t.e.config.Log.Warn("resubscribing to a partition", "partition", t.number, "waiting_since", m.Time)
 	t.unsubscribe()
 	return nil
 }
@@ -345,7 +343,7 @@ func (t *Partition) retry(ctx context.Context, try func() error) error {
 		case t.owned.Err() != nil:
 			return t.fenced()
 		}
-		t.e.warned.fold.Log(t.e.log, "cannot store a checkpoint yet; will retry", "partition", t.number, "error", err)
+		t.e.warned.fold.Log(t.e.config.Log, "cannot store a checkpoint yet; will retry", "partition", t.number, "error", err)
 		if err := periodic.Pause(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/natsconn"
 	"example.org/carstate/internal/store/codec"
 )
 
@@ -147,8 +148,9 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 	}
 	for until := time.Now().Add(c.config.Timeouts.Try); ; {
 		seq, err = c.storeOnce(ctx, stream, subject, writes)
-		if !hasCode(err, writeInProgress) || time.Now().After(until) {
-			if hasCode(err, wrongLastSequence, writeInProgress) {
+		code := natsconn.Code(err)
+		if code != writeInProgress || time.Now().After(until) {
+			if code == wrongLastSequence || code == writeInProgress {
 				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
 			}
 			return seq, err
@@ -159,7 +161,12 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 	}
 }
 
-const inProgressBackoff = 50 * time.Millisecond
+const (
+	inProgressBackoff = 50 * time.Millisecond
+	// the last record of a subject does not have the sequence that the write expects
+	wrongLastSequence = 10071
+	writeInProgress   = 10164 // the stream's leader is still processing another write of the subject
+)
 
 // The client library has no call for atomic batches (NATS ADR-50). The server drops batches if a
 // stream has more than 50 open ones, and processes those of a stream one at a time.

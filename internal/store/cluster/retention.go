@@ -36,16 +36,10 @@ type firstUnfolded struct {
 	stored time.Time
 }
 
-func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
-	if w.cursor != cursor || !w.made.Equal(s.Created) {
-		return false
-	}
-	return w.first >= s.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == s.State.LastSeq
-}
-
 func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, from uint64) error {
 	info := s.CachedInfo()
-	if w.isCurrent(from, info) {
+	stays := w.first >= info.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == info.State.LastSeq
+	if stays && w.cursor == from && w.made.Equal(info.Created) {
 		return nil
 	}
 	m, err := firstCommit(ctx, s, p, from)
@@ -76,10 +70,10 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, backlogEvery) {
 		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
-			e.warned.backlog.Log(e.log, "cannot measure the backlog", "error", err)
+			e.warned.backlog.Log(e.config.Log, "cannot measure the backlog", "error", err)
 		}
 		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
-			e.warned.limits.Log(e.log, "cannot check the limits of the streams", "error", err)
+			e.warned.limits.Log(e.config.Log, "cannot check the limits of the streams", "error", err)
 		}
 	}
 }
@@ -90,19 +84,6 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 		return nil, nil
 	}
 	return m, err
-}
-
-func (e *Engine) lastCommit(ctx context.Context, p int) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	m, err := e.legacy.GetLastMsg(codec.Telemetry, codec.TelemetrySubject(p), nats.Context(ctx))
-	if errors.Is(err, nats.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("cannot read the end of the telemetry from NATS: %w", err)
-	}
-	return m.Sequence, nil
 }
 
 func (e *Engine) measureBacklog(ctx context.Context) error {
@@ -168,7 +149,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
 	e.backlog.oldest.Store(int64(oldest))
 	if e.backlog.over.Swap(over) != over {
-		e.log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
+		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
 	}
 	return nil
 }
@@ -183,7 +164,7 @@ func (e *Engine) Trim(ctx context.Context) {
 			return // this node's data may be that of streams that no longer exist
 		}
 		if err := e.trim(ctx, e.config.Retention); err != nil && ctx.Err() == nil {
-			e.log.Warn("cannot remove old telemetry", "error", err)
+			e.config.Log.Warn("cannot remove old telemetry", "error", err)
 		}
 	}
 }
@@ -286,7 +267,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		case name == codec.Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:
 			alarmed[name] = true
-			e.log.Error("a stream is filling up",
+			e.config.Log.Error("a stream is filling up",
 				"stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
 		case percent < fullOver:
 			delete(alarmed, name)

@@ -186,7 +186,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	_, err = n.Update(ctx, access.OperatorKind, "ada",
 		func(o *access.Credential) error { o.Ended = config.Now(); return nil })
 	must(err)
-	backup := storetest.BackupOf(t, n.Node)
+	backup := storetest.BackupOf(t, n.Service)
 	receipt := n.MustForget(t, storetest.SecretVID)
 	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
 		t.Error(err)
@@ -219,7 +219,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 		must(c.js.DeleteStream(ctx, name))
 	}
 	m := startNode(t, config)
-	report := storetest.RestoreInto(t, m.Node, backup)
+	report := storetest.RestoreInto(t, m.Service, backup)
 	if report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 5 {
 		t.Errorf("restored: %+v", report.Kinds)
 	}
@@ -383,12 +383,5 @@ system_account: SYS`, rights, system)).Addr
 		if _, info := stream(t, js, name); info.State.Msgs < least {
 			t.Errorf("%s has %d records, want at least %d", name, info.State.Msgs, least)
 		}
-	}
-}
-
-func TestGreatestServer(t *testing.T) {
-	if greatestServer != server.VERSION {
-		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",
-			server.VERSION, greatestServer)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/natsconn"
 	"example.org/carstate/internal/store/codec"
 )
 
@@ -146,6 +147,10 @@ func (c Config) checkPartitions(stored int) error {
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
+
+	// too few servers with JetStream for the replicas of a stream
+	noPeers, noCluster = 10005, 10074
+	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
 )
 
 // One node's setting must not reduce the replicas for all.
@@ -187,20 +192,21 @@ func ensureStream(
 			change = js.UpdateStream
 		}
 		if !found || !sameStream(sc, stored) && !setUpByNewer(stored) {
-			err = patiently(ctx, func(ctx context.Context) error {
+			err = natsconn.Patiently(ctx, func(ctx context.Context) error {
 				_, err := change(ctx, sc)
 				return err
 			})
 		}
+		code := natsconn.Code(err)
 		switch {
 		case err == nil:
 			return target, nil
-		case hasCode(err, noPeers, noCluster):
+		case code == noPeers || code == noCluster:
 			return fixedNumbers{}, fmt.Errorf("the NATS cluster has too few servers with JetStream "+
 				"for %d copies of each stream: start more of them or set --replicas", target.replicas)
-		case isNoLeader(err):
-			return fixedNumbers{}, errNoLeader
-		case hasCode(err, notCreated):
+		case natsconn.IsNoLeader(err):
+			return fixedNumbers{}, natsconn.ErrNoLeader
+		case code == notCreated:
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
@@ -217,15 +223,15 @@ func storedStream(
 	ctx context.Context, js jetstream.JetStream, name string,
 ) (stored jetstream.StreamConfig, is fixedNumbers, err error) {
 	var s jetstream.Stream
-	err = patiently(ctx, func(ctx context.Context) (err error) {
+	err = natsconn.Patiently(ctx, func(ctx context.Context) (err error) {
 		s, err = js.Stream(ctx, name)
 		return err
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return stored, is, nil
-	case isNoLeader(err):
-		return stored, is, errNoLeader
+	case natsconn.IsNoLeader(err):
+		return stored, is, natsconn.ErrNoLeader
 	case err != nil:
 		return stored, is, fmt.Errorf("cannot read the configuration of the streams from NATS: %w", err)
 	}
@@ -276,14 +282,14 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		mu.Lock()
 		defer mu.Unlock()
 		failed = fmt.Errorf("a request to NATS for %s failed: %w", subject, err)
-		if isNoLeader(err) {
+		if natsconn.IsNoLeader(err) {
 			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
 				subject)
 		}
 	}
 	ask := func(m *nats.Msg) {
 		asking.Go(func() {
-			err := patiently(ctx, func(ctx context.Context) error {
+			err := natsconn.Patiently(ctx, func(ctx context.Context) error {
 				_, err := c.nc.RequestMsgWithContext(ctx, m)
 				return err
 			})
@@ -327,10 +333,10 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	}
 	for subject, do := range tries {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+			ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
 			defer cancel()
 			err := cmp.Or(do(), c.nc.FlushWithContext(ctx))
-			if d, ok := asDenial(c.nc.LastError()); ok {
+			if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
 				err = d
 			}
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -15,6 +16,7 @@ import (
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/natsconn"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
 	"example.org/carstate/internal/vehicle"
@@ -83,7 +85,7 @@ func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64,
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
 		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
-		_, answered := asAPIError(err)
+		code := natsconn.Code(err)
 		switch {
 		case err == nil:
 			e.failing.Store(false)
@@ -93,20 +95,27 @@ func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64,
 			return 0, store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return 0, engine.ErrClosed
-		case errors.Is(err, nats.ErrMaxPayload):
-			return 0, err
-		case answered && !hasCode(err, duplicateInProcess): // NATS itself refuses the commit
+		case errors.Is(err, nats.ErrMaxPayload), code != 0 && code != duplicateInProcess: // NATS refuses the commit
 			return 0, err
 		}
 		e.failing.Store(true)
 		if ctx.Err() != nil {
 			return 0, err
 		}
-		e.warned.commit.Log(e.log, "cannot store a commit of samples yet; will retry", "subject", subject, "error", err)
+		e.warned.commit.Log(e.config.Log, "cannot store a commit of samples yet; will retry", "subject", subject, "error", err)
 		if periodic.Pause(ctx, 100*time.Millisecond) != nil {
 			return 0, err
 		}
 	}
+}
+
+const (
+	storeFailed        = 10077
+	duplicateInProcess = 10158 // an earlier write with the same message id is still being processed
+)
+
+func full(err error) bool {
+	return natsconn.Code(err) == storeFailed && strings.Contains(err.Error(), "maximum bytes")
 }
 
 const maxCommitBytes = engine.ChunkBytes + 2*engine.MaxSampleBytes // before it is compressed
@@ -146,12 +155,12 @@ const (
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
-		return store.Recent{Since: e.now()}, nil
+		return store.Recent{Since: e.config.Now()}, nil
 	}
 	if err != nil {
 		return store.Recent{}, fmt.Errorf("cannot read the retained telemetry: %w", err)
 	}
-	state, made, now := s.CachedInfo().State, s.CachedInfo().Created.UnixNano(), e.now()
+	state, made, now := s.CachedInfo().State, s.CachedInfo().Created.UnixNano(), e.config.Now()
 	found, until := store.Recent{Since: now}, state.LastSeq+1
 	for span := firstWindow; ; span *= windowGrowth {
 		from := now.Add(-span)

@@ -74,6 +74,14 @@ func VehicleOfState(subject string) (vehicle.ID, bool) {
 	return vehicle.ID(vid), ok && ok2
 }
 
+// Operators are in SOURCES, so that one can be removed even if TOKENS is full of usage.
+func StreamOf(subject string) string {
+	if strings.HasPrefix(subject, "token") {
+		return Tokens
+	}
+	return Sources
+}
+
 func IsSet(subject string) bool {
 	kind, _, _ := strings.Cut(subject, ".")
 	return strings.HasSuffix(kind, "set")

@@ -50,7 +50,7 @@ type cursorRecord struct {
 }
 
 func (e *Engine) loadPartitions() error {
-	e.unfolded = store.NewUnfolded(e.dir.Partitions, 0, nil)
+	e.unfolded = store.NewUnfolded(e.dir.Partitions, 0, time.Now)
 	for n := range e.dir.Partitions {
 		p := &partitionState{e: e, number: n, arrived: make(chan struct{})}
 		r, err := e.own().last(e.keyOf(letters[codec.States], codec.CursorSubject(n)))
@@ -209,33 +209,24 @@ func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
 	return t.s.e.forgotten.Covers(id, seq, t.s.e.dir.Made), nil
 }
 
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	s := t.s
-	for ready := false; !ready; {
+	for {
 		if err := cmp.Or(t.check(), ctx.Err()); err != nil {
 			return store.Group{}, err
 		}
 		s.mu.Lock()
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
-		answered := s.answered
-		arrived := (<-chan struct{})(s.arrived)
-		if ready = t.next <= s.last; ready {
-			arrived = closed
-		}
+		answered, arrived, ready := s.answered, s.arrived, t.next <= s.last
 		s.mu.Unlock()
 		s.e.unfolded.Fold(s.number, answered)
+		if ready {
+			break
+		}
 		select {
 		case <-arrived:
 		case <-t.owned.Done():
-			ready = false
 		case <-ctx.Done():
-			return store.Group{}, ctx.Err()
 		}
 	}
 	s.mu.Lock()

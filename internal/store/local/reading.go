@@ -61,15 +61,6 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	return iterator{inner, r}, nil
 }
 
-func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []byte) error) error {
-	it, err := r.iterator(from, to)
-	if err != nil {
-		return err
-	}
-	defer it.Close()
-	return it.each(ctx, do)
-}
-
 // each ends early if do returns an error, a read fails, ctx ends, or Cut is called.
 func (it iterator) each(ctx context.Context, do func(value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
@@ -111,16 +102,14 @@ func (r reader) Scan(ctx context.Context, name string, patterns []string, do fun
 // Set records come before the tokens and sources that refer to them. The records of AUDIT are in
 // order.
 func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
-	from, to := span(letters[name])
-	if name != codec.Tokens && name != codec.Sources {
-		return r.iterate(ctx, from, to, r.records(do))
-	}
-	// A snapshot would keep erased records in the files.
-	it, err := r.iterator(from, to)
+	it, err := r.iterator(span(letters[name])) // a snapshot would keep erased records in the files
 	if err != nil {
 		return err
 	}
 	defer it.Close()
+	if name != codec.Tokens && name != codec.Sources {
+		return it.each(ctx, r.records(do))
+	}
 	for _, sets := range []bool{true, false} {
 		err := it.each(ctx, r.records(func(record store.Record) error {
 			if codec.IsSet(record.Subject) != sets {
@@ -149,10 +138,8 @@ func (r reader) last(key []byte) (record store.Record, err error) {
 		return record, r.explain(err)
 	}
 	defer closer.Close()
-	if record, err = decodeRecord(bytes.Clone(value)); err != nil {
-		return record, r.explain(err)
-	}
-	return record, nil
+	record, err = decodeRecord(bytes.Clone(value))
+	return record, r.explain(err)
 }
 
 func number(db *pebble.DB, key []byte) (uint64, error) {

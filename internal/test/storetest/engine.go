@@ -296,7 +296,7 @@ func backupOfAll(t *testing.T, open Open) {
 	subjects := regexp.MustCompile(`state\.\d+\.car\d+`)
 	for i := range backups {
 		seen := make(map[string]bool)
-		for _, subject := range subjects.FindAll(BackupOf(t, n), -1) {
+		for _, subject := range subjects.FindAll(BackupOf(t, n.Service), -1) {
 			seen[string(subject)] = true
 		}
 		if len(seen) != vehicles {

@@ -15,6 +15,7 @@ import (
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/backup"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -23,7 +24,7 @@ import (
 // Node follows all feeds and answers, and folds the partitions that no other node has taken.
 type Node struct {
 	store.Engine
-	*store.RecordStore
+	*backup.Service
 	Tables *access.Tables
 	Roads  road.Map
 	Stop   func() // ends the node and closes the engine; further calls do nothing
@@ -39,7 +40,7 @@ type Node struct {
 func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
 	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]store.Answer)}
-	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
+	n.Service = backup.New(store.NewRecordStore(e, c, n.Tables), e, c, n.Tables)
 	stopFolding := Fold(e, n.RecordStore, &n.Roads)
 	answers := func(ctx context.Context, caughtUp func()) error { return e.FollowAnswers(ctx, n.put, caughtUp) }
 	stop := follow(t, n.Tokens.Run, n.Sources.Run, answers)

@@ -12,20 +12,16 @@ import (
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/backup"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-func BackupOf(t testing.TB, n *Node) []byte {
-	t.Helper()
-	return backupOf(t, n.RecordStore)
-}
-
-func backupOf(t testing.TB, k *store.RecordStore) []byte {
+func BackupOf(t testing.TB, s *backup.Service) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	_, err := k.Backup(t.Context(), &b, "v-test")
+	_, err := s.Backup(t.Context(), &b, "v-test")
 	testkit.NoError(t, err)
 	return b.Bytes()
 }
@@ -39,20 +35,15 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 }
 
 // RestoreInto restores a backup of any origin. Progress is from 1 to the total.
-func RestoreInto(t testing.TB, n *Node, backup []byte) access.RestoreReport {
+func RestoreInto(t testing.TB, s *backup.Service, file []byte) access.RestoreReport {
 	t.Helper()
-	return restoreInto(t, n.RecordStore, backup)
-}
-
-func restoreInto(t testing.TB, k *store.RecordStore, backup []byte) access.RestoreReport {
-	t.Helper()
-	report, err := restore(t, k, backup, access.RestoreOptions{Anybody: true})
+	report, err := restore(t, s, file, access.RestoreOptions{Anybody: true})
 	testkit.NoError(t, err)
 	return report
 }
 
 func restore(
-	t testing.TB, k *store.RecordStore, backup []byte, options access.RestoreOptions,
+	t testing.TB, s *backup.Service, file []byte, options access.RestoreOptions,
 ) (access.RestoreReport, error) {
 	t.Helper()
 	progress := func(done, total int) {
@@ -61,7 +52,7 @@ func restore(
 		}
 	}
 	unaudited := func(_ access.BackupInfo, merge func() error) error { return merge() }
-	return k.Restore(t.Context(), bytes.NewReader(backup), options, unaudited, progress)
+	return s.Restore(t.Context(), bytes.NewReader(file), options, unaudited, progress)
 }
 
 // A backup is restored into an empty service with another number of partitions, and the two are
@@ -77,18 +68,18 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	a.Drive(t, 1000, cars...)
 	a.Drive(t, 2000, cars[:100]...)
 	a.MustForget(t, cars[0])
-	backup := BackupOf(t, a)
-	info, err := store.CheckBackup(bytes.NewReader(backup))
+	file := BackupOf(t, a.Service)
+	info, err := backup.Check(bytes.NewReader(file))
 	if err != nil || info.Version != "v-test" || info.Partitions != a.Partitions() ||
 		info.Kinds["state"] != 1499 || info.Kinds["token"] != 4 || info.Kinds["tombstone"] != 1 {
-		t.Fatalf("CheckBackup: got %+v, error %v", info, err)
+		t.Fatalf("Check: got %+v, error %v", info, err)
 	}
-	if bytes.Contains(backup, []byte(cars[0])) {
+	if bytes.Contains(file, []byte(cars[0])) {
 		t.Error("the backup names a forgotten vehicle")
 	}
 
 	b := started(t, open, store.Config{Partitions: 7})
-	report := RestoreInto(t, b, backup)
+	report := RestoreInto(t, b.Service, file)
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1499}) {
 		t.Errorf("states: got %+v, want 1499 restored", n)
 	}
@@ -116,16 +107,16 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	want := map[string]access.RestoreCount{
 		"state": {Equal: 1499}, "tombstonekey": {Different: 1}, "tombstone": {Different: 1},
 	}
-	for kind, n := range compared(t, b, backup) {
+	for kind, n := range compared(t, b, file) {
 		if w, ok := want[kind]; ok && n != w || !ok && n != (access.RestoreCount{Equal: info.Kinds[kind]}) {
 			t.Errorf("%s: compared %+v, want %+v or all equal", kind, n, w)
 		}
 	}
 }
 
-func compared(t *testing.T, n *Node, backup []byte) map[string]access.RestoreCount {
+func compared(t *testing.T, n *Node, file []byte) map[string]access.RestoreCount {
 	t.Helper()
-	report, err := restore(t, n.RecordStore, backup, access.RestoreOptions{Anybody: true, Compare: true})
+	report, err := restore(t, n.Service, file, access.RestoreOptions{Anybody: true, Compare: true})
 	testkit.NoError(t, err)
 	return report.Kinds
 }
@@ -137,16 +128,16 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
 	a.Drive(t, 1000, "Same", "Newer", "Gone", "GoneLater")
-	older := BackupOf(t, a)
+	older := BackupOf(t, a.Service)
 	a.Drive(t, 2000, "Newer", "Added")
 	a.MustForget(t, "Gone")
 	a.EndOf(t, access.TokenKind, ids[0])
-	backup := BackupOf(t, a)
+	file := BackupOf(t, a.Service)
 	receipt := a.MustForget(t, "GoneLater")
 
 	for what, n := range map[string]*Node{"the same service": a, "another": started(t, open, store.Config{})} {
 		n.Token(t, access.AllVehicles())
-		if _, err := restore(t, n.RecordStore, backup, access.RestoreOptions{Anybody: true}); !errors.Is(err,
+		if _, err := restore(t, n.Service, file, access.RestoreOptions{Anybody: true}); !errors.Is(err,
 			access.ErrNotEmpty) {
 			t.Errorf("%s: got %v, want %v", what, err, access.ErrNotEmpty)
 		}
@@ -167,7 +158,7 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 		t.Errorf("Bury: got %d, error %v; want 1", n, err)
 	}
 	b.Drive(t, 1000, "Same")
-	report := RestoreInto(t, b, backup)
+	report := RestoreInto(t, b.Service, file)
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 2, Kept: 1, Forgotten: 1}) {
 		t.Errorf("states: got %+v, want 2 restored, 1 kept, 1 forgotten", n)
 	}
@@ -191,13 +182,13 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
-	backup := BackupOf(t, a)
+	file := BackupOf(t, a.Service)
 	key, err := a.BackupKey(t.Context())
 	testkit.NoError(t, err)
-	if bytes.Contains(backup, []byte(key)) {
+	if bytes.Contains(file, []byte(key)) {
 		t.Error("the backup contains the key that authenticates it")
 	}
-	forged := bytes.Clone(backup)
+	forged := bytes.Clone(file)
 	forged[len(forged)-1] ^= 1
 	other, _ := access.NewSecret(access.BackupKind)
 	anyone := access.RestoreOptions{Anybody: true}
@@ -207,18 +198,18 @@ func restoreAuthenticates(t *testing.T, open Open) {
 		trust         access.RestoreOptions
 		taken, proven bool
 	}{
-		"no key":                 {into: b, file: backup},
-		"another key":            {into: b, file: backup, trust: access.RestoreOptions{Key: other}},
+		"no key":                 {into: b, file: file},
+		"another key":            {into: b, file: file, trust: access.RestoreOptions{Key: other}},
 		"a changed file":         {into: b, file: forged, trust: access.RestoreOptions{Key: key}},
 		"a changed file of ours": {into: a, file: forged},
-		"the key":                {into: b, file: backup, trust: access.RestoreOptions{Key: key}, taken: true, proven: true},
-		"our own, another key":   {into: a, file: backup, trust: access.RestoreOptions{Key: other}, taken: true, proven: true},
-		"our own":                {into: a, file: backup, taken: true, proven: true},
+		"the key":                {into: b, file: file, trust: access.RestoreOptions{Key: key}, taken: true, proven: true},
+		"our own, another key":   {into: a, file: file, trust: access.RestoreOptions{Key: other}, taken: true, proven: true},
+		"our own":                {into: a, file: file, taken: true, proven: true},
 		"any origin":             {into: b, file: forged, trust: anyone, taken: true},
-		"any origin, proven":     {into: a, file: backup, trust: anyone, taken: true, proven: true},
+		"any origin, proven":     {into: a, file: file, trust: anyone, taken: true, proven: true},
 	} {
 		c.trust.Compare = true
-		report, err := restore(t, c.into.RecordStore, c.file, c.trust)
+		report, err := restore(t, c.into.Service, c.file, c.trust)
 		if (err == nil) != c.taken || err == nil && report.Backup.Authenticated != c.proven {
 			t.Errorf("%s: got error %v, authenticated %t; want success %t, authenticated %t",
 				what, err, report.Backup.Authenticated, c.taken, c.proven)
@@ -247,9 +238,9 @@ func backupWhileServing(t *testing.T, open Open) {
 		}
 	})
 	for range 10 {
-		info, err := store.CheckBackup(bytes.NewReader(BackupOf(t, a)))
+		info, err := backup.Check(bytes.NewReader(BackupOf(t, a.Service)))
 		if err != nil || info.Kinds["token"] < 4 {
-			t.Errorf("CheckBackup: got %+v, error %v; want at least 4 tokens", info, err)
+			t.Errorf("Check: got %+v, error %v; want at least 4 tokens", info, err)
 		}
 	}
 	stop()
@@ -266,7 +257,7 @@ func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	if n.Roads.Len() != 0 {
 		t.Errorf("the map has %d stretches, want none", n.Roads.Len())
 	}
-	if info, err := store.CheckBackup(bytes.NewReader(BackupOf(t, n))); err != nil || info.Kinds["road"] != 0 {
-		t.Errorf("CheckBackup: got %+v, error %v; want no roads", info, err)
+	if info, err := backup.Check(bytes.NewReader(BackupOf(t, n.Service))); err != nil || info.Kinds["road"] != 0 {
+		t.Errorf("Check: got %+v, error %v; want no roads", info, err)
 	}
 }

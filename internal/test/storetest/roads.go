@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/backup"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -180,14 +181,18 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 	testkit.Await(t, "a server that may lag has the roads", func() bool {
 		return maps.Equal(StoredRoads(t, e), Learned(m))
 	})
-	if info, err := store.CheckBackup(bytes.NewReader(backupOf(t, k))); err != nil || info.Kinds["road"] != len(Tiles(t)) {
-		t.Errorf("CheckBackup: got %+v, error %v, want %d tiles", info, err, len(Tiles(t)))
+	if info, err := backup.Check(bytes.NewReader(BackupOf(t, backups(k, e)))); err != nil || info.Kinds["road"] != len(Tiles(t)) {
+		t.Errorf("Check: got %+v, error %v, want %d tiles", info, err, len(Tiles(t)))
 	}
 }
 
 // The feeds of idle do not run.
 func idle(e store.Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
+}
+
+func backups(k *store.RecordStore, e store.Engine) *backup.Service {
+	return backup.New(k, e, store.Config{}, new(access.Tables))
 }
 
 // A node stores only the profiles of roads in partitions that it owns.
@@ -230,7 +235,7 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	m := LearnedMap(t)
 	takeAll(t, a)
 	KeepRoads(t, idle(a), m, true)()
-	backup := backupOf(t, idle(a))
+	file := BackupOf(t, backups(idle(a), a))
 	tiles := len(Tiles(t))
 
 	b := opened(t, open, store.Config{DataDir: t.TempDir()})
@@ -239,7 +244,7 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	restored := new(road.Map)
 	end := KeepRoads(t, k, restored, true)
 	for range 2 {
-		report := restoreInto(t, k, backup)
+		report := RestoreInto(t, backups(k, b), file)
 		if n := report.Kinds["road"]; n != (access.RestoreCount{Restored: tiles}) && n != (access.RestoreCount{Kept: tiles}) {
 			t.Errorf("roads: got %+v, want %d restored or kept", n, tiles)
 		}

@@ -1,4 +1,4 @@
-package store
+package backup
 
 import (
 	"bytes"
@@ -14,8 +14,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/store/backupfile"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/workers"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -30,9 +31,9 @@ const (
 )
 
 type restore struct {
-	k    *RecordStore
+	*Service
 	info access.BackupInfo
-	sets sets // set records whose credential has not followed yet
+	sets store.Sets // set records whose credential has not followed yet
 
 	mu       sync.Mutex // guards the fields below
 	progress func(done, total int)
@@ -53,42 +54,45 @@ func (r *restore) count(kind string, n access.RestoreCount, records int) {
 	}
 }
 
-// Restore first checks the whole backup; [RecordStore.BadBackup] is true if that fails. The error
-// is [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the
-// same backup leaves, and [access.ErrBusy] during another restore. audited must record the restore
-// in the audit and call merge, or return an error. progress is never called concurrently. With
+func (s *Service) newRestore(progress func(done, total int)) *restore {
+	return &restore{Service: s, sets: store.Sets{}, progress: progress, counts: make(map[string]access.RestoreCount),
+		owners: make(map[int]uint64)}
+}
+
+// Restore first checks the whole backup; [Service.BadBackup] is true if that fails. The error is
+// [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the same
+// backup leaves, and [access.ErrBusy] during another restore. audited must record the restore in
+// the audit and call merge, or return an error. progress is never called concurrently. With
 // options.Compare, nothing is changed, and the differences are counted.
-func (k *RecordStore) Restore(
+func (s *Service) Restore(
 	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
-	if !k.restoring.TryLock() {
+	if !s.restoring.TryLock() {
 		return report, access.ErrBusy
 	}
-	defer k.restoring.Unlock()
+	defer s.restoring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
-	file, err := k.spool(from)
+	file, err := s.spool(from)
 	if err != nil {
 		return report, err
 	}
 	defer file.Close()
-	r := &restore{k: k, sets: sets{}, progress: progress, counts: make(map[string]access.RestoreCount),
-		owners: make(map[int]uint64)}
-	own, err := k.BackupKey(ctx)
+	own, err := s.BackupKey(ctx)
 	if err != nil {
 		return report, err
 	}
-	var vidKeys [][]byte
-	if r.info, vidKeys, err = checkBackup(file, own, options.Key); err != nil {
+	r, records := s.newRestore(progress), store.NewChecker()
+	if r.info, err = check(file, records, own, options.Key); err != nil {
 		return report, err
 	}
 	if !r.info.Authenticated && !options.Anybody {
-		return report, backupfile.ErrUnauthentic
+		return report, errUnauthentic
 	}
 	if options.Compare {
 		err = r.compare(ctx, file)
-	} else if err = cmp.Or(k.checkKeyLimit(ctx, vidKeys), r.checkEmpty(file)); err == nil {
+	} else if err = cmp.Or(refusal(s.CheckVIDKeys(ctx, records)), r.checkEmpty(file)); err == nil {
 		err = audited(r.info, func() error { return r.run(ctx, file) })
 	}
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
@@ -97,19 +101,18 @@ func (k *RecordStore) Restore(
 // If the service has all credentials of the backup, a restore is complete, and cars may have
 // reported since.
 func (r *restore) checkEmpty(file io.ReadSeeker) error {
-	t := r.k.tables
-	own := len(t.Tokens.All()) + len(t.Sources.All()) + len(t.Operators.All())
+	own := len(r.tables.Tokens.All()) + len(r.tables.Sources.All()) + len(r.tables.Operators.All())
 	same, all := 0, 0
-	err := r.eachRecord(file, func(rec Record, kind string) error {
+	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		if !isCredential(kind) {
 			return nil
 		}
-		theirs, _, err := decodeCredential(rec)
+		theirs, _, err := store.Sets{}.Credential(rec)
 		if err != nil {
 			return err
 		}
 		all++
-		if g, ok := t.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
+		if g, ok := r.tables.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
 			same++
 		}
 		return nil
@@ -122,45 +125,34 @@ func (r *restore) checkEmpty(file io.ReadSeeker) error {
 
 func isCredential(kind string) bool { return kind == "token" || kind == "source" || kind == "operator" }
 
-// BadBackup reports whether Restore refused a backup and changed nothing.
-func (*RecordStore) BadBackup(err error) bool {
-	refusals := []error{
-		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
-		backupfile.ErrUnfit, backupfile.ErrUnauthentic,
-	}
-	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
-}
-
 // The kernel deletes a file without a name when it is closed.
-func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
-	file, err := os.CreateTemp(k.config.DataDir, "restore-")
+func (s *Service) spool(from io.Reader) (_ *os.File, err error) {
+	file, err := os.CreateTemp(s.config.DataDir, "restore-")
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a temporary file for the backup: %w", access.WithoutPath(err))
 	}
-	defer func() {
-		if err != nil {
-			file.Close()
-		}
-	}()
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, access.WithoutPath(err)
+	if err = os.Remove(file.Name()); err != nil {
+		err = access.WithoutPath(err)
+	} else if _, err = io.Copy(file, from); err != nil {
+		err = fmt.Errorf("the backup was not received completely: %w", err)
+	} else {
+		_, err = file.Seek(0, io.SeekStart)
 	}
-	if _, err := io.Copy(file, from); err != nil {
-		return nil, fmt.Errorf("the backup was not received completely: %w", err)
+	if err != nil {
+		file.Close()
 	}
-	_, err = file.Seek(0, io.SeekStart)
 	return file, err
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 	// No data of a forgotten vehicle may be restored.
-	err := r.eachRecord(file, func(rec Record, kind string) (err error) {
+	err := r.eachRecord(file, func(rec store.Record, kind string) (err error) {
 		restored := false
 		switch kind {
 		case codec.VIDKeysSubject:
-			restored, err = r.restoreKeys(ctx, rec)
+			restored, err = r.MergeVIDKeys(ctx, rec)
 		case "tombstone":
-			restored, err = r.restoreTombstone(ctx, rec)
+			restored, err = r.MergeTombstone(ctx, rec)
 		default:
 			return nil
 		}
@@ -170,18 +162,18 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 		return err
 	}
 	err = r.runBatches(ctx, file)
-	r.k.readRoadsSoon() // other nodes load the roads after at most Patience.Roads
+	r.ReadRoadsSoon() // other nodes load the roads after at most Patience.Roads
 	if err == nil {
 		err = r.storeStates(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return r.eachRecord(file, func(rec Record, kind string) error {
+	return r.eachRecord(file, func(rec store.Record, kind string) error {
 		switch {
 		case codec.IsSet(rec.Subject):
 			// It is stored with its credential, which follows.
-			err := r.sets.apply(rec)
+			err := r.sets.Apply(rec)
 			r.count(kind, access.RestoreCount{}, 1)
 			return err
 		case isCredential(kind):
@@ -208,19 +200,19 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 }
 
 func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
-	ctx, storing := newWorkers(ctx, batchWriters)
-	batches, sizes := make(map[string][]Record), make(map[string]int)
+	ctx, storing := workers.New(ctx, batchWriters)
+	batches, sizes := make(map[string][]store.Record), make(map[string]int)
 	flush := func(kind string) error {
 		batch := batches[kind]
 		batches[kind], sizes[kind] = nil, 0
-		return storing.start(func() error { return r.restoreBatch(ctx, kind, batch) })
+		return storing.Start(func() error { return r.restoreBatch(ctx, kind, batch) })
 	}
-	err := r.eachRecord(file, func(rec Record, kind string) error {
+	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		if inBatches[kind] == "" {
 			return nil
 		}
 		rec.Sealed = bytes.Clone(rec.Sealed)
-		rec.Body = bodyOf(Write{Record: rec.Sealed})
+		rec.Body = rec.Sealed[1 : 1+len(rec.Body)]
 		batches[kind] = append(batches[kind], rec)
 		if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < batchBytes {
 			return nil
@@ -230,18 +222,18 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	for kind := range batches {
 		err = cmp.Or(err, flush(kind))
 	}
-	return cmp.Or(err, storing.wait())
+	return cmp.Or(err, storing.Wait())
 }
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
 const askedBytes = 128 << 10 // perhaps in a message of NATS
 
-func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
+func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error {
 	var n access.RestoreCount
 	parts := make(map[int][]byte)
 	send := func(p int) error {
-		reply, err := r.k.ask(ctx, p, &Question{Kind: AskRestore, Entries: parts[p]})
+		reply, err := r.AskOwner(ctx, p, &store.Question{Kind: store.AskRestore, Entries: parts[p]})
 		if err == nil {
 			err = r.sameOwner(p, reply)
 		}
@@ -249,7 +241,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 		n.Restored, n.Kept = n.Restored+reply.Restored, n.Kept+reply.Kept
 		return err
 	}
-	today := uint16(r.k.now().Unix() / (24 * 3600))
+	today := uint16(r.config.Now().Unix() / (24 * 3600))
 	for _, rec := range batch {
 		id, _ := codec.VehicleOfState(rec.Subject)
 		s, err := codec.DecodeState(rec.Body)
@@ -260,8 +252,9 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 			n.Forgotten++
 			continue
 		}
-		p := codec.PartitionOf(id, r.k.engine.Partitions())
-		if parts[p] = AppendEntry(parts[p], Entry{Vehicle: id, Day: today, State: rec.Body}); len(parts[p]) < askedBytes {
+		p := codec.PartitionOf(id, r.engine.Partitions())
+		parts[p] = store.AppendEntry(parts[p], store.Entry{Vehicle: id, Day: today, State: rec.Body})
+		if len(parts[p]) < askedBytes {
 			continue
 		}
 		if err := send(p); err != nil {
@@ -278,7 +271,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 }
 
 // If the partition had another owner before, this one may not have all states.
-func (r *restore) sameOwner(p int, reply Reply) error {
+func (r *restore) sameOwner(p int, reply store.Reply) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if was, ok := r.owners[p]; ok && was != reply.Owner {
@@ -290,25 +283,25 @@ func (r *restore) sameOwner(p int, reply Reply) error {
 
 // The owners also remove the checkpoints before, which would be read if this one were damaged.
 func (r *restore) storeStates(ctx context.Context) error {
-	replies, err := r.k.askAll(ctx, AskErase)
+	replies, err := r.AskOwners(ctx, store.AskErase)
 	for p, reply := range replies {
 		err = cmp.Or(err, r.sameOwner(p, reply))
 	}
 	return err
 }
 
-func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string) error) error {
+func (r *restore) eachRecord(file io.ReadSeeker, do func(rec store.Record, kind string) error) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	b, _, err := backupfile.Open(file)
+	b, _, err := open(file)
 	for err == nil {
-		r, nextErr := b.Next()
+		rec, nextErr := b.next()
 		if err = nextErr; err != nil {
 			break
 		}
-		kind, _, _ := strings.Cut(r.Subject, ".")
-		err = do(Record{Subject: r.Subject, Body: r.Body, Sealed: r.Sealed}, kind)
+		kind, _, _ := strings.Cut(rec.Subject, ".")
+		err = do(rec, kind)
 	}
 	if err == io.EOF {
 		return nil
@@ -316,93 +309,55 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// A hash cannot be converted to another key, so each vid is looked up with every key.
-func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, err error) {
-	theirs, err := decodeVIDKeys(rec.Body)
-	if err != nil {
-		return false, err
-	}
-	_, err = r.k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
-		ours, err := decodeVIDKeys(is.Body)
-		if err != nil {
-			return nil, err
-		}
-		n := len(ours.Keys)
-		ours.Keys = withKeys(ours.Keys, theirs.Keys)
-		switch restored = len(ours.Keys) > n; {
-		case !restored:
-			return nil, nil
-		case len(ours.Keys) > maxVIDKeys:
-			return nil, errVIDKeys
-		}
-		return AppendJSON(nil, codec.VIDKeysSubject, ours)
-	})
-	return restored, err
-}
-
-func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
-	if len(theirs) == 0 {
-		return nil
-	}
-	is, err := k.engine.Last(ctx, codec.Sources, codec.VIDKeysSubject)
-	if err != nil {
-		return err
-	}
-	ours, err := decodeVIDKeys(is.Body)
-	if err != nil {
-		return err
-	}
-	if len(withKeys(ours.Keys, theirs)) > maxVIDKeys {
-		return fmt.Errorf("%w (%s: %w)", backupfile.ErrUnfit, codec.VIDKeysSubject, errVIDKeys)
-	}
-	return nil
-}
-
-func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bool, err error) {
-	t, err := decodeTombstone(rec.Subject, rec.Body)
-	if err != nil || !t.InForce() {
-		return false, err
-	}
-	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
-}
-
 // restoreCredential keeps a credential that an interrupted restore has restored. sets is the number
 // of set records.
-func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
-	theirs, granted, err := decodeCredential(rec)
+func (r *restore) restoreCredential(ctx context.Context, rec store.Record) (restored bool, sets int, err error) {
+	theirs, sets, err := r.credential(rec)
 	if err != nil {
 		return false, 0, err
 	}
-	if g, ok := r.k.tables.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
-		return false, granted.Sets, nil
+	if g, ok := r.tables.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
+		return false, sets, nil
 	}
-	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
-	return true, granted.Sets, r.k.Create(ctx, theirs)
+	return true, sets, r.Create(ctx, theirs)
+}
+
+func (r *restore) credential(rec store.Record) (c access.Credential, sets int, err error) {
+	if c, sets, err = r.sets.Credential(rec); err == nil {
+		c.Vehicles, _ = r.engine.Forgotten().Without(c.Vehicles)
+	}
+	return c, sets, err
 }
 
 // If the batch is not stored, perhaps because the service has one of the records already, each is
 // stored by itself.
-func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
+func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.Record) error {
 	if kind == "state" {
 		return r.restoreStates(ctx, batch)
 	}
 	var n access.RestoreCount
-	var writes []Write
+	var writes []store.Write
 	seen := make(map[string]bool)
 	twice := false // a backup may contain a record twice: as it was before a change, and after
 	for _, rec := range batch {
-		w := Write{rec.Subject, rec.Sealed, 0, true}
+		w := store.Write{Subject: rec.Subject, Record: rec.Sealed, Expected: true}
 		twice = twice || seen[w.Subject]
 		seen[w.Subject] = true
 		writes = append(writes, w)
 	}
 	if !twice {
-		if _, err := r.k.engine.Store(ctx, inBatches[kind], writes); err == nil {
+		if _, err := r.engine.Store(ctx, inBatches[kind], writes); err == nil {
 			n.Restored, writes = len(writes), nil
 		}
 	}
 	for _, w := range writes {
-		restored, err := r.restoreOne(ctx, inBatches[kind], w)
+		restored := false
+		_, err := r.change(ctx, inBatches[kind], w.Subject, func(is store.Record) ([]store.Write, error) {
+			if restored = is.Seq == 0; !restored {
+				return nil, nil
+			}
+			return []store.Write{w}, nil
+		})
 		if err != nil {
 			return err
 		}
@@ -416,54 +371,43 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record)
 	return nil
 }
 
-func (r *restore) restoreOne(ctx context.Context, stream string, w Write) (restored bool, err error) {
-	_, err = Change(ctx, r.k.engine, r.k.config.Patience.Store, stream, w.Subject, func(is Record) ([]Write, error) {
-		if restored = is.Seq == 0; !restored {
-			return nil, nil
-		}
-		return []Write{w}, nil
-	})
-	return restored, err
-}
-
 // A vehicle that was allowed again counts as forgotten if the backup was begun before that, or if
 // the state s is older than the forget.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
-	t, ok := r.k.forgotten.Find(id)
+	t, ok := r.engine.Forgotten().Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
 }
 
 const compareReaders = 16
 
 func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
-	ctx, looking := newWorkers(ctx, compareReaders)
-	err := r.eachRecord(file, func(rec Record, kind string) error {
+	ctx, looking := workers.New(ctx, compareReaders)
+	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		switch {
 		case codec.IsSet(rec.Subject): // compared with its credential, which follows
 			r.count(kind, access.RestoreCount{}, 1)
-			return r.sets.apply(rec)
+			return r.sets.Apply(rec)
 		case isCredential(kind):
 			n, err := r.compareCredential(rec)
 			r.count(kind, n, 1)
 			return err
 		}
 		rec.Body = bytes.Clone(rec.Body)
-		return looking.start(func() error {
+		return looking.Start(func() error {
 			n, err := r.compareOne(ctx, rec, kind)
 			r.count(kind, n, 1)
 			return err
 		})
 	})
-	return cmp.Or(err, looking.wait())
+	return cmp.Or(err, looking.Wait())
 }
 
-func (r *restore) compareCredential(rec Record) (n access.RestoreCount, err error) {
-	theirs, granted, err := decodeCredential(rec)
+func (r *restore) compareCredential(rec store.Record) (n access.RestoreCount, err error) {
+	theirs, _, err := r.credential(rec)
 	if err != nil {
 		return n, err
 	}
-	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
-	ours, ok := r.k.tables.Of(theirs.Kind).Get(theirs.Name)
+	ours, ok := r.tables.Of(theirs.Kind).Get(theirs.Name)
 	switch {
 	case !ok:
 		return access.RestoreCount{Missing: 1}, nil
@@ -474,11 +418,11 @@ func (r *restore) compareCredential(rec Record) (n access.RestoreCount, err erro
 	return access.RestoreCount{Different: 1}, nil
 }
 
-func (r *restore) compareOne(ctx context.Context, rec Record, kind string) (n access.RestoreCount, err error) {
+func (r *restore) compareOne(ctx context.Context, rec store.Record, kind string) (n access.RestoreCount, err error) {
 	if kind == "state" {
 		return r.compareState(ctx, rec)
 	}
-	is, err := r.k.engine.Last(ctx, cmp.Or(inBatches[kind], streamOf(rec.Subject)), rec.Subject)
+	is, err := r.engine.Last(ctx, cmp.Or(inBatches[kind], codec.StreamOf(rec.Subject)), rec.Subject)
 	switch {
 	case err != nil:
 		return n, err
@@ -490,7 +434,7 @@ func (r *restore) compareOne(ctx context.Context, rec Record, kind string) (n ac
 	return access.RestoreCount{Different: 1}, nil
 }
 
-func (r *restore) compareState(ctx context.Context, rec Record) (n access.RestoreCount, err error) {
+func (r *restore) compareState(ctx context.Context, rec store.Record) (n access.RestoreCount, err error) {
 	id, _ := codec.VehicleOfState(rec.Subject)
 	theirs, err := codec.DecodeState(rec.Body)
 	if err != nil {
@@ -499,7 +443,7 @@ func (r *restore) compareState(ctx context.Context, rec Record) (n access.Restor
 	if r.forgotten(id, theirs) {
 		return access.RestoreCount{Forgotten: 1}, nil
 	}
-	ours, ok, err := State(ctx, r.k.engine, id)
+	ours, ok, err := store.State(ctx, r.engine, id)
 	switch {
 	case err != nil:
 		return n, err

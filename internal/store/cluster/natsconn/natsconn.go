@@ -1,4 +1,6 @@
-package cluster
+// Package natsconn connects to a NATS cluster, or says in words why that fails. It knows no stream of
+// carstate.
+package natsconn
 
 import (
 	"cmp"
@@ -8,55 +10,67 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/netaddr"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/engine"
 )
 
-// After fail, conn is unusable until the node restarts.
-type conn struct {
-	config Config
-	log    *slog.Logger
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	legacy nats.JetStreamContext // only this API has ordered push consumers
-
-	batches chan struct{}
-	warned  warned
-	beats   map[string]*heartbeat
-
-	// when a node of a newer version last renewed its lease, Unix ns
-	newerLease atomic.Int64
-
-	// If needed, a closed connection means that the client library has given up, and the engine
-	// fails.
-	needed atomic.Bool
-
-	// denied cancels the requests of Open when NATS denies a permission; nil after Open.
-	denied atomic.Pointer[context.CancelCauseFunc]
-
-	*engine.Failure
+type Config struct {
+	URLs      string
+	CredsFile string
+	Log       *slog.Logger
+	// Denied receives each right that the account lacks. If it returns false, the denial is logged.
+	Denied func(Denial) bool
 }
 
-// All partitions share one limit for each kind.
-type warned struct{ fold, commit, backlog, limits lograte.Warning }
+// The client library of NATS accepts URLs with any scheme.
+func ValidURLs(urls string) bool {
+	all, err := parseURLs(urls)
+	return err == nil && !slices.ContainsFunc(all, func(u *url.URL) bool {
+		return u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme)
+	})
+}
+
+// Only tls:// and wss:// exclude a login in clear: with other schemes, an attacker in the network
+// could pretend that the server has no TLS.
+func LoginInClear(urls, credsFile string) bool {
+	all, _ := parseURLs(urls)
+	return ValidURLs(urls) && slices.ContainsFunc(all, func(u *url.URL) bool {
+		return (u.User != nil || credsFile != "") && u.Scheme != "tls" && u.Scheme != "wss" &&
+			!netaddr.IsLoopback(net.JoinHostPort(u.Hostname(), "0"))
+	})
+}
+
+// The default scheme is nats.
+func parseURLs(list string) (all []*url.URL, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); !strings.Contains(text, "://") {
+			text = "nats://" + text
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, u)
+	}
+	return all, nil
+}
 
 // The client library tries to reconnect until the connection is closed.
-func (c *conn) connect() (err error) {
-	opts := append(c.login(),
+func Connect(c Config) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.URLs, append(c.login(),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.Timeout(5*time.Second),
@@ -66,30 +80,23 @@ func (c *conn) connect() (err error) {
 		nats.IgnoreDiscoveredServers(),
 		// By default, the second authorization error of one server closes the connection for good.
 		nats.IgnoreAuthErrorAbort(),
-		nats.ClosedHandler(c.onClosed),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			if err := checkVersion(nc); err != nil {
-				c.log.Error("the NATS connection has moved to a server that is too old", "error", err)
+				c.Log.Error("the NATS connection has moved to a server that is too old", "error", err)
 			}
 		}),
 		c.onAsyncError(),
-	)
-	if c.nc, err = nats.Connect(c.config.URLs, opts...); err != nil {
-		return unreachable(err)
-	}
-	if c.js, err = jetstream.New(c.nc); err == nil {
-		c.legacy, err = c.nc.JetStream()
-	}
+	)...)
 	if err != nil {
-		c.nc.Close()
+		return nil, unreachable(err)
 	}
-	return err
+	return nc, nil
 }
 
-func (c *conn) login() []nats.Option {
+func (c Config) login() []nats.Option {
 	opts := []nats.Option{nats.Name("carstate")}
-	if c.config.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(c.config.CredsFile)) // read again for each login
+	if c.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(c.CredsFile)) // read again for each login
 	}
 	return opts
 }
@@ -130,16 +137,14 @@ func unreachable(err error) error {
 	return err
 }
 
-const greetTimeout = 2 * time.Second
-
-func (c *conn) checkVersions() error {
-	urls := strings.Split(c.config.URLs, ",")
+func (c Config) checkVersions() error {
+	urls := strings.Split(c.URLs, ",")
 	old := make([]error, len(urls))
 	var asking sync.WaitGroup
 	for i, u := range urls {
 		asking.Go(func() {
 			nc, err := nats.Connect(u, append(c.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(),
-				nats.Timeout(greetTimeout))...)
+				nats.Timeout(2*time.Second))...)
 			if err != nil {
 				return
 			}
@@ -159,33 +164,20 @@ func checkVersion(nc *nats.Conn) error {
 		"update all servers of the cluster", nc.ConnectedServerName(), leastServer)
 }
 
-// Every later request over the connection would fail.
-func (c *conn) onClosed(nc *nats.Conn) {
-	if !c.needed.Load() {
-		return
-	}
-	err := nc.LastError()
-	if err == nil {
-		err = nats.ErrConnectionClosed
-	}
-	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
-}
-
-func (c *conn) onAsyncError() nats.Option {
+func (c Config) onAsyncError() nats.Option {
 	var refused, other lograte.Warning // the client library reports many errors per second
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if d, ok := asDenial(err); ok {
-			if deny := c.denied.Load(); deny != nil {
-				(*deny)(d)
+		if d, ok := AsDenial(err); ok {
+			if c.Denied(d) {
 				return
 			}
 			err = d.withoutNames()
 		}
 		if isRefusal(err) {
-			refused.Log(c.log, "the NATS cluster refuses the login; will retry", "error", err)
+			refused.Log(c.Log, "the NATS cluster refuses the login; will retry", "error", err)
 			return
 		}
-		other.Log(c.log, "error of the connection to NATS", "error", err)
+		other.Log(c.Log, "error of the connection to NATS", "error", err)
 	})
 }
 
@@ -212,12 +204,12 @@ func older(version, than string) bool {
 	return err != nil || slices.Compare(a, b) < 0
 }
 
-func (c *conn) checkServer(ctx context.Context) error {
-	if err := cmp.Or(checkVersion(c.nc), c.checkVersions()); err != nil {
+func Check(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream) error {
+	if err := cmp.Or(checkVersion(nc), c.checkVersions()); err != nil {
 		return err
 	}
-	v := c.nc.ConnectedServerVersion()
-	log := c.log.With("server", c.nc.ConnectedServerName(), "version", v,
+	v := nc.ConnectedServerVersion()
+	log := c.Log.With("server", nc.ConnectedServerName(), "version", v,
 		"tested_from", leastServer, "tested_up_to", greatestServer)
 	if older(greatestServer, v) {
 		log.Warn("connected to a NATS server that is newer than the tested ones: " +
@@ -225,8 +217,8 @@ func (c *conn) checkServer(ctx context.Context) error {
 	} else {
 		log.Info("connected to a NATS server of a tested version")
 	}
-	err := patiently(ctx, func(ctx context.Context) error {
-		_, err := c.js.AccountInfo(ctx)
+	err := Patiently(ctx, func(ctx context.Context) error {
+		_, err := js.AccountInfo(ctx)
 		return err
 	})
 	switch {
@@ -236,33 +228,33 @@ func (c *conn) checkServer(ctx context.Context) error {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return errors.New("JetStream is off for the NATS account: " +
 			"set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
-	case isNoLeader(err):
-		return errNoLeader
+	case IsNoLeader(err):
+		return ErrNoLeader
 	case err != nil:
 		return fmt.Errorf("the NATS cluster does not say whether JetStream is on: %w", err)
 	}
 	return nil
 }
 
-var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
+var ErrNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-func isNoLeader(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
+func IsNoLeader(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || Code(err) == unavailable
 }
 
-const setupTimeout = 30 * time.Second
+const SetupTimeout = 30 * time.Second
 
-// patiently repeats ask, which must be idempotent, for setupTimeout: servers refuse or drop
+// Patiently repeats ask, which must be idempotent, for SetupTimeout: servers refuse or drop
 // requests while they elect a leader, also of a stream that is new or changes its replicas.
-func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
+func Patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, SetupTimeout)
 	defer cancel()
 	for {
 		once, cancel := context.WithTimeout(ctx, try)
 		err := ask(once)
 		cancel()
-		if !isNoLeader(err) {
+		if !IsNoLeader(err) {
 			return err
 		}
 		if periodic.Pause(ctx, rest) != nil {
@@ -271,79 +263,39 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	}
 }
 
-type denial struct{ what string }
+type Denial struct{ what string }
 
-func (d denial) Error() string {
+func (d Denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
 // withoutNames removes what may name a vehicle or place, for the log.
-func (d denial) withoutNames() denial {
+func (d Denial) withoutNames() Denial {
 	what, subject, ok := strings.Cut(d.what, " to ")
 	if !ok || strings.HasPrefix(subject, "$") {
 		return d
 	}
 	kind, _, _ := strings.Cut(subject, ".")
-	return denial{what + " to " + kind + ".…"}
+	return Denial{what + " to " + kind + ".…"}
 }
 
-func asDenial(err error) (denial, bool) {
+func AsDenial(err error) (Denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return denial{}, false
+		return Denial{}, false
 	}
 	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
 	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
-		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
+		return Denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
-	return denial{"see the log of the NATS server"}, true
+	return Denial{"see the log of the NATS server"}, true
 }
 
-func (c *conn) Cut() {
-	c.needed.Store(false)
-	c.nc.Close()
-}
+const unavailable = 10008 // JetStream is unavailable, as while the cluster elects a leader
 
-func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
-
-// isFinal reports whether reading again would result in the same err. The engine then fails, except
-// for a record of a newer version.
-func (c *conn) isFinal(err error) bool {
-	switch {
-	case codec.IsNewer(err):
-		return true
-	case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
-		c.fail(err)
-		return true
+// Code returns 0 for an error that is not of JetStream.
+func Code(err error) jetstream.ErrorCode {
+	if js, ok := errors.AsType[jetstream.JetStreamError](err); ok && js.APIError() != nil {
+		return js.APIError().ErrorCode
 	}
-	return false
-}
-
-func full(err error) bool {
-	api, ok := asAPIError(err)
-	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
-}
-
-const (
-	// too few servers with JetStream for the replicas of a stream
-	noPeers, noCluster = 10005, 10074
-	unavailable        = 10008 // JetStream is unavailable, as while the cluster elects a leader
-	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
-	// the last record of a subject does not have the sequence that the write expects
-	wrongLastSequence  = 10071
-	storeFailed        = 10077
-	duplicateInProcess = 10158 // an earlier write with the same message id is still being processed
-	writeInProgress    = 10164 // the stream's leader is still processing another write of the subject
-)
-
-func hasCode(err error, codes ...jetstream.ErrorCode) bool {
-	api, ok := asAPIError(err)
-	return ok && slices.Contains(codes, api.ErrorCode)
-}
-
-func asAPIError(err error) (*jetstream.APIError, bool) {
-	js, ok := errors.AsType[jetstream.JetStreamError](err)
-	if !ok {
-		return nil, false
-	}
-	return js.APIError(), js.APIError() != nil
+	return 0
 }

@@ -1,0 +1,214 @@
+package backup
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+)
+
+// The format of the file:
+//
+//	"carstate backup 3\n"
+//	frames: uint32 length, uint32 CRC-32C of the rest of the frame, uvarint length of the
+//	        subject, subject, the sealed record
+//	an empty frame: two zero uint32
+//	32 bytes SHA-256 of all bytes before
+//	32 bytes HMAC-SHA-256 of these 32 bytes, with the backup key of the service that wrote it
+//
+// The first record is the header. Numbers are little endian.
+const (
+	magic         = "carstate backup "
+	version       = "3\n"
+	headerSubject = "backup.header"
+	maxFrame      = 1<<20 + 1024 // The largest record has 1 MiB.
+)
+
+// Errors that mean that a backup cannot be used.
+var (
+	errForeign = errors.New("not a carstate backup")
+	errOlder   = errors.New("this backup was written by an older version of carstate: restore it with that version")
+	errNewer   = errors.New("this backup was written by a newer version of carstate: restore it with that or a newer one")
+	errTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
+	errUnfit   = errors.New("this backup has a record that carstate cannot have written, so nothing of it is restored")
+
+	errUnauthentic = errors.New("this backup was changed, or no key that was given is that of the service that made it: " +
+		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
+)
+
+type header struct {
+	Version    string    `json:"version"`
+	Began      time.Time `json:"began"`
+	Partitions int       `json:"partitions"`
+}
+
+type writer struct {
+	w    *bufio.Writer
+	hash hash.Hash
+	key  string
+	n    int // with the header
+
+	frame []byte
+}
+
+func newWriter(w io.Writer, h header, key string) (*writer, error) {
+	sum := sha256.New()
+	b := &writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
+	if _, err := b.w.WriteString(magic + version); err != nil {
+		return b, err
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return b, err
+	}
+	return b, b.add(sealed(headerSubject, text))
+}
+
+func sealed(subject string, body []byte) store.Record {
+	return store.Record{Subject: subject, Sealed: codec.Seal(subject, append([]byte{0}, body...))}
+}
+
+// After an error of add, the backup must be discarded.
+func (b *writer) add(r store.Record) error {
+	frame := binary.AppendUvarint(append(b.frame[:0], make([]byte, 8)...), uint64(len(r.Subject)))
+	frame = append(append(frame, r.Subject...), r.Sealed...)
+	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-8))
+	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], codec.Castagnoli))
+	b.frame = frame
+	b.n++
+	_, err := b.w.Write(frame)
+	return err
+}
+
+// end does not close the underlying writer.
+func (b *writer) end() error {
+	if _, err := b.w.Write(make([]byte, 8)); err != nil {
+		return err
+	}
+	if err := b.w.Flush(); err != nil { // so that hash has all bytes
+		return err
+	}
+	sum := b.hash.Sum(nil)
+	if _, err := b.w.Write(append(sum, macOf(sum, b.key)...)); err != nil {
+		return err
+	}
+	return b.w.Flush()
+}
+
+func macOf(sum []byte, key string) []byte {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write(sum)
+	return mac.Sum(nil)
+}
+
+type reader struct {
+	r    *bufio.Reader
+	hash hash.Hash
+	buf  []byte
+
+	sum, mac []byte // from the end of the file; nil until it is verified
+}
+
+// The error of open is errForeign, errOlder, errNewer or errTorn, or wraps that of r.
+func open(r io.Reader) (*reader, header, error) {
+	h := sha256.New()
+	b := &reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
+	var head header
+	beginning := make([]byte, len(magic)+len(version))
+	n, err := io.ReadFull(b.r, beginning)
+	h.Write(beginning)
+	switch {
+	case !bytes.HasPrefix(beginning[:n], []byte(magic)):
+		return nil, head, errForeign
+	case err != nil:
+		return nil, head, errTorn
+	case string(beginning[len(magic):]) < version:
+		return nil, head, errOlder
+	case string(beginning[len(magic):]) != version:
+		return nil, head, errNewer
+	}
+	first, err := b.next()
+	if err != nil {
+		return nil, head, err
+	}
+	if first.Subject != headerSubject || json.Unmarshal(first.Body, &head) != nil {
+		return nil, head, errTorn
+	}
+	return b, head, nil
+}
+
+// next returns a record that is valid until the next call, and io.EOF after the last if the file is
+// complete. The error is errTorn or errNewer, or wraps that of the underlying reader.
+func (b *reader) next() (r store.Record, err error) {
+	var head [8]byte
+	if err := b.read(head[:]); err != nil {
+		return r, err
+	}
+	n := int(binary.LittleEndian.Uint32(head[:]))
+	if n == 0 {
+		return r, b.end()
+	}
+	if n > maxFrame {
+		return r, errTorn
+	}
+	if cap(b.buf) < n {
+		b.buf = make([]byte, n)
+	}
+	frame := b.buf[:n]
+	if err := b.read(frame); err != nil {
+		return r, err
+	}
+	if crc32.Checksum(frame, codec.Castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+		return r, errTorn
+	}
+	length, at := binary.Uvarint(frame)
+	if at <= 0 || length > uint64(n-at) {
+		return r, errTorn
+	}
+	end := at + int(length)
+	r.Subject, r.Sealed = string(frame[at:end]), frame[end:]
+	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
+	return r, refusal(err)
+}
+
+func (b *reader) read(p []byte) error {
+	_, err := io.ReadFull(b.r, p)
+	b.hash.Write(p)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errTorn
+	}
+	return fmt.Errorf("the backup cannot be read: %w", err)
+}
+
+func (b *reader) end() error {
+	want := b.hash.Sum(nil)
+	last := make([]byte, 2*sha256.Size)
+	if err := b.read(last); err != nil {
+		return err
+	}
+	sum := last[:sha256.Size]
+	if _, err := b.r.ReadByte(); !bytes.Equal(sum, want) || err != io.EOF {
+		return errTorn
+	}
+	b.sum, b.mac = sum, last[sha256.Size:]
+	return io.EOF
+}
+
+// authentic is false until next has returned io.EOF, and for an empty key.
+func (b *reader) authentic(key string) bool {
+	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
+}
