@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -67,7 +67,7 @@ func (m *MQTT) logIn(c *conn) error {
 	}
 	if !m.slots.tryAcquire(source.Name, 1) {
 		m.in.note(source, errShare)
-		return refuse("share", quotaExceeded, errShare.text)
+		return refuse("share", quotaExceeded, errShare.Text)
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !listen.Under(c.Conn).Become(listen.Held) {
@@ -194,12 +194,12 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 
 // verdict without batch and refusal ignores the message.
 type verdict struct {
-	batch   *batch
+	batch   *telemetry.Batch
 	why     *closing
 	samples int
 }
 
-func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
+func (m *MQTT) receive(c *conn, pk *publish, why *telemetry.Refusal) error {
 	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
 	if end := m.checkSource(c, p.since); end != nil {
 		return end
@@ -211,14 +211,14 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	rate := c.grant.Limit()
 	switch {
 	case v.batch != nil:
-		p.samples = len(v.batch.samples)
+		p.samples = len(v.batch.Samples)
 		if ok, err := m.withinLimits(c, &p, v.samples); !ok {
 			return err
 		}
-		v.batch.rejected = nil // they are counted, and MQTT has no place to list them
+		v.batch.Rejected = nil // they are counted, and MQTT has no place to list them
 		p.outcome, p.batch = stored, v.batch
 		if p.qos > 0 && c.version == 5 {
-			p.text = v.batch.inWords()
+			p.text = v.batch.InWords()
 		}
 	case v.why != nil:
 		p.reject(v.why)
@@ -253,7 +253,7 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	return &closing{notAuthorized, access.KeyRefused + err.Error()}
 }
 
-func (m *MQTT) decide(c *conn, pk *publish, why *refusal) verdict {
+func (m *MQTT) decide(c *conn, pk *publish, why *telemetry.Refusal) verdict {
 	source := c.grant
 	id, ok := c.vehicleOf(pk.topic)
 	if !ok && source.Format != nil { // the format takes the vehicle from the message
@@ -267,13 +267,13 @@ func (m *MQTT) decide(c *conn, pk *publish, why *refusal) verdict {
 	case !ok:
 		why, code = errTopic, wrongTopic
 	case id != "" && !source.Vehicles.Include(id):
-		why, code = errNotAllowed, notAuthorized
+		why, code = telemetry.ErrNotAllowed, notAuthorized
 	default:
-		b, err := m.read(source, id, pk)
-		if err == nil && b.accepted > 0 {
-			return verdict{b, nil, b.size()}
+		b, err := telemetry.DecodeMessage(pk.topic, pk.payload, m.in.origin(source, id))
+		if err == nil && b.Accepted > 0 {
+			return verdict{b, nil, b.Size()}
 		}
-		return verdict{nil, m.refuseBatch(source, b, err), max(b.size(), 1)}
+		return verdict{nil, m.refuseBatch(source, b, err), max(b.Size(), 1)}
 	}
 	return verdict{nil, m.refuse(source, why, code), 1}
 }
@@ -292,7 +292,7 @@ const maxPause = 60 * time.Second
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
-		var why *refusal
+		var why *telemetry.Refusal
 		rate := c.grant.Limit()
 		switch {
 		case !ok:
@@ -307,12 +307,12 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 			return true, nil
 		}
 		canRefuse := p.qos > 0 && c.version == 5
-		waits := why.kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
+		waits := why.Kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
 		if !canRefuse && waits && periodic.Pause(c.ctx, next) == nil {
 			continue
 		}
 		m.in.refuse(c.grant, why, max(samples, 1))
-		end := &closing{quotaExceeded, why.text}
+		end := &closing{quotaExceeded, why.Text}
 		p.samples = 0
 		if p.reject(end); canRefuse {
 			m.enqueue(c, *p)
@@ -323,39 +323,30 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 	}
 }
 
-func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error) {
-	rd := readers.Get().(*reader)
-	defer readers.Put(rd)
-	if s.Format != nil {
-		return rd.mappedBatch(s.Format, format.Message{Body: pk.payload, Topic: string(pk.topic)}, m.in.origin(s, id))
-	}
-	return rd.messageBatch(pk.payload, m.in.origin(s, id))
-}
-
 func (m *MQTT) refuseKey(name string, err error) {
 	named, _ := m.in.Sources.Get(name)
 	m.in.refuseKey(named, err)
 }
 
-func (m *MQTT) refuse(source *access.Grant, why *refusal, code byte) *closing {
+func (m *MQTT) refuse(source *access.Grant, why *telemetry.Refusal, code byte) *closing {
 	m.in.refuse(source, why, 1)
-	return &closing{code, why.text}
+	return &closing{code, why.Text}
 }
 
-func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
-	whole, ok := errors.AsType[*refusal](err)
-	if !ok && b.first == nil {
+func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) *closing {
+	whole, ok := errors.AsType[*telemetry.Refusal](err)
+	if !ok && b.First == nil {
 		whole, ok = errEmpty, true
 	}
 	if ok {
 		return m.refuse(source, whole, wrongPayload)
 	}
 	_ = m.in.store(m.ctx, b) // this only counts
-	why := &closing{wrongPayload, b.first.text}
-	switch b.rejectedTotal() {
-	case b.refused[access.WasForgotten]:
+	why := &closing{wrongPayload, b.First.Text}
+	switch b.RefusedTotal() {
+	case b.Refused[access.WasForgotten]:
 		why.code = notAuthorized
-	case b.refused[access.VehicleLimit]:
+	case b.Refused[access.VehicleLimit]:
 		why.code = quotaExceeded
 	}
 	return why

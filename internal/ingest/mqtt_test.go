@@ -184,8 +184,8 @@ func TestMQTTRefuses(t *testing.T) {
 		"no JSON":                 {topicV1, "hello", 0x99, "malformed"},
 		"another vid":             {topicV1, sampleLine("V2", 1, 1), 0x99, "vid_differs"},
 		"nothing":                 {topicV1, "", 0x99, "empty"},
-		"too large a sample":      {topicV1, strings.Repeat("x", ingest.MaxSample+1), 0x99, "over_limit"},
-		"too many samples":        {topicV1, strings.Repeat("\n", ingest.MaxSamples+1), 0x99, "over_limit"},
+		"too large a sample":      {topicV1, strings.Repeat("x", maxSample+1), 0x99, "over_limit"},
+		"too many samples":        {topicV1, strings.Repeat("\n", maxSamples+1), 0x99, "over_limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {

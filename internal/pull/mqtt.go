@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 )
 
 // mqttBroker is written here because libraries allocate whatever a packet announces, and each
@@ -30,7 +30,7 @@ type mqttBroker struct {
 const (
 	mqttKeepAlive = 30 * time.Second
 	// mqttPacket is what is kept of a packet.
-	mqttPacket  = ingest.MaxMapped + 128<<10
+	mqttPacket  = telemetry.MaxMapped + 128<<10
 	mqttMaximum = 1<<28 - 1
 	mqttWindow  = 1000 // messages without acknowledgement
 )

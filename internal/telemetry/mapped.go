@@ -1,27 +1,18 @@
-package ingest
+package telemetry
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
-	"net/http"
-	"strings"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
 )
 
-// MaxMapped is the maximum size, in bytes, of a mapping's input.
-const MaxMapped = 1 << 20
-
 var (
-	errMappedTooLarge = refuse(access.OverLimit, "a body in the format of this source is larger than 1 MiB")
-	errDense          = refuse(access.OverLimit, "there are too many samples for the size of the message: send them by HTTP")
-	errSameVID        = refuse(access.BadVID, "another vehicle of this source already has this vid without its other "+
+	errDense   = Refuse(access.OverLimit, "there are too many samples for the size of the message: send them by HTTP")
+	errSameVID = Refuse(access.BadVID, "another vehicle of this source already has this vid without its other "+
 		"characters: the operator can give the mapping a table, or clean: hash")
-	errKeyInAddress = errors.New("a key in the address is accepted only for a source of a format such as torque: " +
-		"send it as Authorization: Bearer KEY")
 )
 
 // Other errors are of a wrong vid.
@@ -30,12 +21,11 @@ var mappedKinds = map[error]access.Refusal{
 	format.ErrNoTime: access.BadTime, format.ErrTime: access.BadTime, format.ErrWork: access.OverLimit,
 }
 
-func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *batch, err error) {
-	b = newBatch(o.source)
-	b.length = len(m.Body)
+func (rd *reader) mappedBatch(f *format.Format, m format.Message, o Origin) (b *Batch, err error) {
+	b = newBatch(o.Source)
 	defer b.end()
-	m.Now, m.Vehicle = o.latest.Add(-maxAhead), o.topic
-	if v := o.source.Vehicles; m.Vehicle == "" && !v.All() && v.Len() == 1 {
+	m.Now, m.Vehicle = o.Now, o.Vehicle
+	if v := o.Source.Vehicles; m.Vehicle == "" && !v.All() && v.Len() == 1 {
 		for m.Vehicle = range v.Sorted() {
 		}
 	}
@@ -46,25 +36,25 @@ func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *
 			return false
 		}
 		if s.Skipped {
-			b.accepted++
+			b.Accepted++
 			return true
 		}
 		rd.accept(b, n, &s.Sample, rd.checkMapped(s, o), o)
 		switch {
 		case b.hopeless(n):
 			return false
-		case o.memory != nil && !o.memory.reserve(o.base+b.bytes):
-			err = errNoMemory
-		case o.memory == nil && len(b.samples) > 1 && len(b.samples)*sampleBytes > 9*len(m.Body):
+		case o.Memory != nil && !o.Memory.Reserve(b.Bytes):
+			err = ErrNoMemory
+		case o.Memory == nil && len(b.Samples) > 1 && len(b.Samples)*sampleBytes > Growth*len(m.Body):
 			err = errDense
 		}
 		return err == nil
 	})
-	b.sort()
+	b.Sort()
 	return b, err
 }
 
-func (rd *reader) checkMapped(s *format.Sample, o origin) error {
+func (rd *reader) checkMapped(s *format.Sample, o Origin) error {
 	rd.dec.unknown, rd.dec.unused = rd.dec.unknown[:0], rd.dec.unused[:0]
 	for _, u := range s.Unused {
 		why := whyUnused(u.Signal, u.Err)
@@ -84,22 +74,19 @@ func (rd *reader) checkMapped(s *format.Sample, o origin) error {
 		if !ok {
 			kind = access.BadVID
 		}
-		return refuse(kind, s.Err.Error())
-	case o.topic != "" && s.Vehicle != o.topic:
+		return Refuse(kind, s.Err.Error())
+	case o.Vehicle != "" && s.Vehicle != o.Vehicle:
 		return errOtherVID
 	}
-	if why := checkTime(s.Time, o.latest); why != nil {
+	if why := checkTime(s.Time, o.latest()); why != nil {
 		return why
 	}
-	if s.External != "" && o.source.Vehicles.Include(s.Vehicle) && o.admit(s.Vehicle) &&
-		!o.source.Claim(s.Vehicle, s.External) {
+	if s.External != "" && o.Source.Vehicles.Include(s.Vehicle) && o.Admit(s.Vehicle) &&
+		!o.Source.Claim(s.Vehicle, s.External) {
 		return errSameVID
 	}
 	return nil
 }
-
-// Torque appends its fields with a question mark even after another.
-func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
 func eventData(event []byte) []byte {
 	var e struct {
