@@ -47,9 +47,9 @@ func (d *decoder) begin() {
 	d.half = false
 }
 
-// sample gets the vehicle of an MQTT topic, or "". The error is a *Refusal. d.unknown and d.unused
-// have, until the next call, what was found up to a failure.
-func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, error) {
+// sample gets the vehicle of an MQTT topic, or "". d.unknown and d.unused have, until the next call,
+// what was found up to a refusal.
+func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, *Refusal) {
 	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
 	}
@@ -60,10 +60,7 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli)
 			why = first
 		}
 	}
-	if why != nil {
-		return x, why
-	}
-	return x, nil
+	return x, why
 }
 
 // JSON libraries of Python and JavaScript write these for a float that is no number.
