@@ -15,6 +15,7 @@ import (
 
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/mqtt"
 )
 
 // MQTT receives telemetry on topic vehicles/VID/telemetry (docs/telemetry.md). A PUBACK means that
@@ -113,7 +114,7 @@ func (m *MQTT) serve(nc net.Conn) {
 		c.releaseMemory()
 	}
 	if why, _ = errors.AsType[*closing](err); c.takenOver.Load() {
-		why = &closing{sessionTakenOver, "another client has connected with the same client identifier"}
+		why = &closing{mqtt.SessionTakenOver, "another client has connected with the same client identifier"}
 	}
 }
 

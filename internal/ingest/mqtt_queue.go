@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/mqtt"
 	"example.org/carstate/internal/telemetry"
 )
 
@@ -97,7 +98,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
-		c.part(&closing{serverBusy, errNotStored.Text})
+		c.part(&closing{mqtt.ServerBusy, errNotStored.Text})
 		return false
 	}
 	// A client that has gone sends them again.
@@ -107,16 +108,16 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		if p.qos == 0 {
 			continue
 		}
-		first := byte(pubackPacket)
+		first := byte(mqtt.PubackPacket)
 		if p.qos == 2 {
-			first = pubrecPacket
+			first = mqtt.PubrecPacket
 		}
 		if c.version < 5 {
 			p.code, p.text = 0, ""
 		} else if p.text = c.fitting(p.text); c.terse {
 			p.text = ""
 		}
-		acks = appendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
+		acks = mqtt.AppendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
 		if len(acks) >= acksBytes {
 			_, _ = c.Write(acks)
 			acks = acks[:0]
