@@ -26,8 +26,7 @@ type Unfolded interface {
 	Release(source uint32, n int)
 }
 
-// MaxBody is of HTTP, in bytes, decompressed.
-const MaxBody = 8 << 20
+const MaxBody = 8 << 20 // bytes, decompressed
 
 // Config configures [NewHTTP] and [NewMQTT]. The fields after Registry may be zero.
 type Config struct {

@@ -1,6 +1,6 @@
 // Package ingest receives telemetry by [HTTP] and [MQTT] from sources, which are senders with a
-// key. It has package telemetry decode it, passes the samples to a [Store], and acknowledges only
-// what the store has on disk. DESIGN.md describes the flow.
+// key. It passes the samples to a [Store], and acknowledges only what the store has on disk.
+// DESIGN.md describes the flow.
 //
 // The package must never keep samples itself, or write input to a log. Storing a sample twice is
 // harmless.

@@ -71,11 +71,9 @@ const (
 	readerBytes = 128 << 10
 )
 
-// Reserve implements [telemetry.Memory].
 func (p *post) Reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
 
-// After an error, the batch has the lines so far, or is nil. A body has a large buffer only after 4
-// KiB or all of it have arrived.
+// After an error, the batch has the lines so far, or is nil.
 func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
 	o.Memory, o.Events = p, f.events
@@ -197,8 +195,7 @@ func (d *dense) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoders is how many bodies of a source are decoded at a time. One that waits for bytes gives up
-// its turn.
+// decoders is how many bodies of a source are decoded at a time.
 const decoders = 2
 
 type turns struct{ of sync.Map }

@@ -27,7 +27,7 @@ type intake struct {
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing makes one log line at the beginning of an outage of the store and one at its end.
+	// failing limits an outage of the store to two log lines.
 	failing   atomic.Bool
 	wrongKeys lograte.Warning
 }

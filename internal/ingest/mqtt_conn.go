@@ -46,14 +46,13 @@ type conn struct {
 	vehicle                          vehicle.ID // that topic names
 	id                               clientID
 
-	version   byte
-	terse     bool   // no reasons in PUBACKs
-	maxPacket uint32 // that the client accepts; 0: any
-	key       []byte
-	grant     *access.Grant // nil before the login
-	slot      reservation   // of the connections that have logged in
-	queue     queue         // not acknowledged yet
-	acks      [8]byte       // room for the usual PUBACK
+	version byte
+	mqtt.Properties
+	key   []byte
+	grant *access.Grant // nil before the login
+	slot  reservation   // of the connections that have logged in
+	queue queue         // not acknowledged yet
+	acks  [8]byte       // room for the usual PUBACK
 
 	writeUntil atomic.Int64    // since MQTT.began, by the monotonic clock; 0 before the first write
 	parted     atomic.Bool     // a DISCONNECT was sent
@@ -404,13 +403,13 @@ func (c *conn) part(why *closing) {
 	_ = c.Close()
 }
 
-// reasonBytes are the rest of a PUBACK or DISCONNECT: two lengths of four bytes, the type, the
-// packet identifier, the code, and the head of the property.
+// reasonBytes are the rest of a PUBACK or DISCONNECT: two lengths, type, packet identifier, code, and
+// head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // fitting returns "" if the client's maximum has no room for text.
 func (c *conn) fitting(text string) string {
-	if c.maxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.maxPacket) {
+	if c.MaxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.MaxPacket) {
 		return ""
 	}
 	return text

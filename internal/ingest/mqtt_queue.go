@@ -114,7 +114,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		}
 		if c.version < 5 {
 			p.code, p.text = 0, ""
-		} else if p.text = c.fitting(p.text); c.terse {
+		} else if p.text = c.fitting(p.text); c.Terse {
 			p.text = ""
 		}
 		acks = mqtt.AppendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)

@@ -35,7 +35,7 @@ func (m *MQTT) logIn(c *conn) error {
 		}
 		return err
 	}
-	c.version, c.maxPacket, c.terse = p.Version, p.MaxPacket, p.Terse
+	c.version, c.Properties = p.Version, p.Properties
 	refuse := func(reason string, code byte, text string) error {
 		m.refused.WithLabelValues(reason).Inc()
 		var properties []byte

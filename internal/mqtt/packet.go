@@ -1,5 +1,5 @@
-// Package mqtt parses and makes packets of MQTT 3.1.1 and 5, as a server without subscriptions
-// needs these. It must know no connection.
+// Package mqtt parses and makes packets of MQTT 3.1.1 and 5. It must know no connection. A code of 0
+// is success.
 package mqtt
 
 import (
@@ -57,7 +57,7 @@ const maxClientID = 1024 // bytes, kept as long as the connection
 // Fields reads a packet. After a failure, all fields are zero.
 type Fields struct {
 	Rest []byte
-	Code byte // of the failure
+	Code byte
 }
 
 func (f *Fields) fail(code byte) {
@@ -119,8 +119,8 @@ const propertyForms = "_14s____sb_v_____4s2_sb141s_s__s_22211p4"
 
 type Properties struct {
 	seen          uint64 // bits
-	SessionExpiry uint32 // seconds
-	MaxPacket     uint32 // bytes that the client accepts; 0: any
+	SessionExpiry uint32
+	MaxPacket     uint32 // that the client accepts; 0: any
 	Terse         bool   // no reasons in PUBACKs
 }
 
@@ -175,7 +175,7 @@ func (f *Fields) properties(allowed string) (p Properties) {
 	return p
 }
 
-// Connect's slices are parts of the packet.
+// The slices are parts of the packet.
 type Connect struct {
 	Version            byte // 4: MQTT 3.1.1; 5; 0: not known
 	KeepAlive          uint16
@@ -183,7 +183,6 @@ type Connect struct {
 	Properties
 }
 
-// ParseConnect returns a code above 0 for a CONNECT that is malformed or not supported.
 func ParseConnect(body []byte) (c Connect, code byte) {
 	f := Fields{Rest: body}
 	name, level, flags := string(f.text()), byte(f.Number(1)), byte(f.Number(1))
@@ -233,7 +232,6 @@ func ParseConnect(body []byte) (c Connect, code byte) {
 	return c, f.Code
 }
 
-// AppendConnack appends a CONNACK with a code of MQTT 5, or the like of MQTT 3.1.1.
 func AppendConnack(p []byte, version, code byte, properties []byte) []byte {
 	if version == 5 {
 		p = append(p, ConnackPacket, byte(3+len(properties)), 0, code, byte(len(properties)))
@@ -253,7 +251,6 @@ func AppendConnack(p []byte, version, code byte, properties []byte) []byte {
 	return append(p, ConnackPacket, 2, 0, code)
 }
 
-// Publish's slices are parts of the packet.
 type Publish struct {
 	QoS            byte
 	ID             uint16
@@ -282,7 +279,6 @@ func ParsePublish(version, first byte, body []byte) (p Publish, code byte) {
 	return p, f.Code
 }
 
-// ParseFilters counts the filters of a SUBSCRIBE or UNSUBSCRIBE.
 func ParseFilters(version, first byte, body []byte) (id uint16, n int, code byte) {
 	f := Fields{Rest: body}
 	if id = uint16(f.Number(2)); id == 0 {
@@ -313,7 +309,7 @@ func ParseFilters(version, first byte, body []byte) (id uint16, n int, code byte
 	return id, n, f.Code
 }
 
-// RefuseFilters answers ParseFilters' packet. There is no subscription to end either.
+// There is no subscription to end either.
 func RefuseFilters(version, first byte, id uint16, n int) []byte {
 	answer, code := byte(SubackPacket), byte(UnspecifiedError)
 	switch {
@@ -331,7 +327,7 @@ func RefuseFilters(version, first byte, id uint16, n int) []byte {
 	return AppendReason(nil, answer, append(head, bytes.Repeat([]byte{code}, n)...), 0, "")
 }
 
-// AppendReason appends a packet with a code and a text of MQTT 5, if these are not zero.
+// AppendReason omits a zero code and text, which MQTT 3.1.1 does not have.
 func AppendReason(p []byte, first byte, head []byte, code byte, text string) []byte {
 	n, properties := len(head), 3+len(text)
 	switch {

@@ -11,33 +11,31 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Batch is what was decoded from a body or message.
+// Batch is the decoded content of a body or message.
 type Batch struct {
-	Samples  []vehicle.Sample // with a reading; each vehicle's in order of time
-	Accepted int              // samples, also without a reading
+	Samples  []vehicle.Sample // with a reading, each vehicle's by time
+	Accepted int              // also without a reading
 	Rejected []Rejection      // the first maxRejections
 	Refused  [access.SampleRefusals]int
-	First    *Refusal                   // if nil, no sample was refused
+	First    *Refusal
 	Ignored  int                        // unknown signals
-	Unused   [access.SampleRefusals]int // values, by one of UnusedKinds
-	Late     int                        // accepted samples
+	Unused   [access.SampleRefusals]int // by one of UnusedKinds
+	Late     int
 	Source   *access.Grant
 	Bytes    int // estimated memory, rather too high
 
-	// For the report.
-	names   []string      // of unknown signals, distinct
-	unnamed int           // other unknown signals
-	unused  []unusedCount // at most maxUnused
+	names   []string // distinct
+	unnamed int      // not in names
+	unused  []unusedCount
 }
 
-// Limits of a batch.
 const (
 	MaxSamples = access.MaxBatch
 	MaxSample  = 64 << 10 // bytes
-	MaxMapped  = 1 << 20  // bytes that a mapping reads
+	MaxMapped  = 1 << 20  // bytes
 )
 
-// Growth is how many bytes of memory, at most, a batch has for each byte of a message.
+// Growth is the most bytes of memory of a batch for each byte of a message.
 const Growth = 9
 
 // Estimated memory, in bytes.
@@ -53,13 +51,11 @@ const (
 // Most messages need less than a batch has.
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
-// Free allows that the batch, but not its samples, is used again.
 func (b *Batch) Free() {
 	*b = Batch{}
 	batches.Put(b)
 }
 
-// Size is the number of samples, refused ones included.
 func (b *Batch) Size() int { return b.Accepted + b.RefusedTotal() }
 
 func (b *Batch) RefusedTotal() int {
@@ -90,8 +86,7 @@ func (b *Batch) reject(line int, r *Refusal) {
 	}
 }
 
-// Join adds what is stored and counted of other, but not its report, and frees it. Sort must follow
-// the last Join.
+// Join adds other, without its report, and frees it. The caller must call Sort after the last Join.
 func (b *Batch) Join(other *Batch) {
 	b.Samples = append(b.Samples, other.Samples...)
 	b.Accepted += other.Accepted
@@ -105,7 +100,7 @@ func (b *Batch) Join(other *Batch) {
 	other.Free()
 }
 
-// Sort is needed because the fold ignores an older sample.
+// The fold ignores an older sample.
 func (b *Batch) Sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {

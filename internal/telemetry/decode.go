@@ -25,7 +25,6 @@ const (
 	maxCodes = 255
 )
 
-// decoder is used by one goroutine at a time.
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer

@@ -1,7 +1,6 @@
-// Package telemetry decodes what sources send (docs/telemetry.md) into [vehicle.Sample]s, and checks
-// which vehicles the source may write for. It must know no connection and no protocol, and never
-// interpret what a reading means. A report repeats nothing of the input except names of signals (see
-// isShown).
+// Package telemetry decodes what sources send (docs/telemetry.md) into [vehicle.Sample]s that they
+// may write. It must know no connection, and never interpret what a reading means. A report repeats
+// nothing of the input except names of signals (see isShown).
 //
 //	{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4}}
 //

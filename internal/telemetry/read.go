@@ -15,35 +15,32 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Origin is where a body or message comes from, and what its samples are checked with. The
-// functions are called all the time and must not block.
+// Origin is what the samples of a body or message are checked with.
 type Origin struct {
 	Source    *access.Grant
-	Vehicle   vehicle.ID // that an MQTT topic names; "" if none
+	Vehicle   vehicle.ID // of an MQTT topic, or empty
 	Now       signal.UnixMilli
 	Forgotten func(vehicle.ID) bool
-	Admit     func(vehicle.ID) bool // whether a vehicle is known, or may be added
+	Admit     func(vehicle.ID) bool
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	Events    bool   // each sample is the data of a CloudEvent
+	Events    bool   // CloudEvents
 	Memory    Memory // if nil, Growth bytes for each byte of the message are reserved already
 }
 
-// Memory is what a batch may use.
 type Memory interface {
-	// Reserve reports whether there is room for a batch of so many bytes.
+	// Reserve reports whether a batch may have so many bytes in all.
 	Reserve(bytes int) bool
 }
 
-// ErrNoMemory means that Memory had no room.
 var ErrNoMemory = errors.New("not enough memory for this batch")
 
-// DecodeLines decodes NDJSON. An error is a [*Refusal] of all lines, ErrNoMemory, or of r. The batch
-// has the lines before it.
+// DecodeLines decodes NDJSON. An error is a [*Refusal] of the whole, ErrNoMemory, or of r; then the
+// batch has the lines so far.
 func DecodeLines(r io.Reader, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error { return rd.readLines(r) })
 }
 
-// DecodeJSON decodes one object, or an array of objects as DecodeLines does lines.
+// DecodeJSON decodes one object, or an array as lines.
 func DecodeJSON(r *bufio.Reader, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error {
 		if start, _ := r.Peek(64); isArray(start) {
@@ -53,14 +50,12 @@ func DecodeJSON(r *bufio.Reader, o Origin) (*Batch, error) {
 	})
 }
 
-// DecodeMapped decodes what the source's mapping reads: a body of at most MaxMapped bytes, or the
-// query of a URL.
+// DecodeMapped decodes a body or the query of a URL by the source's mapping.
 func DecodeMapped(body []byte, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error { return rd.readMapped(format.Message{Body: body}) })
 }
 
-// DecodeMessage decodes an MQTT message of at most MaxMapped bytes, by the source's mapping if it
-// has one.
+// DecodeMessage decodes an MQTT message, by the source's mapping if it has one.
 func DecodeMessage(topic, payload []byte, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error {
 		if o.Source.Format != nil {

@@ -7,11 +7,11 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// Refusal is why a sample, or a whole batch, is refused.
+// Refusal's text repeats no input but the name of an unknown signal.
 type Refusal struct {
 	Kind  access.Refusal
-	Text  string // for the sender; repeats no input but the name of an unknown signal
-	Shown string // to operators; "" if Text is
+	Text  string
+	Shown string // to operators, if Text repeats input
 }
 
 func (r *Refusal) Error() string { return r.Text }

@@ -10,24 +10,22 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// Limits of a report.
 const (
 	maxRejections  = 1000
-	maxIgnored     = 10 // distinct names of unknown signals
+	maxIgnored     = 10 // distinct names
 	maxIgnoredName = 80 // bytes; few VSS names have more than 64
 	maxUnused      = 20 // pairs of signal and reason
 )
 
-// UnusedKinds are the reasons why the value of a known signal is not used.
+// UnusedKinds are why a value is not used.
 var UnusedKinds = [...]access.Refusal{
 	access.NotAvailable, access.Impossible, access.WrongType, access.Duplicate, access.OverLimit,
 }
 
-// Report is what a response tells of a batch, as JSON.
 type Report struct {
 	Accepted   int               `json:"accepted"`
 	Rejected   []Rejection       `json:"rejected"`
-	Total      int               `json:"rejected_total,omitempty"` // if Rejected has not all
+	Total      int               `json:"rejected_total,omitempty"` // if more than Rejected
 	Ignored    []string          `json:"ignored,omitempty"`
 	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to a known one
 	Unnamed    int               `json:"ignored_unnamed,omitempty"`
@@ -65,8 +63,7 @@ func (b *Batch) Report() Report {
 	return r
 }
 
-// InWords is the report, without refused samples, as one line. If there is nothing to tell, it is
-// empty.
+// InWords is the report without refused samples. If nothing is to be told, it is empty.
 func (b *Batch) InWords() string {
 	var parts, list []string
 	for _, n := range b.names {
