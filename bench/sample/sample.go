@@ -45,7 +45,7 @@ func Run(ctx context.Context, p *report.Part) error {
 }
 
 func (b *run) decoder(ctx context.Context) {
-	found := must.Get(gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds))
+	found := must.Get(gobench.Run(ctx, "internal/telemetry", "^BenchmarkDecode$", b.rounds))
 	const name = "CPU to decode a sample of 165 bytes"
 	b.Add("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
 	b.Add("carstate, unusual line", name, "ns",

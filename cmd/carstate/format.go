@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -99,12 +99,12 @@ func (c *formatTry) Run(ctx context.Context, w streams) error {
 	if f == nil {
 		return usageError("the service's own format needs no mapping: docs/telemetry.md")
 	}
-	body, err := io.ReadAll(io.LimitReader(os.Stdin, ingest.MaxMapped+1))
+	body, err := io.ReadAll(io.LimitReader(os.Stdin, telemetry.MaxMapped+1))
 	if err != nil {
 		return fmt.Errorf("the message cannot be read: %w", err)
 	}
-	if len(body) > ingest.MaxMapped {
-		return usageError("a message has at most %d bytes", ingest.MaxMapped)
+	if len(body) > telemetry.MaxMapped {
+		return usageError("a message has at most %d bytes", telemetry.MaxMapped)
 	}
 	m := format.Message{Body: body, Topic: c.Topic, Vehicle: vehicle.ID(c.VID), Now: signal.At(time.Now())}
 	samples, wrong := 0, 0
@@ -122,7 +122,7 @@ func (c *formatTry) Run(ctx context.Context, w streams) error {
 		case s.Skipped:
 			fmt.Fprintf(w.err, "%d: skipped: a condition of the mapping\n", samples)
 		default:
-			_, err = w.out.Write(ingest.AppendJSON(nil, &s.Sample))
+			_, err = w.out.Write(telemetry.AppendJSON(nil, &s.Sample))
 			if s.Empty() {
 				fmt.Fprintf(w.err, "%d: no signal of the mapping\n", samples)
 			}

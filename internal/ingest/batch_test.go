@@ -16,13 +16,13 @@ func TestBatchLimits(t *testing.T) {
 	}
 	const object = "Content-Type: application/json"
 	const tooLarge = `{"error":"a sample is larger than 64 KiB"}`
-	empty := strings.Repeat("\n", ingest.MaxSamples-1)
+	empty := strings.Repeat("\n", maxSamples-1)
 	for _, r := range []request{
-		{body: padded(ingest.MaxSample), status: 202},
-		{body: padded(ingest.MaxSample) + "\r\n" + padded(ingest.MaxSample), status: 202, answer: `{"accepted":2,"rejected":[]}`},
-		{body: padded(ingest.MaxSample + 1), status: 413, answer: tooLarge},
-		{header: object, body: padded(ingest.MaxSample), status: 202},
-		{header: object, body: padded(ingest.MaxSample + 1), status: 413, answer: tooLarge},
+		{body: padded(maxSample), status: 202},
+		{body: padded(maxSample) + "\r\n" + padded(maxSample), status: 202, answer: `{"accepted":2,"rejected":[]}`},
+		{body: padded(maxSample + 1), status: 413, answer: tooLarge},
+		{header: object, body: padded(maxSample), status: 202},
+		{header: object, body: padded(maxSample + 1), status: 413, answer: tooLarge},
 		{header: object, body: " \n", status: 400},
 		{body: empty + padded(100), status: 202, answer: `{"accepted":1,"rejected":[]}`},
 		{body: "\n" + empty + padded(100), status: 413,

@@ -9,7 +9,6 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -21,13 +20,13 @@ func cheapBodies() map[string]request {
 	object := gz + "\nContent-Type: application/json"
 	return map[string]request{
 		"line ends":         {header: gz, body: zip(strings.Repeat("\n", size)), status: 413},
-		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", ingest.MaxSample-1)+"\n", size/ingest.MaxSample)), status: 413},
+		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", maxSample-1)+"\n", size/maxSample)), status: 413},
 		"commas":            {header: object, body: zip("[" + strings.Repeat(",", size) + "]"), status: 413},
 		"blanks in array":   {header: object, body: zip("[" + strings.Repeat(" ", size) + "]"), status: 413},
-		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", ingest.MaxSamples)), status: 400},
-		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", ingest.MaxSamples)), status: 400},
-		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", ingest.MaxSamples/2)), status: 403},
-		"many line ends":    {body: strings.Repeat("\r\n", ingest.MaxSamples+1), status: 413},
+		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", maxSamples)), status: 400},
+		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", maxSamples)), status: 400},
+		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", maxSamples/2)), status: 403},
+		"many line ends":    {body: strings.Repeat("\r\n", maxSamples+1), status: 413},
 		"unknown and cheap": {header: gz, body: zip(strings.Repeat(`{"vid":"V1","time":1,"signals":{"a":1}}`+"\n", 3000)), status: 400},
 	}
 }
@@ -42,13 +41,13 @@ func TestHTTPCheapMapped(t *testing.T) {
 	}
 	const data = `"createdAt":"2026-11-20T04:00:01Z","data":[`
 	for _, r := range []request{
-		{body: "{" + data + strings.Repeat("{},", ingest.MaxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
-		{body: strings.Repeat("\n[", ingest.MaxMapped/2), status: 400},
+		{body: "{" + data + strings.Repeat("{},", maxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
+		{body: strings.Repeat("\n[", maxMapped/2), status: 400},
 	} {
 		r.send(t, url, key)
 	}
 	key = f.mappedSource(t, "lenient", "lenient", access.AllVehicles())
-	request{body: strings.Repeat("1\n", ingest.MaxSamples+1), status: 400}.send(t, url, key) // after a thousand
+	request{body: strings.Repeat("1\n", maxSamples+1), status: 400}.send(t, url, key) // after a thousand
 }
 
 func TestHTTPCheapBytes(t *testing.T) {
@@ -60,11 +59,11 @@ func TestHTTPCheapBytes(t *testing.T) {
 	}
 	// Honest samples are compressed less.
 	lines := ""
-	for i := range ingest.MaxSamples {
+	for i := range maxSamples {
 		lines += fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.Speed":1}}`+"\n", 1795147200000-i*1000)
 	}
 	request{header: "Content-Encoding: gzip", body: zip(lines), status: 202}.send(t, url, key)
-	request{body: strings.Repeat("\n", ingest.MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
+	request{body: strings.Repeat("\n", maxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
 }
 
 // Bodies that arrive slowly do not count.

@@ -26,14 +26,7 @@ type Unfolded interface {
 	Release(source uint32, n int)
 }
 
-// Limits of a whole request or message, and of the time of a sample.
-const (
-	MaxBody    = 8 << 20 // bytes, decompressed
-	MaxSamples = access.MaxBatch
-	MaxSample  = 64 << 10 // bytes
-	maxAhead   = 30 * time.Second
-	maxBehind  = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
-)
+const MaxBody = 8 << 20 // bytes, decompressed
 
 // Config configures [NewHTTP] and [NewMQTT]. The fields after Registry may be zero.
 type Config struct {

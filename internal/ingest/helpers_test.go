@@ -17,6 +17,7 @@ import (
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -37,6 +38,9 @@ const (
 	maxClientID     = 1024
 	maxCodes        = 255
 	receiveMaximum  = 128
+	maxSample       = telemetry.MaxSample
+	maxSamples      = telemetry.MaxSamples
+	maxMapped       = telemetry.MaxMapped
 	decoders        = 2
 )
 

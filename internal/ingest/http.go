@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 )
 
 const telemetryPath = "/v1/telemetry"
@@ -69,15 +70,17 @@ type post struct {
 	encoding encoding
 	slot     bool
 	memory   reservation
+	base     int // bytes of memory for receiving
 	unfolded int // reserved
-	batch    *batch
+	batch    *telemetry.Batch
+	length   int // bytes of the body, decompressed
 	readErr  error
 	samples  int // that the request counts as; 0 before its body is read
 }
 
 type reply struct {
 	status  int // 0: it was sent already
-	why     *refusal
+	why     *telemetry.Refusal
 	samples int // for which why is counted
 	outcome outcome
 }
@@ -105,7 +108,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		if a.status != 0 {
 			writeJSON(w, a.status, struct {
 				Error string `json:"error"`
-			}{a.why.text})
+			}{a.why.Text})
 		}
 		return a.outcome
 	}
@@ -123,14 +126,14 @@ func (h *HTTP) release(p *post) {
 	}
 }
 
-func (p *post) refuseForNow(why *refusal, wait time.Duration) *reply {
+func (p *post) refuseForNow(why *telemetry.Refusal, wait time.Duration) *reply {
 	p.w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
-	why.text += "; nothing of this request was accepted"
+	why.Text += "; nothing of this request was accepted"
 	return &reply{http.StatusTooManyRequests, why, max(p.samples, 1), rejected}
 }
 
 func busy(text string, o outcome) *reply {
-	return &reply{http.StatusServiceUnavailable, &refusal{text: text}, 0, o}
+	return &reply{http.StatusServiceUnavailable, &telemetry.Refusal{Text: text}, 0, o}
 }
 
 var overQuota = &reply{http.StatusServiceUnavailable, errOverQuota, 1, noRoom}
@@ -154,7 +157,7 @@ func (h *HTTP) checkPath(p *post) *reply {
 	if d, ok := documents[path]; ok && !h.in.NoDocs && (method == http.MethodGet || method == http.MethodHead) {
 		return &reply{outcome: d.send(p.w)}
 	}
-	return &reply{http.StatusNotFound, &refusal{text: "not found: send telemetry to POST " + telemetryPath +
+	return &reply{http.StatusNotFound, &telemetry.Refusal{Text: "not found: send telemetry to POST " + telemetryPath +
 		"; queries go to the query listener"}, 0, rejected}
 }
 
@@ -181,7 +184,7 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 		if !noKey {
 			p.w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 		}
-		a = &reply{http.StatusUnauthorized, &refusal{text: err.Error()}, 0, unauthorised}
+		a = &reply{http.StatusUnauthorized, &telemetry.Refusal{Text: err.Error()}, 0, unauthorised}
 	}
 	return a
 }
@@ -199,7 +202,7 @@ const (
 )
 
 func (h *HTTP) checkHead(p *post) *reply {
-	var wrong *refusal
+	var wrong *telemetry.Refusal
 	p.encoding, wrong = encodingOf(p.r.Header, p.source)
 	switch {
 	case wrong != nil:
@@ -240,7 +243,7 @@ const behindFor = time.Second
 func (h *HTTP) checkBacklog(p *post) *reply {
 	n, patience := 0, time.Duration(0)
 	if p.batch != nil {
-		n, patience = len(p.batch.samples), behindFor
+		n, patience = len(p.batch.Samples), behindFor
 	}
 	for began := time.Now(); p.readErr == nil; {
 		wait, ok := h.in.Unfolded.Reserve(p.source.Number, n)
@@ -270,22 +273,22 @@ func (h *HTTP) takeSlot(p *post) *reply {
 const chargedBytes = 4 << 10
 
 func (h *HTTP) decode(p *post) *reply {
-	p.samples, p.readErr = 1, errNoMemory
+	p.samples, p.readErr = 1, telemetry.ErrNoMemory
 	if p.memory = (reservation{of: h.memory, source: p.source.Name}); p.memory.reserve(requestBytes) {
 		p.batch, p.readErr = h.read(p)
 	}
 	if b := p.batch; b != nil {
-		p.samples = max(b.size(), 1, b.length/chargedBytes)
+		p.samples = max(b.Size(), 1, p.length/chargedBytes)
 	}
 	return nil
 }
 
 func (h *HTTP) checkBody(p *post) *reply {
-	whole, ok := errors.AsType[*refusal](p.readErr)
+	whole, ok := errors.AsType[*telemetry.Refusal](p.readErr)
 	switch {
 	case p.readErr == nil:
 		return nil
-	case errors.Is(p.readErr, errNoMemory):
+	case errors.Is(p.readErr, telemetry.ErrNoMemory):
 		return overQuota
 	case ok:
 		return &reply{http.StatusRequestEntityTooLarge, whole, 1, rejected}
@@ -302,12 +305,12 @@ func (h *HTTP) store(p *post) *reply {
 	ctx, cancel := context.WithTimeout(p.r.Context(), storeTimeout)
 	defer cancel()
 	if err := h.in.store(ctx, p.batch); err != nil {
-		return busy(errNotStored.text, unavailable)
+		return busy(errNotStored.Text, unavailable)
 	}
 	if p.source.Format != nil {
 		p.w.Header().Set(formatHeader, "mapped")
 	}
-	if p.batch.size() == 0 {
+	if p.batch.Size() == 0 {
 		return &reply{http.StatusBadRequest, errEmptyBody, 1, rejected}
 	}
 	return nil
@@ -360,36 +363,26 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
+// Torque appends its fields with a question mark even after another.
+func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
+
 func (h *HTTP) sendResult(p *post) outcome {
 	w, b := p.w, p.batch
-	total := b.rejectedTotal()
-	answer := struct {
-		Accepted int         `json:"accepted"`
-		Rejected []rejection `json:"rejected"`
-		Total    int         `json:"rejected_total,omitempty"`
-		report
-	}{b.accepted, b.rejected, 0, b.report()}
-	if answer.Rejected == nil {
-		answer.Rejected = []rejection{}
-	}
-	if total > len(b.rejected) {
-		answer.Total = total
-	}
 	switch {
-	case b.accepted > 0 && p.source.Format != nil && p.source.Format.Reply() != "":
+	case b.Accepted > 0 && p.source.Format != nil && p.source.Format.Reply() != "":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		listen.Send(w, []byte(p.source.Format.Reply()))
 		return stored
-	case b.accepted > 0:
-		writeJSON(w, http.StatusAccepted, answer)
+	case b.Accepted > 0:
+		writeJSON(w, http.StatusAccepted, b.Report())
 		return stored
-	case b.refused[access.NotAllowed]+b.refused[access.WasForgotten]+b.refused[access.VehicleLimit] == total:
-		if b.refused[access.NotAllowed] > 0 {
+	case b.Refused[access.NotAllowed]+b.Refused[access.WasForgotten]+b.Refused[access.VehicleLimit] == b.RefusedTotal():
+		if b.Refused[access.NotAllowed] > 0 {
 			w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
 		}
-		writeJSON(w, http.StatusForbidden, answer)
+		writeJSON(w, http.StatusForbidden, b.Report())
 		return unauthorised
 	}
-	writeJSON(w, http.StatusBadRequest, answer)
+	writeJSON(w, http.StatusBadRequest, b.Report())
 	return rejected
 }

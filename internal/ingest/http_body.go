@@ -17,27 +17,25 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/telemetry"
 )
 
 type encoding struct {
 	lines  bool // otherwise one JSON object or array
 	gzip   bool
 	events bool // CloudEvents
-	mapped *format.Format
 }
 
 // encodingOf accepts any media type for a mapping.
-func encodingOf(h http.Header, source *access.Grant) (encoding, *refusal) {
-	f := encoding{mapped: source.Format}
+func encodingOf(h http.Header, source *access.Grant) (f encoding, why *telemetry.Refusal) {
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
 	charset, hasCharset := params["charset"]
 	if hasCharset && !strings.EqualFold(charset, "utf-8") || !hasCharset && len(params) > 0 || len(params) > 1 {
 		err = errors.New("another parameter")
 	}
 	switch {
-	case f.mapped != nil:
+	case source.Format != nil:
 	case err == nil && slices.Contains(eventTypes, media):
 		f.events = true
 	case err == nil && slices.Contains(lineTypes, media):
@@ -64,11 +62,22 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // 40 KiB each
 
-// After an error, the batch has the lines so far, or is nil. A body has a large buffer only after 4
-// KiB or all of it have arrived.
-func (h *HTTP) read(p *post) (*batch, error) {
+// Estimated memory, in bytes.
+const (
+	// requestBytes are reserved when a request begins.
+	requestBytes = 64 << 10
+	headBytes    = 4 << 10
+	// readerBytes are for a body that is compressed or longer than headBytes.
+	readerBytes = 128 << 10
+)
+
+func (p *post) Reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
+
+// After an error, the batch has the lines so far, or is nil.
+func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
-	o.memory = &p.memory
+	o.Memory, o.Events = p, f.events
+	mapped := p.source.Format != nil
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
@@ -85,15 +94,15 @@ func (h *HTTP) read(p *post) (*batch, error) {
 	if err != nil && !whole {
 		return nil, err
 	}
-	o.base = requestBytes / 2
+	p.base = requestBytes / 2
 	if f.gzip || !whole {
-		if o.base = readerBytes; f.mapped != nil {
-			o.base = 2 * MaxMapped // the buffer doubles
+		if p.base = readerBytes; mapped {
+			p.base = 2 * telemetry.MaxMapped // the buffer doubles
 		}
-		if !o.memory.reserve(o.base) {
-			return nil, errNoMemory
+		if !p.Reserve(0) {
+			return nil, telemetry.ErrNoMemory
 		}
-		paced.turn = h.turns.take(r.Context(), o.source.Name)
+		paced.turn = h.turns.take(r.Context(), p.source.Name)
 		defer paced.turn.leave()
 	}
 	body := head
@@ -106,33 +115,27 @@ func (h *HTTP) read(p *post) (*batch, error) {
 		text = &limited{&dense{z, text, 0}, MaxBody}
 		body = bufio.NewReaderSize(text, headBytes)
 	}
-	rd := readers.Get().(*reader)
-	defer readers.Put(rd)
-	var b *batch
+	var b *telemetry.Batch
 	switch {
-	case f.mapped != nil:
-		m := format.Message{Body: []byte(queryOf(r))}
+	case mapped:
+		message := []byte(queryOf(r))
 		if r.Method == http.MethodPost {
-			m.Body, err = io.ReadAll(io.LimitReader(body, MaxMapped+1))
+			message, err = io.ReadAll(io.LimitReader(body, telemetry.MaxMapped+1))
 		}
-		if len(m.Body) > MaxMapped {
+		if len(message) > telemetry.MaxMapped {
 			err = errMappedTooLarge
 		}
 		if err != nil && err != io.EOF {
 			return nil, err
 		}
-		b, err = rd.mappedBatch(f.mapped, m, o)
+		p.length = len(message)
+		b, err = telemetry.DecodeMapped(message, o)
 	case f.lines:
-		b, err = rd.lineBatch(body, o)
+		b, err = telemetry.DecodeLines(body, o)
 	default:
-		o.events = f.events
-		read, in := rd.objectBatch, io.Reader(body)
-		if start, _ := body.Peek(64); isArray(start) {
-			read, in = rd.lineBatch, &elements{in: body}
-		}
-		b, err = read(in, o)
+		b, err = telemetry.DecodeJSON(body, o)
 	}
-	b.length = max(b.length, MaxBody-text.left)
+	p.length = max(p.length, MaxBody-text.left)
 	if err == nil {
 		// The server goes on reading to notice a disconnect.
 		err = paced.of.SetReadDeadline(time.Time{})
@@ -192,8 +195,7 @@ func (d *dense) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoders is how many bodies of a source are decoded at a time. One that waits for bytes gives up
-// its turn.
+// decoders is how many bodies of a source are decoded at a time.
 const decoders = 2
 
 type turns struct{ of sync.Map }

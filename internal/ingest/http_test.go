@@ -210,8 +210,8 @@ func TestHTTPRefuses(t *testing.T) {
 		{header: "Content-Encoding: gzip", body: zip(strings.Repeat(" \n", ingest.MaxBody)), status: 413},
 		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", ingest.MaxBody)),
 			status: 413},
-		{body: strings.Repeat(good+"\n", ingest.MaxSamples+1), status: 413, reason: "over_limit"},
-		{body: good + "\n" + strings.Repeat("x", ingest.MaxSample+1), status: 413,
+		{body: strings.Repeat(good+"\n", maxSamples+1), status: 413, reason: "over_limit"},
+		{body: good + "\n" + strings.Repeat("x", maxSample+1), status: 413,
 			answer: `{"error":"a sample is larger than 64 KiB"}`},
 	} {
 		before, all := g.Seen(), f.metric(t, ingest.MetricRefused)

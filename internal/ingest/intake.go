@@ -14,6 +14,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -26,7 +27,7 @@ type intake struct {
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing makes one log line at the beginning of an outage of the store and one at its end.
+	// failing limits an outage of the store to two log lines.
 	failing   atomic.Bool
 	wrongKeys lograte.Warning
 }
@@ -81,7 +82,7 @@ func newIntake(c Config, protocol string) *intake {
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
-	for _, why := range unusedKinds {
+	for _, why := range telemetry.UnusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
 	// A counter that appeared with its first event would lack this event in its rate.
@@ -116,11 +117,10 @@ func (in *intake) heldBytes(held func() int) {
 	in.gauge("carstate_ingest_held_bytes", "Memory that is reserved for telemetry which is not answered yet.", held)
 }
 
-func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
-	return origin{
-		source: s, topic: topic,
-		forgotten: in.Forgotten, admit: in.Admit, verdicts: in.Verdicts,
-		latest: signal.At(in.Now().Add(maxAhead)),
+func (in *intake) origin(s *access.Grant, topic vehicle.ID) telemetry.Origin {
+	return telemetry.Origin{
+		Source: s, Vehicle: topic, Now: signal.At(in.Now()),
+		Forgotten: in.Forgotten, Admit: in.Admit, Verdicts: in.Verdicts,
 	}
 }
 
@@ -128,15 +128,17 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration[o].Observe(in.Now().Sub(start).Seconds())
 }
 
-func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
-	in.refused[why.kind].Add(float64(n))
-	source.CountRefused(why.kind, n)
+func (in *intake) refuse(source *access.Grant, why *telemetry.Refusal, n int) {
+	in.refused[why.Kind].Add(float64(n))
+	source.CountRefused(why.Kind, n)
 	in.note(source, why)
 }
 
 var (
-	errNoKey     = errors.New("missing source key: send it as Authorization: Bearer KEY")
-	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
+	errNoKey        = errors.New("missing source key: send it as Authorization: Bearer KEY")
+	errNotBearer    = errors.New("invalid Authorization header: it must be Bearer KEY")
+	errKeyInAddress = errors.New("a key in the address is accepted only for a source of a format such as torque: " +
+		"send it as Authorization: Bearer KEY")
 )
 
 // Other errors have the label of the first.
@@ -167,10 +169,10 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 	}
 }
 
-func (in *intake) note(source *access.Grant, why *refusal) {
-	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
+func (in *intake) note(source *access.Grant, why *telemetry.Refusal) {
+	source.NoteRefused(why.Kind, cmp.Or(why.Shown, why.Text), in.Now())
 	// An outage has a line of its own, and a backlog passes in a second.
-	if why.kind != access.NotStored && why.kind != access.Backlog {
+	if why.Kind != access.NotStored && why.Kind != access.Backlog {
 		in.warn(source)
 	}
 }
@@ -191,40 +193,37 @@ func (in *intake) warn(source *access.Grant) {
 }
 
 // After an error, the accepted samples count as refused.
-func (in *intake) store(ctx context.Context, b *batch) error {
-	if b.first != nil {
-		for why, n := range b.refused {
+func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
+	if b.First != nil {
+		for why, n := range b.Refused {
 			if n > 0 {
 				in.refused[why].Add(float64(n))
-				b.source.CountRefused(access.Refusal(why), n)
+				b.Source.CountRefused(access.Refusal(why), n)
 			}
 		}
-		in.note(b.source, b.first)
+		in.note(b.Source, b.First)
 	}
-	in.ignored.Add(float64(b.ignored.count))
-	in.late.Add(float64(b.late))
-	for _, why := range unusedKinds {
-		in.unused[why].Add(float64(b.unused.counts[why]))
+	in.ignored.Add(float64(b.Ignored))
+	in.late.Add(float64(b.Late))
+	unused := 0
+	for _, why := range telemetry.UnusedKinds {
+		in.unused[why].Add(float64(b.Unused[why]))
+		unused += b.Unused[why]
 	}
-	if b.source != nil {
-		if f, first := b.source.CompareSpeeds(b.samples); first {
-			in.Log.Warn("the speeds of a source differ from its positions by a factor: have it send km/h",
-				"source", b.source.Name, "factor", f.Factor, "unit", f.Unit, "vehicles", f.Vehicles, "compared", f.Compared)
-		}
+	if f, first := b.Source.CompareSpeeds(b.Samples); first {
+		in.Log.Warn("the speeds of a source differ from its positions by a factor: have it send km/h",
+			"source", b.Source.Name, "factor", f.Factor, "unit", f.Unit, "vehicles", f.Vehicles, "compared", f.Compared)
 	}
-	err := in.append(ctx, b.samples)
-	accepted := b.accepted
+	err := in.append(ctx, b.Samples)
+	accepted := b.Accepted
 	if err != nil {
-		in.refuse(b.source, errNotStored, b.accepted)
+		in.refuse(b.Source, errNotStored, b.Accepted)
 		accepted = 0
 	}
 	in.accepted.Add(float64(accepted))
-	if b.source != nil {
-		b.source.CountSamples(access.SampleCounts{
-			Accepted: int64(accepted), Ignored: int64(b.ignored.count),
-			Unused: int64(b.unused.total()), Late: int64(b.late),
-		})
-	}
+	b.Source.CountSamples(access.SampleCounts{
+		Accepted: int64(accepted), Ignored: int64(b.Ignored), Unused: int64(unused), Late: int64(b.Late),
+	})
 	return err
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -52,9 +51,9 @@ func TestHTTPMapped(t *testing.T) {
 		{"traccar", request{body: `{`, status: 400, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` +
 			`the message is not valid JSON"}]}`}},
 		{"traccar", request{body: " ", status: 400, answer: `{"error":"the body has no sample"}`}},
-		{"traccar", request{body: strings.Repeat(" ", ingest.MaxMapped+1), status: 413,
+		{"traccar", request{body: strings.Repeat(" ", maxMapped+1), status: 413,
 			answer: `{"error":"a body in the format of this source is larger than 1 MiB"}`}},
-		{"traccar", request{body: strings.Repeat("[]", 100) + strings.Repeat("1 ", ingest.MaxSamples+1), status: 413}},
+		{"traccar", request{body: strings.Repeat("[]", 100) + strings.Repeat("1 ", maxSamples+1), status: 413}},
 		{"traccar", request{body: strings.ReplaceAll(fmt.Sprintf(traccarBody, 1, "V1"), "2026", "2036"), status: 400,
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is 315619191 s ahead of this service's clock, more than 30 s: check the sender's clock and time zone"}]}`}},
 		{"owntracks", request{header: "Content-Type: application/json", status: 200, answer: "[]",

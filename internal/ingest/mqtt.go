@@ -15,11 +15,12 @@ import (
 
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/mqtt"
 )
 
 // MQTT receives telemetry on topic vehicles/VID/telemetry (docs/telemetry.md). A PUBACK means that
-// the accepted samples are on disk. A message that can never be accepted is acknowledged, too,
-// because a client would send it again for ever; in MQTT 5 with a reason code:
+// the accepted samples are on disk. A message that can never be accepted is acknowledged, too
+// (DESIGN.md), in MQTT 5 with a reason code:
 //
 //	0x87  the source may not write for the vehicle, or the vehicle was forgotten
 //	0x90  the topic is wrong
@@ -113,7 +114,7 @@ func (m *MQTT) serve(nc net.Conn) {
 		c.releaseMemory()
 	}
 	if why, _ = errors.AsType[*closing](err); c.takenOver.Load() {
-		why = &closing{sessionTakenOver, "another client has connected with the same client identifier"}
+		why = &closing{mqtt.SessionTakenOver, "another client has connected with the same client identifier"}
 	}
 }
 

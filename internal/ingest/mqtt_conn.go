@@ -13,6 +13,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/mqtt"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -45,14 +46,13 @@ type conn struct {
 	vehicle                          vehicle.ID // that topic names
 	id                               clientID
 
-	version   byte
-	terse     bool   // no reasons in PUBACKs
-	maxPacket uint32 // that the client accepts; 0: any
-	key       []byte
-	grant     *access.Grant // nil before the login
-	slot      reservation   // of the connections that have logged in
-	queue     queue         // not acknowledged yet
-	acks      [8]byte       // room for the usual PUBACK
+	version byte
+	mqtt.Properties
+	key   []byte
+	grant *access.Grant // nil before the login
+	slot  reservation   // of the connections that have logged in
+	queue queue         // not acknowledged yet
+	acks  [8]byte       // room for the usual PUBACK
 
 	writeUntil atomic.Int64    // since MQTT.began, by the monotonic clock; 0 before the first write
 	parted     atomic.Bool     // a DISCONNECT was sent
@@ -85,7 +85,7 @@ func (e *closing) Error() string { return e.text }
 
 var (
 	errEnding    = errors.New("the connection is ending") // after stop
-	errMalformed = &closing{malformedPacket, "the packet is malformed"}
+	errMalformed = &closing{mqtt.MalformedPacket, "the packet is malformed"}
 )
 
 // stop fails all reads, so the connection ends once its messages are acknowledged.
@@ -171,12 +171,12 @@ func (c *conn) readLength() (length int, err error) {
 	return 0, errMalformed
 }
 
-func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err error) {
+func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, err error) {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return p, 0, err
 	}
 	first, err := c.readByte()
-	if err == nil && first != connectPacket {
+	if err == nil && first != mqtt.ConnectPacket {
 		err = errors.New("the first packet is no CONNECT")
 	}
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err err
 	if err != nil {
 		return p, 0, err
 	}
-	p, code = parseConnect(body)
+	p, code = mqtt.ParseConnect(body)
 	return p, code, nil
 }
 
@@ -204,7 +204,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 	}
 	if first, err = c.readByte(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
-			err = &closing{keepAliveTimeout, "the client was silent for too long"}
+			err = &closing{mqtt.KeepAliveTimeout, "the client was silent for too long"}
 		}
 		return 0, nil, err
 	}
@@ -218,14 +218,14 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 	if err == nil {
 		length, err = c.readLength()
 	}
-	isPublish := first&0xf0 == publishPacket
+	isPublish := first&0xf0 == mqtt.PublishPacket
 	switch {
 	case err != nil:
 	case isPublish && length >= maxPacket && c.version < 5:
 		err = c.skipPublish(first, length)
 		return 0, nil, c.orSlow(err)
 	case length >= maxPacket || !isPublish && length > maxSmallPacket: // the limit includes first
-		err = c.m.refuse(c.grant, errPacketTooLarge, packetTooLarge)
+		err = c.m.refuse(c.grant, errPacketTooLarge, mqtt.PacketTooLarge)
 	default:
 		body, err = c.readBody(first, length)
 	}
@@ -237,7 +237,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 
 func (c *conn) orSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
-		return c.m.refuse(c.grant, errSlowPacket, packetFailed)
+		return c.m.refuse(c.grant, errSlowPacket, mqtt.PacketFailed)
 	}
 	return err
 }
@@ -287,7 +287,7 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 		if n == len(p) {
 			began := time.Now()
 			size, ok := min(2*n, length), true
-			if first&0xf0 == publishPacket {
+			if first&0xf0 == mqtt.PublishPacket {
 				size, ok = c.grow(n, length)
 			}
 			if !ok {
@@ -352,8 +352,8 @@ func (c *conn) skipPublish(first byte, length int) error {
 			id = id<<8 | int(b)
 		}
 	}
-	p := publish{qos: first >> 1 & 3, id: uint16(id)}
-	if p.qos == 3 || p.qos > 0 && id == 0 {
+	p := mqtt.Publish{QoS: first >> 1 & 3, ID: uint16(id)}
+	if p.QoS == 3 || p.QoS > 0 && id == 0 {
 		return errMalformed
 	}
 	return c.m.receive(c, &p, errPacketTooLarge)
@@ -398,18 +398,18 @@ func (c *conn) Write(p []byte) (int, error) {
 // part sends at most one DISCONNECT, to an MQTT 5 client.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
-		_, _ = c.Write(appendReason(nil, disconnectPacket, nil, why.code, c.fitting(why.text)))
+		_, _ = c.Write(mqtt.AppendReason(nil, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
 	}
 	_ = c.Close()
 }
 
-// reasonBytes are the rest of a PUBACK or DISCONNECT: two lengths of four bytes, the type, the
-// packet identifier, the code, and the head of the property.
+// reasonBytes are the rest of a PUBACK or DISCONNECT: two lengths, type, packet identifier, code, and
+// head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // fitting returns "" if the client's maximum has no room for text.
 func (c *conn) fitting(text string) string {
-	if c.maxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.maxPacket) {
+	if c.MaxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.MaxPacket) {
 		return ""
 	}
 	return text

@@ -4,12 +4,15 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"example.org/carstate/internal/mqtt"
+	"example.org/carstate/internal/telemetry"
 )
 
 type pending struct {
-	batch   *batch // nil if the message was refused
-	code    byte   // of a refusal
-	text    string // of the PUBACK
+	batch   *telemetry.Batch // nil if the message was refused
+	code    byte             // of a refusal
+	text    string           // of the PUBACK
 	outcome outcome
 	qos     byte
 	id      uint16
@@ -44,7 +47,7 @@ func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
 	if p.batch != nil {
-		bytes += p.batch.bytes
+		bytes += p.batch.Bytes
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,23 +94,11 @@ func (m *MQTT) drainQueue(c *conn) {
 
 // After a failure, no later message may be stored (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
-	all := messages[0].batch
-	if len(messages) > 1 || all == nil {
-		all = newBatch(nil)
-		for _, p := range messages {
-			if p.batch != nil {
-				all.join(p.batch)
-				p.batch.free()
-			}
-		}
-		all.sort()
-	}
-	defer all.free()
-	if err := m.in.store(m.storeContext(), all); err != nil {
+	if err := m.store(messages); err != nil {
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
-		c.part(&closing{serverBusy, errNotStored.text})
+		c.part(&closing{mqtt.ServerBusy, errNotStored.Text})
 		return false
 	}
 	// A client that has gone sends them again.
@@ -117,16 +108,16 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		if p.qos == 0 {
 			continue
 		}
-		first := byte(pubackPacket)
+		first := byte(mqtt.PubackPacket)
 		if p.qos == 2 {
-			first = pubrecPacket
+			first = mqtt.PubrecPacket
 		}
 		if c.version < 5 {
 			p.code, p.text = 0, ""
-		} else if p.text = c.fitting(p.text); c.terse {
+		} else if p.text = c.fitting(p.text); c.Terse {
 			p.text = ""
 		}
-		acks = appendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
+		acks = mqtt.AppendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
 		if len(acks) >= acksBytes {
 			_, _ = c.Write(acks)
 			acks = acks[:0]
@@ -139,6 +130,26 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 }
 
 const acksBytes = 4 << 10
+
+func (m *MQTT) store(messages []pending) error {
+	var all *telemetry.Batch
+	for _, p := range messages {
+		switch {
+		case all == nil:
+			all = p.batch
+		case p.batch != nil:
+			all.Join(p.batch)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	defer all.Free()
+	if len(messages) > 1 {
+		all.Sort()
+	}
+	return m.in.store(m.storeContext(), all)
+}
 
 // The calls of a second share a context: one for each message took 7 % of its processor time.
 func (m *MQTT) storeContext() context.Context {

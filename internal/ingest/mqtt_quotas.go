@@ -1,6 +1,9 @@
 package ingest
 
+import "example.org/carstate/internal/telemetry"
+
 const (
+	messageBytes   = 512 // memory of a message without its samples, estimated
 	readBuffer     = 2 << 10
 	maxSmallPacket = 16 << 10 // of one that is no PUBLISH
 	smallPublish   = 4 << 10  // up to which a PUBLISH takes memory only after its arrival
@@ -23,5 +26,4 @@ func (r *packetQuotas) inUse() int {
 	return r.receiving.inUse() + r.finishing.inUse() + r.processing.inUse()
 }
 
-// 9 n are for what is decoded (TestProcessingBytes).
-func processingBytes(n int) int { return messageBytes + 10*n }
+func processingBytes(n int) int { return messageBytes + n + telemetry.Growth*n }

@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/mqtt"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -34,7 +35,7 @@ func (m *MQTT) logIn(c *conn) error {
 		}
 		return err
 	}
-	c.version, c.maxPacket, c.terse = p.version, p.maxPacket, p.terse
+	c.version, c.Properties = p.Version, p.Properties
 	refuse := func(reason string, code byte, text string) error {
 		m.refused.WithLabelValues(reason).Inc()
 		var properties []byte
@@ -42,58 +43,58 @@ func (m *MQTT) logIn(c *conn) error {
 			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // reason string
 		}
 		if code != 0 {
-			_, _ = c.Write(appendConnack(nil, c.version, code, properties))
+			_, _ = c.Write(mqtt.AppendConnack(nil, c.version, code, properties))
 		}
 		return errRefused
 	}
 	switch {
-	case code == wrongVersion:
+	case code == mqtt.WrongVersion:
 		return refuse("version", code, "")
-	case c.version < 5 && (code == malformedPacket || code == protocolError):
+	case c.version < 5 && (code == mqtt.MalformedPacket || code == mqtt.ProtocolError):
 		return refuse("no_connect", 0, "") // MQTT 3.1.1 has no code for it
 	case code != 0:
 		return refuse("no_connect", code, "the CONNECT is malformed, or asks for what this service does not have")
 	case m.in.Ready() != nil && m.in.ReadOnly():
-		return refuse(string(readOnlyNow), serverUnavailable, readOnly)
+		return refuse(string(readOnlyNow), mqtt.ServerUnavailable, readOnly)
 	case m.in.Ready() != nil:
-		return refuse("not_ready", serverUnavailable, notYet)
+		return refuse("not_ready", mqtt.ServerUnavailable, notYet)
 	}
-	source, err := m.in.Sources.VerifyNamed(string(p.user), p.password, m.in.Now())
+	source, err := m.in.Sources.VerifyNamed(string(p.User), p.Password, m.in.Now())
 	if errors.Is(err, access.ErrUnread) {
-		return refuse("credentials", serverUnavailable, notYet)
+		return refuse("credentials", mqtt.ServerUnavailable, notYet)
 	} else if err != nil {
-		m.refuseKey(string(p.user), err)
-		return refuse("credentials", wrongLogin, "user name and password must be the name and the key of a source")
+		m.refuseKey(string(p.User), err)
+		return refuse("credentials", mqtt.WrongLogin, "user name and password must be the name and the key of a source")
 	}
 	if !m.slots.tryAcquire(source.Name, 1) {
 		m.in.note(source, errShare)
-		return refuse("share", quotaExceeded, errShare.text)
+		return refuse("share", mqtt.QuotaExceeded, errShare.Text)
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !listen.Under(c.Conn).Become(listen.Held) {
 		return errEnding // it was evicted
 	}
-	c.grant, c.key = source, bytes.Clone(p.password)
+	c.grant, c.key = source, bytes.Clone(p.Password)
 	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
 
 	// Retain Available is not 0, because a bridge's default will is retained, and would have to be
 	// refused.
 	answer := []byte{0x21, 0, receiveMaximum, 0x24, 1, 0x27, 0, maxPacket >> 16, 0, 0}
-	keepAlive := p.keepAlive
+	keepAlive := p.KeepAlive
 	if keepAlive == 0 || keepAlive > maxKeepAlive {
 		keepAlive = maxKeepAlive
 		answer = binary.BigEndian.AppendUint16(append(answer, 0x13), maxKeepAlive)
 	}
 	c.silence = time.Duration(keepAlive) * time.Second * 3 / 2
-	if p.sessionExpiry > 0 {
+	if p.SessionExpiry > 0 {
 		answer = append(answer, 0x11, 0, 0, 0, 0) // the session ends with the connection
 	}
-	id := string(p.id)
+	id := string(p.ID)
 	if id == "" {
 		id = rand.Text()
 		answer = append(append(answer, 0x12, 0, byte(len(id))), id...)
 	}
-	if _, err := c.Write(appendConnack(nil, c.version, connectionAccepted, answer)); err != nil {
+	if _, err := c.Write(mqtt.AppendConnack(nil, c.version, 0, answer)); err != nil {
 		return err
 	}
 	return m.enter(c, clientID{source.Name, id})
@@ -126,67 +127,49 @@ func (m *MQTT) leave(c *conn) {
 
 // A *closing is the reason for the client.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
-	if first&0xf0 == publishPacket {
+	if first&0xf0 == mqtt.PublishPacket {
 		return m.publish(c, first, body)
 	}
 	var answer []byte
 	switch first {
-	case subscribePacket, unsubscribePacket:
-		id, n, code := parseFilters(c.version, first, body)
+	case mqtt.SubscribePacket, mqtt.UnsubscribePacket:
+		id, n, code := mqtt.ParseFilters(c.version, first, body)
 		if code != 0 {
 			return &closing{code, errMalformed.text}
 		}
-		answer = appendRefusedFilters(c.version, first, id, n)
-	case pubrelPacket:
+		answer = mqtt.RefuseFilters(c.version, first, id, n)
+	case mqtt.PubrelPacket:
 		if len(body) < 2 {
 			return errMalformed
 		}
 		// In MQTT 3.1.1 this ends a message with QoS 2 that was refused.
 		code := byte(0)
 		if c.version == 5 {
-			code = unknownPacketID
+			code = mqtt.UnknownPacketID
 		}
-		answer = appendReason(nil, pubcompPacket, body[:2], code, "")
-	case pingreqPacket:
-		answer = []byte{pingrespPacket, 0}
-	case disconnectPacket:
+		answer = mqtt.AppendReason(nil, mqtt.PubcompPacket, body[:2], code, "")
+	case mqtt.PingreqPacket:
+		answer = []byte{mqtt.PingrespPacket, 0}
+	case mqtt.DisconnectPacket:
 		_ = c.Close()
 		return errEnding
 	default:
-		return &closing{protocolError, "a packet came that no client of this service may send now"}
+		return &closing{mqtt.ProtocolError, "a packet came that no client of this service may send now"}
 	}
 	_, err := c.Write(answer)
 	return err
 }
 
-// There is no subscription to end either.
-func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
-	answer, code := byte(subackPacket), byte(unspecifiedError)
-	switch {
-	case first == unsubscribePacket && version == 5:
-		answer, code = unsubackPacket, noSubscription
-	case first == unsubscribePacket: // MQTT 3.1.1 has no codes
-		answer, n = unsubackPacket, 0
-	case version == 5:
-		code = notAuthorized
-	}
-	head := binary.BigEndian.AppendUint16(nil, id)
-	if version == 5 {
-		head = append(head, 0) // no properties
-	}
-	return appendReason(nil, answer, append(head, bytes.Repeat([]byte{code}, n)...), 0, "")
-}
-
 func (m *MQTT) publish(c *conn, first byte, body []byte) error {
-	p, code := parsePublish(c.version, first, body)
+	p, code := mqtt.ParsePublish(c.version, first, body)
 	switch {
 	case code != 0:
 		return &closing{code, errMalformed.text}
-	case p.aliased:
-		return m.refuse(c.grant, errAlias, wrongAlias)
-	case p.qos > 1 && c.version == 5: // the CONNACK forbids it
-		return m.refuse(c.grant, errQoS, qosNotSupported)
-	case p.qos > 1:
+	case p.Aliased:
+		return m.refuse(c.grant, errAlias, mqtt.WrongAlias)
+	case p.QoS > 1 && c.version == 5: // the CONNACK forbids it
+		return m.refuse(c.grant, errQoS, mqtt.QoSNotSupported)
+	case p.QoS > 1:
 		return m.receive(c, &p, errQoS)
 	}
 	return m.receive(c, &p, nil)
@@ -194,13 +177,13 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 
 // verdict without batch and refusal ignores the message.
 type verdict struct {
-	batch   *batch
+	batch   *telemetry.Batch
 	why     *closing
 	samples int
 }
 
-func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
-	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
+func (m *MQTT) receive(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) error {
+	p := pending{qos: pk.QoS, id: pk.ID, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
 	if end := m.checkSource(c, p.since); end != nil {
 		return end
 	}
@@ -211,14 +194,14 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	rate := c.grant.Limit()
 	switch {
 	case v.batch != nil:
-		p.samples = len(v.batch.samples)
+		p.samples = len(v.batch.Samples)
 		if ok, err := m.withinLimits(c, &p, v.samples); !ok {
 			return err
 		}
-		v.batch.rejected = nil // they are counted, and MQTT has no place to list them
+		v.batch.Rejected = nil // they are counted, and MQTT has no place to list them
 		p.outcome, p.batch = stored, v.batch
 		if p.qos > 0 && c.version == 5 {
-			p.text = v.batch.inWords()
+			p.text = v.batch.InWords()
 		}
 	case v.why != nil:
 		p.reject(v.why)
@@ -237,7 +220,7 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	if m.in.ReadOnly() {
 		m.in.observe(now, readOnlyNow)
-		return &closing{serverUnavailable, readOnly}
+		return &closing{mqtt.ServerUnavailable, readOnly}
 	}
 	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, now)
 	if err == nil {
@@ -247,40 +230,40 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
 	m.in.observe(now, unauthorised)
 	if errors.Is(err, access.ErrUnread) {
-		return &closing{serverUnavailable, notYet}
+		return &closing{mqtt.ServerUnavailable, notYet}
 	}
 	m.refuseKey(c.grant.Name, err)
-	return &closing{notAuthorized, access.KeyRefused + err.Error()}
+	return &closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
 }
 
-func (m *MQTT) decide(c *conn, pk *publish, why *refusal) verdict {
+func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) verdict {
 	source := c.grant
-	id, ok := c.vehicleOf(pk.topic)
+	id, ok := c.vehicleOf(pk.Topic)
 	if !ok && source.Format != nil { // the format takes the vehicle from the message
-		ok = source.Format.Matches(string(pk.topic))
+		ok = source.Format.Matches(string(pk.Topic))
 	}
-	code := byte(wrongPayload)
+	code := byte(mqtt.WrongPayload)
 	switch {
 	case why != nil:
-	case !ok && strings.HasPrefix(string(pk.topic), brokerPrefix):
+	case !ok && strings.HasPrefix(string(pk.Topic), brokerPrefix):
 		return verdict{samples: 1} // every bridge sends it: no mistake
 	case !ok:
-		why, code = errTopic, wrongTopic
+		why, code = errTopic, mqtt.WrongTopic
 	case id != "" && !source.Vehicles.Include(id):
-		why, code = errNotAllowed, notAuthorized
+		why, code = telemetry.ErrNotAllowed, mqtt.NotAuthorized
 	default:
-		b, err := m.read(source, id, pk)
-		if err == nil && b.accepted > 0 {
-			return verdict{b, nil, b.size()}
+		b, err := telemetry.DecodeMessage(pk.Topic, pk.Payload, m.in.origin(source, id))
+		if err == nil && b.Accepted > 0 {
+			return verdict{b, nil, b.Size()}
 		}
-		return verdict{nil, m.refuseBatch(source, b, err), max(b.size(), 1)}
+		return verdict{nil, m.refuseBatch(source, b, err), max(b.Size(), 1)}
 	}
 	return verdict{nil, m.refuse(source, why, code), 1}
 }
 
 func (p *pending) reject(why *closing) {
 	p.batch, p.outcome, p.code, p.text = nil, rejected, why.code, why.text
-	if why.code == notAuthorized {
+	if why.code == mqtt.NotAuthorized {
 		p.outcome = unauthorised
 	}
 }
@@ -292,7 +275,7 @@ const maxPause = 60 * time.Second
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
-		var why *refusal
+		var why *telemetry.Refusal
 		rate := c.grant.Limit()
 		switch {
 		case !ok:
@@ -307,12 +290,12 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 			return true, nil
 		}
 		canRefuse := p.qos > 0 && c.version == 5
-		waits := why.kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
+		waits := why.Kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
 		if !canRefuse && waits && periodic.Pause(c.ctx, next) == nil {
 			continue
 		}
 		m.in.refuse(c.grant, why, max(samples, 1))
-		end := &closing{quotaExceeded, why.text}
+		end := &closing{mqtt.QuotaExceeded, why.Text}
 		p.samples = 0
 		if p.reject(end); canRefuse {
 			m.enqueue(c, *p)
@@ -323,40 +306,31 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 	}
 }
 
-func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error) {
-	rd := readers.Get().(*reader)
-	defer readers.Put(rd)
-	if s.Format != nil {
-		return rd.mappedBatch(s.Format, format.Message{Body: pk.payload, Topic: string(pk.topic)}, m.in.origin(s, id))
-	}
-	return rd.messageBatch(pk.payload, m.in.origin(s, id))
-}
-
 func (m *MQTT) refuseKey(name string, err error) {
 	named, _ := m.in.Sources.Get(name)
 	m.in.refuseKey(named, err)
 }
 
-func (m *MQTT) refuse(source *access.Grant, why *refusal, code byte) *closing {
+func (m *MQTT) refuse(source *access.Grant, why *telemetry.Refusal, code byte) *closing {
 	m.in.refuse(source, why, 1)
-	return &closing{code, why.text}
+	return &closing{code, why.Text}
 }
 
-func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
-	whole, ok := errors.AsType[*refusal](err)
-	if !ok && b.first == nil {
+func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) *closing {
+	whole, ok := errors.AsType[*telemetry.Refusal](err)
+	if !ok && b.First == nil {
 		whole, ok = errEmpty, true
 	}
 	if ok {
-		return m.refuse(source, whole, wrongPayload)
+		return m.refuse(source, whole, mqtt.WrongPayload)
 	}
 	_ = m.in.store(m.ctx, b) // this only counts
-	why := &closing{wrongPayload, b.first.text}
-	switch b.rejectedTotal() {
-	case b.refused[access.WasForgotten]:
-		why.code = notAuthorized
-	case b.refused[access.VehicleLimit]:
-		why.code = quotaExceeded
+	why := &closing{mqtt.WrongPayload, b.First.Text}
+	switch b.RefusedTotal() {
+	case b.Refused[access.WasForgotten]:
+		why.code = mqtt.NotAuthorized
+	case b.Refused[access.VehicleLimit]:
+		why.code = mqtt.QuotaExceeded
 	}
 	return why
 }

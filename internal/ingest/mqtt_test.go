@@ -176,6 +176,9 @@ func TestMQTTRefuses(t *testing.T) {
 	}{
 		"another's vehicle":       {"vehicles/V9/telemetry", sampleLine("V9", 1, 1), 0x87, "not_allowed"},
 		"another topic":           {"vehicles/V1/state", good, 0x90, "topic"},
+		"a longer topic":          {topicV1 + "/x", good, 0x90, "topic"},
+		"a topic in a topic":      {"x/" + topicV1, good, 0x90, "topic"},
+		"a long vid in the topic": {"vehicles/" + strings.Repeat("a", 257) + "/telemetry", good, 0x90, "topic"},
 		"no vehicle in the topic": {"vehicles//telemetry", good, 0x90, "topic"},
 		"wildcards":               {"vehicles/+/telemetry", good, 0x90, "topic"},
 		"a shared topic":          {"$share/g/" + topicV1, good, 0x90, "topic"},
@@ -184,8 +187,8 @@ func TestMQTTRefuses(t *testing.T) {
 		"no JSON":                 {topicV1, "hello", 0x99, "malformed"},
 		"another vid":             {topicV1, sampleLine("V2", 1, 1), 0x99, "vid_differs"},
 		"nothing":                 {topicV1, "", 0x99, "empty"},
-		"too large a sample":      {topicV1, strings.Repeat("x", ingest.MaxSample+1), 0x99, "over_limit"},
-		"too many samples":        {topicV1, strings.Repeat("\n", ingest.MaxSamples+1), 0x99, "over_limit"},
+		"too large a sample":      {topicV1, strings.Repeat("x", maxSample+1), 0x99, "over_limit"},
+		"too many samples":        {topicV1, strings.Repeat("\n", maxSamples+1), 0x99, "over_limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {

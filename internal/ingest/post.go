@@ -13,18 +13,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.org/carstate/internal/telemetry"
 )
 
 const formatHeader = "Carstate-Format"
 
 type Answer struct {
-	Status     int           `json:"-"`
-	RetryAfter time.Duration `json:"-"`
-	Mapped     bool          `json:"-"` // the source has a format
-	Accepted   int           `json:"accepted"`
-	Rejected   []rejection   `json:"rejected"` // nil, unless the answer is about lines
-	Total      int           `json:"rejected_total"`
-	Error      string        `json:"error"`
+	Status     int                   `json:"-"`
+	RetryAfter time.Duration         `json:"-"`
+	Mapped     bool                  `json:"-"` // the source has a format
+	Accepted   int                   `json:"accepted"`
+	Rejected   []telemetry.Rejection `json:"rejected"` // nil, unless the answer is about lines
+	Total      int                   `json:"rejected_total"`
+	Error      string                `json:"error"`
 }
 
 type Client struct {

@@ -3,14 +3,8 @@ package ingest
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
-	"unsafe"
-
-	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
 )
 
 func (q *quota) queued() (n int) {
@@ -48,51 +42,5 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	if q.inUse() != 0 || q.queued() != 0 || len(q.held)+len(q.waiting)+len(q.turn) != 0 {
 		t.Errorf("in the end: got %d in use and %d waiting, want none; held %v, waiting %v, turn %v",
 			q.inUse(), q.queued(), q.held, q.waiting, q.turn)
-	}
-}
-
-// worst needs the most memory for about n bytes.
-func worst(n int) map[string]string {
-	fill := func(line string) string {
-		return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples))
-	}
-	codes := `{"time":1795147200000,"signals":{"Vehicle.OBD.DTCList":[` +
-		strings.TrimSuffix(strings.Repeat(`"P0121",`, maxCodes), ",") + `]}}`
-	return map[string]string{
-		"samples":    fill(`{"time":1795147200000,"signals":{"Vehicle.Speed":1}}`),
-		"codes":      fill(codes),
-		"both":       fill(`{"time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120"]}}`),
-		"one":        `{"vid":"V1","time":1795147201000,"signals":{"Vehicle.Speed":1}}`,
-		"rejections": fill("{}"),
-	}
-}
-
-// A packet's reservation suffices for all that is decoded from it, and no estimate is too low.
-func TestProcessingBytes(t *testing.T) {
-	o := origin{source: &access.Grant{Vehicles: access.AllVehicles()}, latest: testLatest, topic: "V1",
-		forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true },
-		verdicts: func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) { return d, t }}
-	for _, n := range []int{100, 3000, 60_000, maxPacket} {
-		for name, message := range worst(n) {
-			b, err := readers.New().(*reader).messageBatch([]byte(message), o)
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			costs := cap(b.samples) * int(unsafe.Sizeof(vehicle.Sample{}))
-			for i := range b.samples {
-				costs += cap(b.samples[i].Codes) * int(unsafe.Sizeof(signal.TroubleCode{}))
-			}
-			if costs > b.bytes {
-				t.Errorf("%s in %d bytes: got an estimate of %d, want the true cost of %d or more",
-					name, len(message), b.bytes, costs)
-			}
-			if b.accepted == 0 {
-				continue
-			}
-			if reserved := processingBytes(len(message)); len(message)+messageBytes+b.bytes > reserved {
-				t.Errorf("%s in %d bytes: the cost of %d exceeds the reservation of %d",
-					name, len(message), b.bytes, reserved)
-			}
-		}
 	}
 }

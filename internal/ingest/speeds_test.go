@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/ingest"
 )
 
 type trip struct {
@@ -112,8 +111,8 @@ func TestWrongSpeedsAreFound(t *testing.T) {
 			f.Log = slog.New(slog.NewTextHandler(&log, nil))
 			_, key := f.add(t, "fleet", access.AllVehicles())
 			_, url := startHTTP(t, f)
-			for i, lines := 0, strings.SplitAfter(c.lines(c.cars), "\n"); i < len(lines); i += ingest.MaxSamples {
-				body := strings.Join(lines[i:min(len(lines), i+ingest.MaxSamples)], "")
+			for i, lines := 0, strings.SplitAfter(c.lines(c.cars), "\n"); i < len(lines); i += maxSamples {
+				body := strings.Join(lines[i:min(len(lines), i+maxSamples)], "")
 				request{body: body, status: 202}.send(t, url, key)
 				request{body: body, status: 202}.send(t, url, key) // a repetition changes nothing
 			}

@@ -13,8 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/mqtt"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 )
 
 // mqttBroker is written here because libraries allocate whatever a packet announces, and each
@@ -30,7 +31,7 @@ type mqttBroker struct {
 const (
 	mqttKeepAlive = 30 * time.Second
 	// mqttPacket is what is kept of a packet.
-	mqttPacket  = ingest.MaxMapped + 128<<10
+	mqttPacket  = telemetry.MaxMapped + 128<<10
 	mqttMaximum = 1<<28 - 1
 	mqttWindow  = 1000 // messages without acknowledgement
 )
@@ -187,10 +188,12 @@ func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
 				return err
 			}
 		case 9: // SUBACK
-			f := fields{rest: body}
-			f.take(2)
-			f.properties(b.version)
-			for _, code := range f.rest {
+			f := mqtt.Fields{Rest: body}
+			f.Take(2)
+			if b.version == 5 {
+				f.Take(int(f.Varint())) // properties
+			}
+			for _, code := range f.Rest {
 				if code >= 0x80 {
 					return fmt.Errorf("the broker refuses a topic of --topic (MQTT code 0x%02x)", code)
 				}
@@ -205,58 +208,25 @@ func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
 }
 
 func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
-	f := fields{rest: body}
-	m := message{topic: string(f.take(f.size())), at: time.Now(), ack: noAck}
+	f := mqtt.Fields{Rest: body}
+	m := message{topic: string(f.Binary()), at: time.Now(), ack: noAck}
 	if first&6 == 2 { // QoS 1
-		id := f.take(2)
+		id := f.Take(2)
 		m.ack = func() error {
 			b.acks = append(append(b.acks, 0x40, 2), id...)
 			return nil
 		}
 	}
-	if len(body) < mqttPacket { // otherwise the end of the properties may be missing
-		f.properties(b.version)
+	if b.version == 5 && len(body) < mqttPacket { // otherwise the end of the properties may be missing
+		f.Take(int(f.Varint()))
 	}
 	if first&1 != 0 {
 		m.at = time.Time{} // retained: the time of its arrival is not known
 	}
-	if m.body = f.rest; f.bad || first&4 != 0 {
+	if m.body = f.Rest; f.Code != 0 || first&4 != 0 {
 		return message{}, errMQTT
 	}
 	return m, nil
-}
-
-// After a failure, all fields are empty.
-type fields struct {
-	rest []byte
-	bad  bool
-}
-
-func (f *fields) take(n int) (p []byte) {
-	if n > len(f.rest) {
-		f.rest, f.bad = nil, true
-		return nil
-	}
-	p, f.rest = f.rest[:n:n], f.rest[n:]
-	return p
-}
-
-func (f *fields) size() int {
-	if p := f.take(2); p != nil {
-		return int(binary.BigEndian.Uint16(p))
-	}
-	return 0
-}
-
-func (f *fields) properties(version byte) {
-	if version != 5 {
-		return
-	}
-	n, size := binary.Uvarint(f.rest)
-	if size <= 0 || n > mqttMaximum {
-		n, size = mqttMaximum, 0
-	}
-	f.take(size + int(n))
 }
 
 func (b *mqttBroker) flush() error {

@@ -20,6 +20,7 @@ import (
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -224,7 +225,7 @@ func collect(ctx context.Context, in <-chan message) (batch []message, more bool
 func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 	p.body, p.lines = p.body[:0], 0
 	for _, m := range batch {
-		if len(m.body) > ingest.MaxMapped {
+		if len(m.body) > telemetry.MaxMapped {
 			p.refuse(1, "a message is larger than 1 MiB")
 			continue
 		}
@@ -240,7 +241,7 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 				p.unused.Log(p.Log, "a value was not used", "signal", u.Signal.String(), "reason", u.Err)
 			}
 			switch n++; {
-			case n > ingest.MaxSamples:
+			case n > telemetry.MaxSamples:
 				p.refuse(1, "a message has more than 10,000 samples")
 				return false
 			case s.Err != nil:
@@ -250,8 +251,8 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 				p.refuse(1, "another vehicle already has this vid without its other characters: "+
 					"give the mapping a table, or clean: hash")
 			default:
-				p.body = ingest.AppendJSON(p.body, &s.Sample)
-				if p.lines++; len(p.body) >= maxPost || p.lines == ingest.MaxSamples {
+				p.body = telemetry.AppendJSON(p.body, &s.Sample)
+				if p.lines++; len(p.body) >= maxPost || p.lines == telemetry.MaxSamples {
 					err = p.post(ctx)
 				}
 			}

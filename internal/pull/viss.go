@@ -12,7 +12,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
 
-	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/telemetry"
 )
 
 // vissBroker loses what is sent while it is not connected.
@@ -36,7 +36,7 @@ func openVISS(ctx context.Context, p *puller) (broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no VISS server (check the URL and --tls): %w", err)
 	}
-	conn.SetReadLimit(ingest.MaxMapped)
+	conn.SetReadLimit(telemetry.MaxMapped)
 	b := vissBroker{conn, p.Topics, p.Password}
 	for id := range p.Topics {
 		if err := b.subscribe(ctx, id); err != nil {

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/load"
@@ -83,7 +83,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 		defer m.Close()
 		send = func(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, err error) {
 			for n = range batch {
-				err = m.Send(ctx, node, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n]))
+				err = m.Send(ctx, node, string(batch[n].Vehicle), telemetry.AppendJSON(nil, &batch[n]))
 				if err != nil {
 					return n, err
 				}
@@ -196,7 +196,7 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, err error) {
 	var lines []byte
 	for i := range batch {
-		lines = ingest.AppendJSON(lines, &batch[i])
+		lines = telemetry.AppendJSON(lines, &batch[i])
 	}
 	status, text, err := node.Post(ctx, f.key, string(lines))
 	switch {

@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -38,7 +39,7 @@ func (s *httpSender) Close() { s.CloseIdleConnections() }
 func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	s.body = s.body[:0]
 	for i := range samples {
-		s.body = ingest.AppendJSON(s.body, &samples[i])
+		s.body = telemetry.AppendJSON(s.body, &samples[i])
 	}
 	for try := 1; ; {
 		wait, err := s.post(ctx)
@@ -86,8 +87,7 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 		return max(time.Second, min(a.RetryAfter, 30*time.Second)),
 			fmt.Errorf("the service does not take telemetry now: %s", a.Error)
 	}
-	err = fmt.Errorf("the service refused the telemetry: %s", a.Error)
-	if a.Status == http.StatusUnauthorized {
+	if err = fmt.Errorf("the service refused the telemetry: %s", a.Error); a.Status == http.StatusUnauthorized {
 		err = sourceUnknown{err}
 	}
 	return 0, err

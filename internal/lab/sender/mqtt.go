@@ -18,8 +18,8 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -151,7 +151,7 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 	for batch := range slices.Chunk(samples, mqttBatch) {
 		var body []byte
 		for i := range batch {
-			body = ingest.AppendJSON(body, &batch[i])
+			body = telemetry.AppendJSON(body, &batch[i])
 		}
 		resp, err := s.publish(ctx, samples[0].Vehicle, body)
 		switch {

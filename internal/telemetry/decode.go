@@ -1,4 +1,4 @@
-package ingest
+package telemetry
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"example.org/carstate/internal/access"
@@ -17,16 +18,17 @@ import (
 )
 
 const (
-	maxDepth = 16 // of JSON
+	maxAhead  = 30 * time.Second
+	maxBehind = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
+	maxDepth  = 16                   // of JSON
 	// SAE J1979 counts the codes of one control unit in 7 bits.
 	maxCodes = 255
 )
 
-// decoder is used by one goroutine at a time.
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	syntax  *refusal
+	syntax  *Refusal
 	scratch []byte // of general
 	codes   [maxCodes]signal.TroubleCode
 	lastVID vehicle.ID // saves an allocation
@@ -44,9 +46,9 @@ func (d *decoder) begin() {
 	d.half = false
 }
 
-// sample gets the vehicle of an MQTT topic, or "". The error is a *refusal. d.unknown and d.unused
-// have, until the next call, what was found up to a failure.
-func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, error) {
+// sample gets the vehicle of an MQTT topic, or "". d.unknown and d.unused have, until the next call,
+// what was found up to a refusal.
+func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, *Refusal) {
 	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
 	}
@@ -57,10 +59,7 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli)
 			why = first
 		}
 	}
-	if why != nil {
-		return x, why
-	}
-	return x, nil
+	return x, why
 }
 
 // JSON libraries of Python and JavaScript write these for a float that is no number.
@@ -68,7 +67,7 @@ var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
 // The reason is d.syntax if the line is no JSON object, too deep or has a name twice, and else the
 // first in the line.
-func (d *decoder) general(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *refusal) {
+func (d *decoder) general(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *Refusal) {
 	d.begin()
 	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
 	d.json.Reset(&d.in)
@@ -112,7 +111,7 @@ func (d *decoder) general(line []byte, topic vehicle.ID, latest signal.UnixMilli
 	return x, why
 }
 
-func missing(x *vehicle.Sample, hasSignals bool) *refusal {
+func missing(x *vehicle.Sample, hasSignals bool) *Refusal {
 	switch {
 	case x.Vehicle == "":
 		return errNoVID
@@ -141,7 +140,7 @@ func (d *decoder) signals(r *signal.Readings) {
 }
 
 // All texts of an entry have codes: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
-func (d *decoder) troubleCodes(r *signal.Readings) *refusal {
+func (d *decoder) troubleCodes(r *signal.Readings) *Refusal {
 	c := d.codesOf(r)
 	entry := func() {
 		readable := false
@@ -235,7 +234,7 @@ func (d *decoder) value() (v value) {
 }
 
 // The error's text repeats input.
-func syntax(err error) *refusal {
+func syntax(err error) *Refusal {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errTruncated
 	}
@@ -244,16 +243,16 @@ func syntax(err error) *refusal {
 		return errNotJSON
 	}
 	if !errors.Is(err, jsontext.ErrDuplicateName) {
-		return refuse(access.Malformed, errNotJSON.text+" from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
+		return Refuse(access.Malformed, errNotJSON.Text+" from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
 	}
 	name := s.JSONPointer.LastToken()
 	if _, ours := signal.ByName(name); ours || name == "vid" || name == "time" || name == "signals" {
-		return refuse(access.Duplicate, name+" appears twice")
+		return Refuse(access.Duplicate, name+" appears twice")
 	}
-	return refuse(access.Duplicate, "a name appears twice in one object")
+	return Refuse(access.Duplicate, "a name appears twice in one object")
 }
 
-func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *refusal) {
+func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *Refusal) {
 	switch {
 	case v.kind != jsontext.KindString:
 		return "", errVIDType
@@ -267,13 +266,13 @@ func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *refusal) {
 		return "", errLongVID
 	}
 	if err := vehicle.CheckID(v.text); err != nil {
-		return "", refuse(access.BadVID, err.Error())
+		return "", Refuse(access.BadVID, err.Error())
 	}
 	d.lastVID = vehicle.ID(v.text)
 	return d.lastVID, nil
 }
 
-func timeOf(v value, latest signal.UnixMilli) (at signal.UnixMilli, _ *refusal) {
+func timeOf(v value, latest signal.UnixMilli) (at signal.UnixMilli, _ *Refusal) {
 	switch ms := v.number; {
 	case v.kind == jsontext.KindString:
 		var ok bool
@@ -294,7 +293,7 @@ func timeOf(v value, latest signal.UnixMilli) (at signal.UnixMilli, _ *refusal) 
 	return at, checkTime(at, latest)
 }
 
-func checkTime(at, latest signal.UnixMilli) *refusal {
+func checkTime(at, latest signal.UnixMilli) *Refusal {
 	switch {
 	case at > latest:
 		return refuseAhead(at, latest)
@@ -305,7 +304,7 @@ func checkTime(at, latest signal.UnixMilli) *refusal {
 }
 
 // The first name of a signal wins.
-func set(s signal.Signal, v value, r *signal.Readings) *refusal {
+func set(s signal.Signal, v value, r *signal.Readings) *Refusal {
 	switch {
 	case v.kind == jsontext.KindNull:
 		return errNotAvailable
@@ -339,7 +338,7 @@ func set(s signal.Signal, v value, r *signal.Readings) *refusal {
 	return nil
 }
 
-func (d *decoder) note(name []byte, s signal.Signal, why *refusal) {
+func (d *decoder) note(name []byte, s signal.Signal, why *Refusal) {
 	if why != nil {
 		d.unused = append(d.unused, unusedValue{name, why})
 		d.half = d.half || s.IsPosition() || why == errRange[signal.CurrentAccuracy]
@@ -357,7 +356,7 @@ func (d *decoder) dropHalf(r *signal.Readings) {
 
 type codeList struct {
 	codes []signal.TroubleCode
-	why   *refusal
+	why   *Refusal
 }
 
 // The signal may have had another name before.
@@ -381,7 +380,7 @@ func (c *codeList) entry(readable bool) {
 }
 
 // An unreadable list must not end an anomaly.
-func (c *codeList) set(r *signal.Readings) *refusal {
+func (c *codeList) set(r *signal.Readings) *Refusal {
 	if len(c.codes) > 0 || c.why == nil {
 		_ = r.SetCodes(slices.Clone(c.codes)) // without spare capacity, because the sample may wait long
 	}

@@ -1,4 +1,4 @@
-package ingest
+package telemetry
 
 import (
 	"encoding/json/jsontext"
@@ -18,7 +18,7 @@ func (d *decoder) usual(line []byte, topic vehicle.ID, latest signal.UnixMilli) 
 	d.begin()
 	p := scanner{line}
 	var hasVID, hasTime, hasSignals bool
-	var why *refusal
+	var why *Refusal
 	x.Vehicle = topic
 	for more := p.open('{', '}'); more && why == nil; more = p.more('}') {
 		name := p.name()
@@ -59,7 +59,7 @@ func (d *decoder) usualSignals(p *scanner, r *signal.Readings) {
 	d.dropHalf(r)
 }
 
-func (d *decoder) usualCodes(p *scanner, r *signal.Readings) *refusal {
+func (d *decoder) usualCodes(p *scanner, r *signal.Readings) *Refusal {
 	c := d.codesOf(r)
 	if p.space() == '"' {
 		c.entry(c.add(p.text()))

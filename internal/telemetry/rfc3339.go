@@ -1,4 +1,4 @@
-package ingest
+package telemetry
 
 import (
 	"strconv"
@@ -28,19 +28,19 @@ func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 }
 
 // refuseTime names the mistake in what is nearly a time.
-func refuseTime(b []byte) *refusal {
+func refuseTime(b []byte) *Refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
 	if _, err := strconv.ParseFloat(text, 64); err == nil && isDigit(text[0]) {
-		return refuse(access.BadTime, errTime.text+": the number must not be in quotes")
+		return Refuse(access.BadTime, errTime.Text+": the number must not be in quotes")
 	}
 	for _, zone := range []string{"", "Z07", "Z0700", "Z07:00"} {
 		if _, err := time.Parse("2006-01-02T15:04:05"+zone, text); err != nil {
 			continue
 		}
 		if zone == "" {
-			return refuse(access.BadTime, errTime.text+": the time zone is missing, such as Z or +01:00")
+			return Refuse(access.BadTime, errTime.Text+": the time zone is missing, such as Z or +01:00")
 		}
-		return refuse(access.BadTime, errTime.text+" (T and Z in capitals, a point, +01:00 with a colon)")
+		return Refuse(access.BadTime, errTime.Text+" (T and Z in capitals, a point, +01:00 with a colon)")
 	}
 	return errTime
 }

@@ -1,0 +1,35 @@
+package mqtt
+
+import (
+	"bytes"
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzMQTTPackets requires that what is accepted is well formed.
+func FuzzMQTTPackets(f *testing.F) {
+	f.Add(byte(4), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01{}"))
+	f.Add(byte(5), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01\x07\x26\x00\x01k\x00\x01v{}"))
+	f.Add(byte(5), byte(0x82), []byte("\x00\x01\x00\x00\x01#\x01"))
+	f.Add(byte(5), byte(0x10), []byte("\x00\x04MQTT\x05\xc6\x00\x1e\x00\x00\x02id\x00\x00\x01t\x00\x01m\x00\x03car\x00\x03key"))
+	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
+		before := bytes.Clone(body)
+		if p, code := ParsePublish(4+version%2, first, body); code == 0 {
+			if !utf8.Valid(p.Topic) || p.QoS > 2 || (p.QoS == 0) != (p.ID == 0) || !bytes.HasSuffix(body, p.Payload) ||
+				!bytes.HasPrefix(body[2:], p.Topic) {
+				t.Errorf("accepted the PUBLISH %+v", p)
+			}
+		}
+		if c, code := ParseConnect(body); code == 0 && (c.Version != 4 && c.Version != 5 ||
+			!utf8.Valid(c.ID) || len(c.ID) > maxClientID ||
+			!utf8.Valid(c.User) || !bytes.Contains(body, c.Password)) {
+			t.Errorf("accepted the CONNECT %+v", c)
+		}
+		if id, n, code := ParseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
+			t.Errorf("accepted %d filters with packet ID %d", n, id)
+		}
+		if !bytes.Equal(body, before) {
+			t.Error("the packet was changed")
+		}
+	})
+}

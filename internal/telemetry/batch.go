@@ -1,0 +1,128 @@
+package telemetry
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Batch is the decoded content of a body or message.
+type Batch struct {
+	Samples  []vehicle.Sample // with a reading, each vehicle's by time
+	Accepted int              // also without a reading
+	Rejected []Rejection      // the first maxRejections
+	Refused  [access.SampleRefusals]int
+	First    *Refusal
+	Ignored  int                        // unknown signals
+	Unused   [access.SampleRefusals]int // by one of UnusedKinds
+	Late     int
+	Source   *access.Grant
+	Bytes    int // estimated memory, rather too high
+
+	names   []string // distinct
+	unnamed int      // not in names
+	unused  []unusedCount
+}
+
+const (
+	MaxSamples = access.MaxBatch
+	MaxSample  = 64 << 10 // bytes
+	MaxMapped  = 1 << 20  // bytes
+)
+
+// Growth is the most bytes of memory of a batch for each byte of a message.
+const Growth = 9
+
+// Estimated memory, in bytes.
+const (
+	// A growing slice has spare capacity, and joined messages are copied.
+	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
+	codeBytes      = int(unsafe.Sizeof(signal.TroubleCode{})) + 1
+	rejectionBytes = 500
+	// ignoredBytes includes the suggested name.
+	ignoredBytes = 128
+)
+
+// Most messages need less than a batch has.
+var batches = sync.Pool{New: func() any { return new(Batch) }}
+
+func (b *Batch) Free() {
+	*b = Batch{}
+	batches.Put(b)
+}
+
+func (b *Batch) Size() int { return b.Accepted + b.RefusedTotal() }
+
+func (b *Batch) RefusedTotal() int {
+	n := 0
+	for _, k := range b.Refused {
+		n += k
+	}
+	return n
+}
+
+// hopeless ends a batch after a thousand refused lines and no other.
+func (b *Batch) hopeless(n int) bool {
+	if b.Accepted > 0 || len(b.Rejected) != maxRejections-1 {
+		return false
+	}
+	b.reject(n+1, Refuse(b.First.Kind, "all lines before this one were refused, so no more are read"))
+	return true
+}
+
+func (b *Batch) reject(line int, r *Refusal) {
+	b.Refused[r.Kind]++
+	if b.First == nil {
+		b.First = r
+	}
+	if len(b.Rejected) < maxRejections {
+		b.Rejected = append(b.Rejected, Rejection{line, r.Text})
+		b.Bytes += rejectionBytes
+	}
+}
+
+// Join adds other, without its report, and frees it. The caller must call Sort after the last Join.
+func (b *Batch) Join(other *Batch) {
+	b.Samples = append(b.Samples, other.Samples...)
+	b.Accepted += other.Accepted
+	b.Late += other.Late
+	b.Ignored += other.Ignored
+	b.First = cmp.Or(other.First, b.First)
+	for k, n := range other.Refused {
+		b.Refused[k] += n
+		b.Unused[k] += other.Unused[k]
+	}
+	other.Free()
+}
+
+// The fold ignores an older sample.
+func (b *Batch) Sort() {
+	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
+	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {
+		slices.SortStableFunc(b.Samples, byTime)
+	}
+}
+
+// Sorting took a quarter of decoding, and a gateway often sends one car after the other.
+func (b *Batch) sortedByVehicle() bool {
+	last := make(map[vehicle.ID]signal.UnixMilli) // where each vehicle's run ended
+	for i := 1; i < len(b.Samples); i++ {
+		x, y := &b.Samples[i-1], &b.Samples[i]
+		if x.Vehicle == y.Vehicle {
+			if y.Time < x.Time {
+				return false
+			}
+			continue
+		}
+		last[x.Vehicle] = x.Time
+		if before, ok := last[y.Vehicle]; ok && y.Time < before {
+			return false
+		}
+	}
+	return true
+}

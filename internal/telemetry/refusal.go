@@ -1,0 +1,106 @@
+package telemetry
+
+import (
+	"fmt"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
+)
+
+// Refusal's text repeats no input but the name of an unknown signal.
+type Refusal struct {
+	Kind  access.Refusal
+	Text  string
+	Shown string // to operators, if Text repeats input
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+func Refuse(k access.Refusal, text string) *Refusal { return &Refusal{Kind: k, Text: text} }
+
+const members = ": a sample has the members vid, time and signals"
+
+// Of a sample.
+var (
+	errNotJSON   = Refuse(access.Malformed, "the line is not valid JSON")
+	errNotUTF8   = Refuse(access.Malformed, "the line is not valid UTF-8")
+	errNotObject = Refuse(access.Malformed, "a sample is one JSON object, such as "+
+		`{"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`)
+	errTrailing = Refuse(access.Malformed, "unexpected data after the JSON object: several objects need one line each "+
+		"and the type application/x-ndjson; curl keeps the lines of a file with --data-binary")
+	errTruncated = Refuse(access.Truncated, "the JSON ends early")
+	errDeep      = Refuse(access.OverLimit, "the JSON is nested too deep")
+	errNoVID     = Refuse(access.BadVID, "vid is missing"+members)
+	errLongVID   = Refuse(access.BadVID, "vid is longer than 256 characters")
+	errOtherVID  = Refuse(access.OtherVID, "vid differs from the vehicle that the topic names")
+	errNoTime    = Refuse(access.BadTime, "time is missing"+members)
+	errTime      = Refuse(access.BadTime, "time must be RFC 3339, such as 2026-11-20T04:00:00.250Z, "+
+		"or Unix milliseconds")
+	errSeconds = Refuse(access.BadTime, "time is before the year 1974: "+
+		"as a number it must be in milliseconds, not seconds")
+	errMicroseconds = Refuse(access.BadTime, "time is after the year 5000: "+
+		"as a number it must be in milliseconds, not microseconds or nanoseconds")
+	errNoSignals   = Refuse(access.NoSignals, "signals is missing"+members)
+	errVIDType     = Refuse(access.WrongType, "vid must be a string")
+	errTimeType    = Refuse(access.WrongType, "time must be a string or a number")
+	errSignalsType = Refuse(access.WrongType, "signals must be an object")
+	errForgotten   = Refuse(access.WasForgotten, "the vehicle was forgotten: "+
+		"its samples are refused until the operator allows it again")
+	errFull = Refuse(access.VehicleLimit, "a new vehicle beyond the limit of vehicles: "+
+		"the operator can raise --max-vehicles")
+	ErrNotAllowed = Refuse(access.NotAllowed, "the source may not send data of this vehicle")
+)
+
+func refuseAhead(at, latest signal.UnixMilli) *Refusal {
+	return Refuse(access.FutureTime, fmt.Sprintf("time is %d s ahead of this service's clock, "+
+		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-maxAhead)+999)/1000))
+}
+
+// Some GPS receivers count weeks modulo 1,024. A time.Duration cannot hold every age.
+func refuseOld(age signal.UnixMilli) *Refusal {
+	const (
+		day      = 24 * 60 * 60 * 1000
+		rollover = 1024 * 7 * day
+	)
+	hint := ""
+	if age >= rollover && age%rollover <= signal.UnixMilli(maxBehind.Milliseconds()) {
+		hint = ", as after a rollover of the GPS week"
+	}
+	years := float64(age) / (365.25 * day)
+	return Refuse(access.BadTime, fmt.Sprintf("time is %.1f years behind this service's clock%s: "+
+		"check the sender's clock", years, hint))
+}
+
+// Why a value is not used. The text follows the name of the signal.
+var (
+	errNotAvailable = Refuse(access.NotAvailable, "is not available: it is null, or a number that means so")
+	errOtherName    = Refuse(access.Duplicate, "has another value under its other name, which is used")
+	errNotCodes     = Refuse(access.Impossible, "has an entry without a trouble code such as P0120")
+	errManyCodes    = Refuse(access.OverLimit, "has more than 255 trouble codes")
+	errNumberType   = Refuse(access.WrongType, "must be a number")
+	errMILType      = Refuse(access.WrongType, "must be true or false")
+	errPowerType    = Refuse(access.WrongType, "must be a string")
+)
+
+var errRange = func() (all [signal.Num]*Refusal) {
+	for s := range all {
+		all[s] = Refuse(access.Impossible, "must be "+signal.Signal(s).Range())
+	}
+	return all
+}()
+
+func whyUnused(s signal.Signal, err error) *Refusal {
+	switch err {
+	case nil:
+		return nil
+	case signal.ErrNotAvailable:
+		return errNotAvailable
+	}
+	return errRange[s]
+}
+
+// Of a whole body or message.
+var (
+	errSampleTooLarge = Refuse(access.OverLimit, "a sample is larger than 64 KiB")
+	errTooManySamples = Refuse(access.OverLimit, "there are more than 10,000 lines: send them in several batches")
+)

@@ -1,0 +1,151 @@
+package telemetry
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/carstate/internal/access"
+)
+
+const (
+	maxRejections  = 1000
+	maxIgnored     = 10 // distinct names
+	maxIgnoredName = 80 // bytes; few VSS names have more than 64
+	maxUnused      = 20 // pairs of signal and reason
+)
+
+// UnusedKinds are why a value is not used.
+var UnusedKinds = [...]access.Refusal{
+	access.NotAvailable, access.Impossible, access.WrongType, access.Duplicate, access.OverLimit,
+}
+
+type Report struct {
+	Accepted   int               `json:"accepted"`
+	Rejected   []Rejection       `json:"rejected"`
+	Total      int               `json:"rejected_total,omitempty"` // if more than Rejected
+	Ignored    []string          `json:"ignored,omitempty"`
+	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to a known one
+	Unnamed    int               `json:"ignored_unnamed,omitempty"`
+	Unused     []unusedCount     `json:"unused,omitempty"`
+	Late       int               `json:"late,omitempty"`
+}
+
+type Rejection struct {
+	Line   int    `json:"line"` // from 1, empty lines included
+	Reason string `json:"reason"`
+}
+
+type unusedCount struct {
+	Signal string `json:"signal"`
+	Reason string `json:"reason"`
+	Count  int    `json:"count"`
+}
+
+func (b *Batch) Report() Report {
+	r := Report{
+		Accepted: b.Accepted, Rejected: b.Rejected, Ignored: b.names, DidYouMean: make(map[string]string),
+		Unnamed: b.unnamed, Unused: b.unused, Late: b.Late,
+	}
+	if r.Rejected == nil {
+		r.Rejected = []Rejection{}
+	}
+	if total := b.RefusedTotal(); total > len(b.Rejected) {
+		r.Total = total
+	}
+	for _, n := range b.names {
+		if s, ok := similarSignal(n); ok {
+			r.DidYouMean[n] = s
+		}
+	}
+	return r
+}
+
+// InWords is the report without refused samples. If nothing is to be told, it is empty.
+func (b *Batch) InWords() string {
+	var parts, list []string
+	for _, n := range b.names {
+		list = append(list, n+suggestion(n))
+	}
+	if b.unnamed > 0 && len(list) > 0 {
+		list = append(list, fmt.Sprintf("and %d more", b.unnamed))
+	} else if b.unnamed > 0 {
+		list = append(list, strconv.Itoa(b.unnamed))
+	}
+	if len(list) > 0 {
+		parts = append(parts, "unknown signals: "+strings.Join(list, ", "))
+	}
+	list = nil
+	for _, c := range b.unused {
+		list = append(list, fmt.Sprintf("%s %s (%d)", c.Signal, c.Reason, c.Count))
+	}
+	if len(list) > 0 {
+		parts = append(parts, "not used: "+strings.Join(list, ", "))
+	}
+	if b.Late > 0 {
+		parts = append(parts, fmt.Sprintf("late samples: %d", b.Late))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// ignore allocates only if the name is new.
+func (b *Batch) ignore(name []byte) {
+	b.Ignored++
+	switch {
+	case slices.ContainsFunc(b.names, func(n string) bool { return n == string(name) }):
+	case len(b.names) < maxIgnored && isShown(name):
+		b.names = append(b.names, string(name))
+	default:
+		b.unnamed++
+	}
+}
+
+// A name is like those of VSS, and not like a secret, because responses may be logged.
+func isShown(name []byte) bool {
+	const spelling = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+	return len(name) > 0 && len(name) <= maxIgnoredName && len(bytes.Trim(name, spelling)) == 0 &&
+		!access.HoldsSecret(string(name))
+}
+
+type unusedValue struct {
+	name []byte // valid until the next line
+	why  *Refusal
+}
+
+// noteUnused allocates only for a new pair.
+func (b *Batch) noteUnused(v unusedValue) {
+	b.Unused[v.why.Kind]++
+	at := slices.IndexFunc(b.unused, func(c unusedCount) bool {
+		return c.Signal == string(v.name) && c.Reason == v.why.Text
+	})
+	if at >= 0 {
+		b.unused[at].Count++
+	} else if len(b.unused) < maxUnused {
+		b.unused = append(b.unused, unusedCount{string(v.name), v.why.Text, 1})
+	}
+}
+
+func suggestion(name string) string {
+	if s, ok := similarSignal(name); ok {
+		return " (did you mean " + s + "?)"
+	}
+	return ""
+}
+
+// Operators do not see the name, which may really be a value, such as a vid.
+func refuseUnknown(name []byte) *Refusal {
+	const unknown = " is unknown, and this source is strict: it may send only known signals"
+	if !isShown(name) {
+		return Refuse(access.UnknownSignal, "a signal"+unknown)
+	}
+	meant := suggestion(string(name)) + unknown
+	r := Refuse(access.UnknownSignal, string(name)+meant)
+	r.Shown = "a signal" + meant
+	return r
+}
+
+func refuseUnused(v unusedValue) *Refusal {
+	return Refuse(v.why.Kind, string(v.name)+" "+v.why.Text+", and this source is strict")
+}
