@@ -132,7 +132,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	p.rotating.Lock()
 	defer p.rotating.Unlock()
 	secret, _ := access.NewSecret(access.AdminKind)
-	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
+	err = p.Audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
 		// even after an error
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
