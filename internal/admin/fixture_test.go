@@ -24,6 +24,7 @@ import (
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 )
@@ -68,6 +69,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	change(&operations)
 	cfg := admin.Config{
 		Ops:      ops.New(operations),
+		Roads:    new(road.Map),
 		Node:     new(settings),
 		Console:  page{http.NotFoundHandler()},
 		Alive:    well,

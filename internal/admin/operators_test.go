@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -105,7 +103,7 @@ func TestReadOnlyOperator(t *testing.T) {
 			return s, false, nil
 		}
 		c.Changes = ops.NewChanges(c.Fleet, time.Minute, nil)
-	}, func(c *admin.Config) { c.Roads = new(road.Map) })
+	})
 	full := s.addOperator(t, "ada")
 	reader, err := s.AddOperator(t.Context(), "grafana", true)
 	testkit.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -136,7 +135,7 @@ func calls(t *testing.T) iter.Seq2[string, string] {
 func TestEveryCallNeedsTheKey(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
-	}, func(c *admin.Config) { c.Roads, c.Node = new(road.Map), new(settings) })
+	})
 	token := s.issue(t).AccessToken
 	s.store.Did()
 	for method, path := range calls(t) {

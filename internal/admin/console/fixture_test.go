@@ -24,6 +24,7 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/opstest"
@@ -113,7 +114,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 			return nil, noon, true, nil
 		},
 		Ready: func() error { return nil }, Writable: func() error { return nil },
-		QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
+		Roads: new(road.Map), QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
 		Registry: f.metrics, Log: log, Now: c.Now,
 	}
 	for _, change := range changes {

@@ -26,9 +26,7 @@ func New(cfg Config) *Console {
 	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
-	if cfg.Roads != nil {
-		c.roads = roadmap.NewReader(cfg.Roads)
-	}
+	c.roads = roadmap.NewReader(cfg.Roads)
 	c.mux = c.routes()
 	auto := promauto.With(cfg.Registry)
 	c.wrong = auto.NewCounter(prometheus.CounterOpts{
