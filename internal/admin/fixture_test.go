@@ -66,6 +66,8 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	operations := s.store.Config()
 	operations.AdminKey, operations.Now, operations.Log = hash, s.clock.Now, log
+	operations.Fleet, operations.Filled, operations.KeyDir = opstest.NewFleet().Table, well, t.TempDir()
+	operations.RoadsDoubted = func(uint32) ops.NamedCounts { return nil }
 	change(&operations)
 	cfg := admin.Config{
 		Ops:      ops.New(operations),

@@ -14,7 +14,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -99,9 +98,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 
 func TestReadOnlyOperator(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
-		c.Fleet, c.State = opstest.NewFleet().Table, func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) {
-			return s, false, nil
-		}
+		c.State = func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) { return s, false, nil }
 		c.Changes = ops.NewChanges(c.Fleet, time.Minute, nil)
 	})
 	full := s.addOperator(t, "ada")

@@ -34,7 +34,7 @@ func (p *Operations) Backup(
 	if err := p.Audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
 		return 0, err
 	}
-	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
+	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil {
 		return records, err
 	}
 	// Without this file, the backup is good all the same.

@@ -162,10 +162,8 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}, RoadsDoubted: NamedCounts{}},
-	}
-	if p.cfg.RoadsDoubted != nil {
-		r.Seen.RoadsDoubted = p.cfg.RoadsDoubted(s.Number)
+		Seen: SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{},
+			RoadsDoubted: p.cfg.RoadsDoubted(s.Number)},
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())

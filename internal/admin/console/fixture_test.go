@@ -92,7 +92,8 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.fleet.KeepNames(1 << 20)
 	operations := f.store.Config()
-	operations.Fleet = f.fleet
+	operations.Fleet, operations.Filled = f.fleet, func() error { return nil }
+	operations.RoadsDoubted = func(uint32) ops.NamedCounts { return nil }
 	operations.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
