@@ -99,7 +99,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 func TestReadOnlyOperator(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) { return s, false, nil }
-		c.Changes = ops.NewChanges(c.Fleet, time.Minute, nil)
+		c.Changes = ops.NewChanges(c.Fleet, time.Minute, time.Now)
 	})
 	full := s.addOperator(t, "ada")
 	reader, err := s.AddOperator(t.Context(), "grafana", true)

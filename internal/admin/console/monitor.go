@@ -57,11 +57,7 @@ const (
 )
 
 // NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
-// now may be nil.
 func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
-	if now == nil {
-		now = time.Now
-	}
 	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
 }
 
