@@ -31,7 +31,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":null}`, 400, "vehicles has the wrong type"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":"some"}`, 400, "or a list of vids"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":7}`, 400, "a list of vids is needed"},
-		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",7]}`, 400, "vid 2 of a list is not a string"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",7]}`, 400, "a list of vids is needed"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",""]}`, 400,
 			"vid 2 of a list: a vid must not be empty"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["` + strings.Repeat("A", 257) + `"]}`, 400,
