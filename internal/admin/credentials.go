@@ -162,14 +162,14 @@ func list[Entry, Out any](
 }
 
 func show[Out any](
-	s *Server, kind access.Kind, record func(access.Credential) Out,
+	s *Server, kind access.Kind, record func(*access.Grant) Out,
 ) func(*http.Request, nothing) (Out, error) {
 	return func(r *http.Request, _ nothing) (out Out, err error) {
 		g, err := s.ops.Credential(kind, r.PathValue("name"))
 		if err != nil {
 			return out, err
 		}
-		return record(g.Credential), nil
+		return record(g), nil
 	}
 }
 
