@@ -57,7 +57,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 		return err
 	}
 	return c.ask(w, func(a *client.Client) (any, error) {
-		added, err := a.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
+		added, err := a.AddSource(ctx, access.Credential{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
 			Strict: c.Strict, OnChange: onChange, Format: mapping, TrustedCrowd: c.TrustedCrowd})
 		return struct {
 			wire.AddedSource

@@ -24,7 +24,7 @@ func TestOperators(t *testing.T) {
 	if _, err := s.AddOperator(t.Context(), "ada", false); !errors.Is(err, access.ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if _, err := hers.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+	if _, err := hers.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	} {
 		refused(t, what, change(), http.StatusForbidden, "")
 	}
-	if _, err := theirs.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+	if _, err := theirs.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestRotateAdminKey(t *testing.T) {
 func TestOperatorIsLimited(t *testing.T) {
 	s := start(t)
 	hers, his := s.addOperator(t, "ada"), s.addOperator(t, "bob")
-	testkit.NoError(t, second(s.AddSource(t.Context(), access.Request{Name: "car", Vehicles: access.AllVehicles()})))
+	testkit.NoError(t, second(s.AddSource(t.Context(), access.Credential{Name: "car", Vehicles: access.AllVehicles()})))
 	rate := access.Rate{Calls: 1, Window: time.Second}
 	change := func(c *client.Client) error {
 		_, err := c.ChangeSource(t.Context(), "car", access.Change{Rate: &rate})

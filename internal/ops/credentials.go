@@ -18,7 +18,7 @@ import (
 )
 
 // After an error of the store, the record of Create may be stored, but its secret is lost.
-func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Request) (access.Credential, string, error) {
+func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Credential) (access.Credential, string, error) {
 	if err := mayChange(by, r.Kind); err != nil {
 		return access.Credential{}, "", err
 	}

@@ -109,7 +109,7 @@ func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
 	many := tooMany()
-	create(t, k, access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
+	create(t, k, access.Credential{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
 	grant := func(v access.Vehicles) {
 		t.Helper()
 		_, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {

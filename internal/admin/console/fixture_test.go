@@ -247,7 +247,7 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.monitor.Put(id, &a)
 }
 
-func (f *fixture) create(r access.Request) (access.Credential, string) {
+func (f *fixture) create(r access.Credential) (access.Credential, string) {
 	f.t.Helper()
 	if r.Kind = cmp.Or(r.Kind, access.TokenKind); r.Kind == access.TokenKind || r.Kind == access.SandboxKind {
 		r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
