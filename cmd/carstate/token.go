@@ -191,10 +191,8 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 }
 
 type tokenRevoke struct {
-	adminFlags
+	sureFlags
 	tokenArg
-	sureFlag
-	jsonFlag
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
