@@ -79,7 +79,7 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
 		for i := range vehiclesKnown {
 			ids = append(ids, vidOf(i))
 		}
-		token := must.Get(must.Get(n.AdminClient()).IssueToken(ctx, access.Request{
+		token := must.Get(must.Get(n.AdminClient()).IssueToken(ctx, access.Credential{
 			Developer: "bench", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
 			Rate: access.Rate{Calls: 1_000_000, Window: time.Second}, Expires: time.Now().Add(access.DefaultTokenLife),
 		})).AccessToken

@@ -62,7 +62,7 @@ func tableMain(args []string, stdout io.Writer) {
 	}
 	secrets := make([]string, *tokens)
 	for i := range secrets {
-		t, secret := must.Get2(access.New(access.Request{Kind: access.TokenKind,
+		t, secret := must.Get2(access.New(access.Credential{Kind: access.TokenKind,
 			Developer: "bench", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: now.Add(24 * time.Hour), Rate: access.Rate{Calls: 1_000_000, Window: time.Second},
 		}, now))

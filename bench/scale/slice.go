@@ -95,9 +95,9 @@ func (b *bench) records(ctx context.Context, r *rig) {
 	before := bytes()
 	n := b.plan.operations
 	for i := range n {
-		must.Get(a.AddSource(ctx, access.Request{Name: fmt.Sprintf("car%08d", i),
+		must.Get(a.AddSource(ctx, access.Credential{Name: fmt.Sprintf("car%08d", i),
 			Vehicles: access.VehicleSet(restart.VID(i))}))
-		must.Get(a.IssueToken(ctx, access.Request{Developer: "Ada Lovelace", Operations: access.AllOperations,
+		must.Get(a.IssueToken(ctx, access.Credential{Developer: "Ada Lovelace", Operations: access.AllOperations,
 			Vehicles: access.AllVehicles()}))
 	}
 	grown := bytes().since(before)

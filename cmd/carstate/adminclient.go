@@ -101,6 +101,22 @@ func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...an
 	return term.Confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
 }
 
+// sureFlags are of a command that asks for confirmation before its one call of the admin API.
+type sureFlags struct {
+	adminFlags
+	sureFlag
+	jsonFlag
+}
+
+func (f sureFlags) askIfSure(
+	ctx context.Context, w streams, call func(*client.Client) (any, error), question string, args ...any,
+) error {
+	if err := f.sure(ctx, w, question, args...); err != nil {
+		return err
+	}
+	return f.ask(w, call)
+}
+
 func parseVehicles(s string) (access.Vehicles, error) {
 	if s == "all" {
 		return access.AllVehicles(), nil

@@ -70,15 +70,11 @@ type roadsCommand struct {
 }
 
 type roadsForget struct {
-	adminFlags
+	sureFlags
 	Box string `arg:"" help:"west,south,east,north in degrees. If it begins with a minus, write -- before it."`
-	sureFlag
-	jsonFlag
 }
 
 func (c *roadsForget) Run(ctx context.Context, w streams) error {
-	if err := c.sure(ctx, w, "The speeds of all roads in this box will be learned again, which takes days. Forget them?"); err != nil {
-		return err
-	}
-	return c.ask(w, func(a *client.Client) (any, error) { return a.ForgetRoads(ctx, c.Box) })
+	return c.askIfSure(ctx, w, func(a *client.Client) (any, error) { return a.ForgetRoads(ctx, c.Box) },
+		"The speeds of all roads in this box will be learned again, which takes days. Forget them?")
 }

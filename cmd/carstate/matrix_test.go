@@ -160,7 +160,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 func (m *matrix) issue(t *rapid.T) {
 	h := holder{vids: make(map[string]bool)}
 	h.operations = rapid.SampledFrom([][2]bool{{true, true}, {true, false}, {false, true}}).Draw(t, "operations")
-	r := access.Request{Developer: "Ada"}
+	r := access.Credential{Developer: "Ada"}
 	for op, o := range []access.Operations{access.CarDrivingState, access.ThrottleSystem} {
 		if h.operations[op] {
 			r.Operations |= o

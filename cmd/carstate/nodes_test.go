@@ -175,7 +175,7 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 	const tokens = 40
 	var took []time.Duration
 	for range tokens {
-		issued, err := client.IssueToken(t.Context(), access.Request{
+		issued, err := client.IssueToken(t.Context(), access.Credential{
 			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: time.Now().Add(time.Hour),
 		})

@@ -36,45 +36,30 @@ func (c *operatorList) Run(ctx context.Context, w streams) error {
 }
 
 type operatorRotate struct {
-	adminFlags
+	sureFlags
 	Name string `arg:"" help:"The operator's name."`
-	sureFlag
-	jsonFlag
 }
 
 func (c *operatorRotate) Run(ctx context.Context, w streams) error {
-	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
-		return err
-	}
-	return c.ask(w, func(a *client.Client) (any, error) { return a.RotateOperator(ctx, c.Name) })
+	return c.askIfSure(ctx, w, func(a *client.Client) (any, error) { return a.RotateOperator(ctx, c.Name) },
+		"The present key of operator %s becomes invalid at once. Rotate it?", c.Name)
 }
 
 type operatorRemove struct {
-	adminFlags
+	sureFlags
 	Name string `arg:"" help:"The operator's name."`
-	sureFlag
-	jsonFlag
 }
 
 func (c *operatorRemove) Run(ctx context.Context, w streams) error {
-	if err := c.sure(ctx, w, "The key and the sessions of operator %s end at once. Remove the operator?",
-		c.Name); err != nil {
-		return err
-	}
-	return c.ask(w, func(a *client.Client) (any, error) { return a.RemoveOperator(ctx, c.Name) })
+	return c.askIfSure(ctx, w, func(a *client.Client) (any, error) { return a.RemoveOperator(ctx, c.Name) },
+		"The key and the sessions of operator %s end at once. Remove the operator?", c.Name)
 }
 
-type adminKeyRotation struct {
-	adminFlags
-	sureFlag
-	jsonFlag
-}
+type adminKeyRotation struct{ sureFlags }
 
 func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
-	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
-		return err
-	}
-	return c.ask(w, func(a *client.Client) (any, error) { return a.RotateAdminKey(ctx) })
+	return c.askIfSure(ctx, w, func(a *client.Client) (any, error) { return a.RotateAdminKey(ctx) },
+		"The present admin key and its sessions end at once. Replace it?")
 }
 
 type backupKeyCommand struct{ askFlags }

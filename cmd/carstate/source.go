@@ -57,7 +57,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 		return err
 	}
 	return c.ask(w, func(a *client.Client) (any, error) {
-		added, err := a.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
+		added, err := a.AddSource(ctx, access.Credential{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
 			Strict: c.Strict, OnChange: onChange, Format: mapping, TrustedCrowd: c.TrustedCrowd})
 		return struct {
 			wire.AddedSource
@@ -145,16 +145,11 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 }
 
 type sourceRemove struct {
-	adminFlags
+	sureFlags
 	Name string `arg:"" help:"The source's name."`
-	sureFlag
-	jsonFlag
 }
 
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
-	if err := c.sure(ctx, w, "The key of source %s becomes invalid at once and permanently. Remove it?",
-		c.Name); err != nil {
-		return err
-	}
-	return c.ask(w, func(a *client.Client) (any, error) { return a.RemoveSource(ctx, c.Name) })
+	return c.askIfSure(ctx, w, func(a *client.Client) (any, error) { return a.RemoveSource(ctx, c.Name) },
+		"The key of source %s becomes invalid at once and permanently. Remove it?", c.Name)
 }

@@ -35,7 +35,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if c.Developer == "" {
 		return usageError("--developer must not be empty")
 	}
-	r := access.Request{Developer: c.Developer}
+	r := access.Credential{Developer: c.Developer}
 	var err error
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {
 		return usageError("--operations: %v", err)
@@ -191,10 +191,8 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 }
 
 type tokenRevoke struct {
-	adminFlags
+	sureFlags
 	tokenArg
-	sureFlag
-	jsonFlag
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {

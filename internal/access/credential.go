@@ -97,43 +97,23 @@ func (k Kind) Policy() Policy { return policies[k] }
 
 const DefaultTokenLife = 90 * 24 * time.Hour
 
-type Request struct {
-	Kind       Kind
-	Name       string // a token gets an ID
-	Developer  string
-	Operations Operations
-	Vehicles   Vehicles // of a sandbox token, always the reserved ones
-	Rate       Rate
-	Expires    time.Time
-	Strict     bool
-	OnChange   OnChange
-	ReadOnly   bool
-	Format     *format.Format
-
-	TrustedCrowd *bool
-}
-
 const tokenID = "cstid"
 
-// New returns the credential and its secret, which is not kept.
-func New(r Request, now time.Time) (Credential, string, error) {
-	c := Credential{
-		Kind: r.Kind, Name: r.Name, Expires: r.Expires,
-		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, OnChange: r.OnChange,
-		ReadOnly: r.ReadOnly, Format: r.Format, TrustedCrowd: r.TrustedCrowd,
-	}
-	if err := c.SetVehicles(r.Vehicles); err != nil {
+// New returns c as a new credential, and its secret, which is not kept. A token gets an ID, and that
+// of a sandbox the reserved vehicles.
+func New(c Credential, now time.Time) (Credential, string, error) {
+	if err := (&Credential{Kind: c.Kind}).SetVehicles(c.Vehicles); err != nil {
 		return Credential{}, "", err
 	}
 	switch {
-	case r.Kind == SandboxKind:
+	case c.Kind == SandboxKind:
 		c.Name, c.Vehicles = newTokenID(), SandboxVehicles()
-	case r.Kind == TokenKind:
+	case c.Kind == TokenKind:
 		c.Name = newTokenID()
-	case r.Kind == SourceKind && r.Vehicles.none():
+	case c.Kind == SourceKind && c.Vehicles.none():
 		return Credential{}, "", errSourceWithoutVehicles
 	}
-	c.setRate(r.Rate)
+	c.setRate(c.Rate)
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
 		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun,

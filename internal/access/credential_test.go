@@ -203,7 +203,7 @@ func TestCheck_LongestOverlap(t *testing.T) {
 
 func TestIssue_MakesTheRequestedToken(t *testing.T) {
 	at := noon.Add(123456789 * time.Nanosecond).In(time.FixedZone("", 3600))
-	req := access.Request{
+	req := access.Credential{
 		Kind:       access.TokenKind,
 		Developer:  "Müller & Söhne 車",
 		Operations: access.ThrottleSystem,
@@ -234,20 +234,20 @@ func TestIssue_MakesTheRequestedToken(t *testing.T) {
 }
 
 func TestIssueRefuses(t *testing.T) {
-	good := access.Request{
+	good := access.Credential{
 		Kind: access.TokenKind, Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	}
-	for name, spoil := range map[string]func(*access.Request){
-		"no developer":      func(r *access.Request) { r.Developer = "" },
-		"a long one":        func(r *access.Request) { r.Developer = strings.Repeat("d", 201) },
-		"a line break":      func(r *access.Request) { r.Developer = "a\nb" },
-		"an escape":         func(r *access.Request) { r.Developer = "a\x1b[31m" },
-		"invalid UTF-8":     func(r *access.Request) { r.Developer = "\xff" },
-		"no operation":      func(r *access.Request) { r.Operations = 0 },
-		"unknown operation": func(r *access.Request) { r.Operations = 8 | access.AllOperations },
-		"expired":           func(r *access.Request) { r.Expires = noon },
-		"calls a day":       func(r *access.Request) { r.Rate = access.Rate{Calls: 5, Window: 24 * time.Hour} },
-		"calls at no time":  func(r *access.Request) { r.Rate = access.Rate{Calls: 5} },
+	for name, spoil := range map[string]func(*access.Credential){
+		"no developer":      func(r *access.Credential) { r.Developer = "" },
+		"a long one":        func(r *access.Credential) { r.Developer = strings.Repeat("d", 201) },
+		"a line break":      func(r *access.Credential) { r.Developer = "a\nb" },
+		"an escape":         func(r *access.Credential) { r.Developer = "a\x1b[31m" },
+		"invalid UTF-8":     func(r *access.Credential) { r.Developer = "\xff" },
+		"no operation":      func(r *access.Credential) { r.Operations = 0 },
+		"unknown operation": func(r *access.Credential) { r.Operations = 8 | access.AllOperations },
+		"expired":           func(r *access.Credential) { r.Expires = noon },
+		"calls a day":       func(r *access.Credential) { r.Rate = access.Rate{Calls: 5, Window: 24 * time.Hour} },
+		"calls at no time":  func(r *access.Credential) { r.Rate = access.Rate{Calls: 5} },
 	} {
 		r := good
 		spoil(&r)
@@ -258,7 +258,7 @@ func TestIssueRefuses(t *testing.T) {
 }
 
 func TestAddSource(t *testing.T) {
-	good := access.Request{Kind: access.SourceKind, Name: "gateway-7_b", Vehicles: access.VehicleSet("A"),
+	good := access.Credential{Kind: access.SourceKind, Name: "gateway-7_b", Vehicles: access.VehicleSet("A"),
 		Expires: noon.Add(time.Hour), Strict: true}
 	src, key := created(t, good, noon)
 	if access.Check(access.SourceKind, []byte(key)) != nil || src.Hash != access.HashOf(key) {
@@ -268,7 +268,7 @@ func TestAddSource(t *testing.T) {
 		src.Expires != noon.Add(time.Hour) || !src.Strict {
 		t.Errorf("got %+v, want the source that was asked for", src)
 	}
-	refused := func(why string, spoil func(*access.Request)) {
+	refused := func(why string, spoil func(*access.Credential)) {
 		t.Helper()
 		r := good
 		spoil(&r)
@@ -277,8 +277,8 @@ func TestAddSource(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
-		refused("the name "+name, func(r *access.Request) { r.Name = name })
+		refused("the name "+name, func(r *access.Credential) { r.Name = name })
 	}
-	refused("a source without vehicles", func(r *access.Request) { r.Vehicles = access.Vehicles{} })
-	refused("a source that is over before it begins", func(r *access.Request) { r.Expires = noon })
+	refused("a source without vehicles", func(r *access.Credential) { r.Vehicles = access.Vehicles{} })
+	refused("a source that is over before it begins", func(r *access.Credential) { r.Expires = noon })
 }

@@ -190,15 +190,15 @@ func TestNamesHoldNoSecret(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	add := map[string]func(name string) error{
 		"developer": func(name string) error {
-			_, _, err := access.New(access.Request{Kind: access.TokenKind, Developer: name, Operations: access.AllOperations}, now)
+			_, _, err := access.New(access.Credential{Kind: access.TokenKind, Developer: name, Operations: access.AllOperations}, now)
 			return err
 		},
 		"source": func(name string) error {
-			_, _, err := access.New(access.Request{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()}, now)
+			_, _, err := access.New(access.Credential{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()}, now)
 			return err
 		},
 		"operator": func(name string) error {
-			_, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: name}, now)
+			_, _, err := access.New(access.Credential{Kind: access.OperatorKind, Name: name}, now)
 			return err
 		},
 	}

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-func created(t testing.TB, r access.Request, at time.Time) (access.Credential, string) {
+func created(t testing.TB, r access.Credential, at time.Time) (access.Credential, string) {
 	t.Helper()
 	c, secret, err := access.New(r, at)
 	testkit.NoError(t, err)
@@ -20,18 +20,18 @@ func created(t testing.TB, r access.Request, at time.Time) (access.Credential, s
 
 func issue(t testing.TB, developer string, at time.Time) (access.Credential, string) {
 	t.Helper()
-	return created(t, access.Request{Kind: access.TokenKind, Developer: developer, Operations: access.AllOperations,
+	return created(t, access.Credential{Kind: access.TokenKind, Developer: developer, Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}, at)
 }
 
 func addSource(t testing.TB, name string) (access.Credential, string) {
 	t.Helper()
-	return created(t, access.Request{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()}, noon)
+	return created(t, access.Credential{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()}, noon)
 }
 
 func addOperator(t testing.TB, name string) (access.Credential, string) {
 	t.Helper()
-	return created(t, access.Request{Kind: access.OperatorKind, Name: name}, noon)
+	return created(t, access.Credential{Kind: access.OperatorKind, Name: name}, noon)
 }
 
 func TestTokensVerify(t *testing.T) {

@@ -29,7 +29,7 @@ func changes(t *testing.T, s *service) map[string]change {
 	type c = context.Context
 	return map[string]change{
 		"token.issue": {"Create token", func(ctx c) error {
-			return second(s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
+			return second(s.IssueToken(ctx, access.Credential{Developer: "Ada", Operations: access.AllOperations,
 				Vehicles: access.AllVehicles()}))
 		}},
 		"token.grant": {"Update token", func(ctx c) error {
@@ -40,7 +40,7 @@ func changes(t *testing.T, s *service) map[string]change {
 		"source.rotate": {"Update source", func(ctx c) error { return second(s.RotateSource(ctx, src, time.Hour)) }},
 		"source.remove": {"Update source", func(ctx c) error { return second(s.RemoveSource(ctx, src)) }},
 		"source.add": {"Create source", func(ctx c) error {
-			return second(s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()}))
+			return second(s.AddSource(ctx, access.Credential{Name: "new", Vehicles: access.AllVehicles()}))
 		}},
 		"operator.add":   {"Create operator", func(ctx c) error { return second(s.AddOperator(ctx, "ada", false)) }},
 		"vehicle.forget": {"Forget", func(ctx c) error { return second(s.Forget(ctx, "V1")) }},
@@ -160,7 +160,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 		{access.VehicleSet(cars(21)...), twenty + ", and 1 more"},
 		{access.VehicleSet(cars(1020)...), twenty + ", and 1000 more"},
 	} {
-		tok := s.issueAs(t, access.Request{Operations: access.ThrottleSystem, Vehicles: tt.vehicles})
+		tok := s.issueAs(t, access.Credential{Operations: access.ThrottleSystem, Vehicles: tt.vehicles})
 		if got, want := newest(), `developer "Ada"; operations throttle_system; vehicles `+tt.want+"; expires "+
 			"never; rate no limit"; got != want {
 			t.Errorf("issue: %q, want %q", got, want)
@@ -191,7 +191,7 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 		many[i] = vehicle.ID(fmt.Sprintf("Car%03d", i))
 	}
 	for _, v := range [][]vehicle.ID{many, many[:20], {"A"}} {
-		s.issueAs(t, access.Request{Developer: "Ada, and 7 more", Vehicles: access.VehicleSet(v...)})
+		s.issueAs(t, access.Credential{Developer: "Ada, and 7 more", Vehicles: access.VehicleSet(v...)})
 	}
 	for query, want := range map[string][2]int{ // found, may concern the vehicle
 		"vid=Car000": {2, 0}, "vid=Car020": {0, 1}, "vid=A": {1, 1}, "vid=A&limit=1": {1, 0}, "": {3, 0},
@@ -211,9 +211,9 @@ func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
 	expires := noon.Add(90 * 24 * time.Hour)
-	s.issueAs(t, access.Request{Developer: forged, Vehicles: access.AllVehicles(), Expires: expires,
+	s.issueAs(t, access.Credential{Developer: forged, Vehicles: access.AllVehicles(), Expires: expires,
 		Rate: access.Rate{Calls: 10, Window: time.Second}})
-	if _, err := s.AddSource(t.Context(), access.Request{Name: "car-7", Vehicles: access.VehicleSet("A"),
+	if _, err := s.AddSource(t.Context(), access.Credential{Name: "car-7", Vehicles: access.VehicleSet("A"),
 		Expires: expires}); err != nil {
 		t.Fatal(err)
 	}

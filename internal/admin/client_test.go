@@ -56,7 +56,7 @@ func TestClientRate(t *testing.T) {
 		{Calls: 5, Window: 24 * time.Hour}, {Calls: 5}, {Calls: -5, Window: time.Second},
 		{Calls: 2_000_000, Window: time.Hour}, {Window: time.Second},
 	} {
-		_, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada", Operations: access.AllOperations,
+		_, err := s.IssueToken(t.Context(), access.Credential{Developer: "Ada", Operations: access.AllOperations,
 			Vehicles: access.AllVehicles(), Rate: r})
 		if err == nil {
 			t.Errorf("%+v was taken", r)
@@ -173,7 +173,7 @@ func busyServer(t *testing.T) (s *service, leave chan struct{}, answered chan er
 		}
 	}
 	go func() {
-		_, err := s.AddSource(context.Background(), access.Request{Name: "a", Vehicles: access.AllVehicles()})
+		_, err := s.AddSource(context.Background(), access.Credential{Name: "a", Vehicles: access.AllVehicles()})
 		answered <- err
 	}()
 	<-entered

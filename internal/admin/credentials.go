@@ -23,30 +23,30 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
+func (s *Server) tokenRequest(in wire.TokenRequest) (access.Credential, error) {
 	kind := access.TokenKind
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
-		return access.Request{},
+		return access.Credential{},
 			ops.Refuse(http.StatusBadRequest,
 				"a sandbox token sees the reserved vehicles and no others: leave vehicles out")
 	case in.Sandbox:
 		kind, in.Vehicles = access.SandboxKind, new(ops.VehicleList)
 	case in.Vehicles == nil:
-		return access.Request{}, errVehiclesMissing
+		return access.Credential{}, errVehiclesMissing
 	}
 	operations := access.AllOperations
 	if in.Operations != nil {
 		var err error
 		if operations, err = access.ParseOperations(in.Operations); err != nil {
-			return access.Request{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
 	rate, err := access.ParseRate(in.Rate)
 	if err != nil {
-		return access.Request{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+		return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	return access.Request{
+	return access.Credential{
 		Kind:       kind,
 		Developer:  in.Developer,
 		Operations: operations,
@@ -123,7 +123,7 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if err != nil {
 		return wire.AddedSource{}, err
 	}
-	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{
+	c, key, err := s.ops.Create(r.Context(), caller(r), access.Credential{
 		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: *set.Rate,
 		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: *set.OnChange, Format: *set.Format,
 		TrustedCrowd: in.TrustedCrowd,
@@ -134,7 +134,7 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
-	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name,
+	c, key, err := s.ops.Create(r.Context(), caller(r), access.Credential{Kind: access.OperatorKind, Name: in.Name,
 		ReadOnly: in.ReadOnly})
 	return wire.OperatorKey{Name: c.Name, Key: key}, err
 }
@@ -162,14 +162,14 @@ func list[Entry, Out any](
 }
 
 func show[Out any](
-	s *Server, kind access.Kind, record func(access.Credential) Out,
+	s *Server, kind access.Kind, record func(*access.Grant) Out,
 ) func(*http.Request, nothing) (Out, error) {
 	return func(r *http.Request, _ nothing) (out Out, err error) {
 		g, err := s.ops.Credential(kind, r.PathValue("name"))
 		if err != nil {
 			return out, err
 		}
-		return record(g.Credential), nil
+		return record(g), nil
 	}
 }
 

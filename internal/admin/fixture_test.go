@@ -24,6 +24,7 @@ import (
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 )
@@ -65,9 +66,12 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	operations := s.store.Config()
 	operations.AdminKey, operations.Now, operations.Log = hash, s.clock.Now, log
+	operations.Fleet, operations.Filled, operations.KeyDir = opstest.NewFleet().Table, well, t.TempDir()
+	operations.RoadsDoubted = func(uint32) ops.NamedCounts { return nil }
 	change(&operations)
 	cfg := admin.Config{
 		Ops:      ops.New(operations),
+		Roads:    new(road.Map),
 		Node:     new(settings),
 		Console:  page{http.NotFoundHandler()},
 		Alive:    well,
@@ -228,11 +232,11 @@ func newest(t *testing.T, c *client.Client, n int) []access.Event {
 
 func (s *service) issue(t *testing.T) wire.IssuedToken {
 	t.Helper()
-	return s.issueAs(t, access.Request{Vehicles: access.VehicleSet("B", "A")})
+	return s.issueAs(t, access.Credential{Vehicles: access.VehicleSet("B", "A")})
 }
 
 // By default, the developer is Ada, and the operations are all.
-func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
+func (s *service) issueAs(t *testing.T, r access.Credential) wire.IssuedToken {
 	t.Helper()
 	r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
 	tok, err := s.IssueToken(t.Context(), r)
@@ -242,7 +246,7 @@ func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
 
 func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
-	src, err := s.AddSource(t.Context(), access.Request{Name: name, Vehicles: access.VehicleSet("A")})
+	src, err := s.AddSource(t.Context(), access.Credential{Name: name, Vehicles: access.VehicleSet("A")})
 	testkit.NoError(t, err)
 	return src
 }

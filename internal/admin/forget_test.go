@@ -70,7 +70,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 	tok := s.issue(t)
 	calls := map[string]func() error{
 		"issue": func() error {
-			_, err := s.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+			_, err := s.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 				Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
@@ -79,7 +79,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 			return err
 		},
 		"source": func() error {
-			_, err := s.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
+			_, err := s.AddSource(t.Context(), access.Credential{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 	}

@@ -38,7 +38,7 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 		return is, nil // nothing changes, so there is no event
 	}
 	e := access.Event{Action: "node.change", Object: "node", Detail: strings.Join(words, "; ")}
-	err := s.ops.Change(r.Context(), caller(r), e, func(context.Context) error {
+	err := s.ops.Audited(r.Context(), caller(r), e, func(context.Context) error {
 		s.cfg.Node.Change(in)
 		return nil
 	})

@@ -12,11 +12,8 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -27,7 +24,7 @@ func TestOperators(t *testing.T) {
 	if _, err := s.AddOperator(t.Context(), "ada", false); !errors.Is(err, access.ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if _, err := hers.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+	if _, err := hers.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +86,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	} {
 		refused(t, what, change(), http.StatusForbidden, "")
 	}
-	if _, err := theirs.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+	if _, err := theirs.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +98,9 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 
 func TestReadOnlyOperator(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
-		c.Fleet, c.State = opstest.NewFleet().Table, func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) {
-			return s, false, nil
-		}
-		c.Changes = ops.NewChanges(c.Fleet, time.Minute, nil)
-	}, func(c *admin.Config) { c.Roads = new(road.Map) })
+		c.State = func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) { return s, false, nil }
+		c.Changes = ops.NewChanges(c.Fleet, time.Minute, time.Now)
+	})
 	full := s.addOperator(t, "ada")
 	reader, err := s.AddOperator(t.Context(), "grafana", true)
 	testkit.NoError(t, err)
@@ -181,7 +176,7 @@ func TestRotateAdminKey(t *testing.T) {
 func TestOperatorIsLimited(t *testing.T) {
 	s := start(t)
 	hers, his := s.addOperator(t, "ada"), s.addOperator(t, "bob")
-	testkit.NoError(t, second(s.AddSource(t.Context(), access.Request{Name: "car", Vehicles: access.AllVehicles()})))
+	testkit.NoError(t, second(s.AddSource(t.Context(), access.Credential{Name: "car", Vehicles: access.AllVehicles()})))
 	rate := access.Rate{Calls: 1, Window: time.Second}
 	change := func(c *client.Client) error {
 		_, err := c.ChangeSource(t.Context(), "car", access.Change{Rate: &rate})

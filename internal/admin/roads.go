@@ -31,7 +31,7 @@ func (s *Server) forgetRoads(r *http.Request, in wire.ForgetRoadsRequest) (out w
 		return out, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	e := access.Event{Action: "road.forget", Object: "roads", Detail: "bbox " + in.BBox}
-	return out, s.ops.Change(r.Context(), caller(r), e, func(ctx context.Context) error {
+	return out, s.ops.Audited(r.Context(), caller(r), e, func(ctx context.Context) error {
 		out.Stretches = s.cfg.Roads.Forget(box)
 		return s.cfg.ForgetRoads(ctx, box)
 	})

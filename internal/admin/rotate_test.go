@@ -81,7 +81,7 @@ func TestRotateRefuses(t *testing.T) {
 
 func TestSandboxToken(t *testing.T) {
 	s := start(t)
-	tok := s.issueAs(t, access.Request{Kind: access.SandboxKind})
+	tok := s.issueAs(t, access.Credential{Kind: access.SandboxKind})
 	if !strings.HasPrefix(tok.AccessToken, "cstest_") || tok.Vehicles.All() || tok.Vehicles.Len() != 11 {
 		t.Errorf("%d vehicles", tok.Vehicles.Len())
 	}

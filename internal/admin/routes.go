@@ -29,7 +29,7 @@ func (s *Server) probes() *http.ServeMux {
 
 func (s *Server) calls() map[string]http.Handler {
 	const ok, created = http.StatusOK, http.StatusCreated
-	calls := map[string]http.Handler{
+	return map[string]http.Handler{
 		"GET /v1/tokens": call(s, "token.list", ok, list(s, access.TokenKind, s.ops.TokenSummary,
 			func(all []ops.TokenSummary) wire.TokenList { return wire.TokenList{Tokens: all} })),
 		"POST /v1/tokens":               call(s, "token.issue", created, s.issueToken),
@@ -64,6 +64,9 @@ func (s *Server) calls() map[string]http.Handler {
 
 		"GET /v1/changes": s.handle("change.list", ok, s.listChanges),
 
+		"GET /v1/roads":         s.handle("road.list", ok, s.listRoads(s.cfg.Roads)),
+		"POST /v1/roads/forget": call(s, "road.forget", ok, s.forgetRoads),
+
 		"GET /v1/node":   call(s, "node.show", ok, s.showNode),
 		"PATCH /v1/node": call(s, "node.change", ok, s.changeNode),
 
@@ -74,11 +77,6 @@ func (s *Server) calls() map[string]http.Handler {
 		"GET /v1/status": call(s, "status.show", ok, s.showStatus),
 		"GET /v1/audit":  s.handle("audit.list", ok, listed(s.ops.AskedAudit, s.ops.Audit, s.ops.ServeAudit)),
 	}
-	if s.cfg.Roads != nil {
-		calls["GET /v1/roads"] = s.handle("road.list", ok, s.listRoads(s.cfg.Roads))
-		calls["POST /v1/roads/forget"] = call(s, "road.forget", ok, s.forgetRoads)
-	}
-	return calls
 }
 
 func (s *Server) addCalls(mux *http.ServeMux) {

@@ -18,13 +18,12 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// Config configures a [Server]. Node and Console are required with Ops; Alive, Ready, FeedAge,
-// Newer and Gatherer always.
+// Config configures a [Server]. Roads, ForgetRoads, Node and Console are required with Ops; Alive,
+// Ready, FeedAge, Newer and Gatherer always.
 type Config struct {
 	// If nil, only /healthz, /readyz and /metrics are served.
 	Ops *ops.Operations
 
-	// If nil, roads are not served.
 	Roads       *road.Map
 	ForgetRoads func(context.Context, road.Box) error
 

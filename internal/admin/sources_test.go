@@ -67,7 +67,7 @@ func TestSourceLife(t *testing.T) {
 	src := s.add(t, "car-7")
 	s.add(t, "a_gateway")
 
-	_, err := s.AddSource(t.Context(), access.Request{Name: "car-7", Vehicles: access.AllVehicles()})
+	_, err := s.AddSource(t.Context(), access.Credential{Name: "car-7", Vehicles: access.AllVehicles()})
 	if !errors.Is(err, access.ErrExists) {
 		t.Errorf("a name twice: %v", err)
 	}

@@ -121,7 +121,7 @@ func TestGrant_AddsAndRemoves(t *testing.T) {
 func TestGrantRefuses(t *testing.T) {
 	s := start(t)
 	some := s.issue(t)
-	all := s.issueAs(t, access.Request{Vehicles: access.AllVehicles(), Expires: noon.Add(time.Hour)})
+	all := s.issueAs(t, access.Credential{Vehicles: access.AllVehicles(), Expires: noon.Add(time.Hour)})
 	for _, tt := range []struct {
 		id, body string
 		status   int
@@ -180,7 +180,7 @@ func TestChangeToken(t *testing.T) {
 func TestChangeTokenRefuses(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
-	sandbox := s.issueAs(t, access.Request{Kind: access.SandboxKind})
+	sandbox := s.issueAs(t, access.Credential{Kind: access.SandboxKind})
 	testkit.NoError(t, second(s.Forget(t.Context(), "Gone")))
 	for _, tt := range []struct {
 		id, body string
@@ -221,7 +221,7 @@ func TestTooManyVehicles(t *testing.T) {
 		"a source names at most 10000 vehicles, not 10001: let it cover all (--vehicles all), or use several sources")
 	s.want(t, "POST", "/v1/sources", `{"name":"gateway","vehicles":`+ids(10_000)+`}`, 201, `"name":"gateway"`)
 	s.want(t, "PATCH", "/v1/sources/gateway", `{"vehicles":`+ids(10_001)+`}`, 400, "at most 10000 vehicles")
-	tok := s.issueAs(t, access.Request{Vehicles: access.VehicleSet("A")})
+	tok := s.issueAs(t, access.Credential{Vehicles: access.VehicleSet("A")})
 	s.want(t, "POST", "/v1/tokens/"+tok.ID+"/grant", `{"add":`+ids(10_000)+`}`, 409, "not 10001")
 	s.want(t, "POST", "/v1/tokens/"+tok.ID+"/grant", `{"add":`+ids(10_000)+`,"remove":["A"]}`, 200, `"vehicle_count":10000`)
 

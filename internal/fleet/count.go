@@ -36,15 +36,17 @@ func (a Answer) States(now signal.UnixMilli, maxAge time.Duration) (driving, thr
 }
 
 type Counts struct {
-	Driving, Throttle map[string]int // by the words of DrivingStates and ThrottleStates
+	Vehicles          int
+	Driving, Throttle map[string]int // by all words of DrivingStates and ThrottleStates
 	Ages              []int
 }
 
 // Count has in Ages the vehicles up to the first of the ascending ages, up to the second, and so
 // on, and last the others. Only the writers of one shard at a time wait for it.
 func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
-	var drives, throttles [4][4]int // by outcome and state
-	c := Counts{make(map[string]int), make(map[string]int), make([]int, len(ages)+1)}
+	var drives [4][4]int // by outcome and state
+	var throttles [vehicle.NotDriving][2]int
+	c := Counts{Driving: make(map[string]int), Throttle: make(map[string]int), Ages: make([]int, len(ages)+1)}
 	since := make([]signal.UnixMilli, len(ages))
 	for i, age := range ages {
 		since[i] = now.Add(-age)
@@ -60,12 +62,16 @@ func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Du
 			}
 		}
 		c.Ages[class]++
+		c.Vehicles++
 	})
-	for o := range drives {
-		for state := range drives[o] {
-			outcome := vehicle.Outcome(o)
-			c.Driving[drivingState(outcome, driving.State(state))] += drives[o][state]
-			c.Throttle[throttleState(outcome, throttle.System(state))] += throttles[o][state]
+	for o, states := range drives {
+		for state, n := range states {
+			c.Driving[drivingState(vehicle.Outcome(o), driving.State(state))] += n
+		}
+	}
+	for o, systems := range throttles {
+		for system, n := range systems {
+			c.Throttle[throttleState(vehicle.Outcome(o), throttle.System(system))] += n
 		}
 	}
 	return c

@@ -12,12 +12,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Order is by ascending Rank, then Time.
-type Order struct {
-	Rank int64
-	Time int64 // of the newest verdict; negated if the newest comes first
-}
-
 type Question struct {
 	// A vehicle of negative rank is not listed. The verdicts may be stale.
 	Rank        func(driving, throttle vehicle.Outcome, state driving.State, system throttle.System) int8
@@ -36,12 +30,14 @@ func (q *Question) listed(now signal.UnixMilli, k key, a Answer) (l Listed, ok b
 	if !q.OldestFirst {
 		newest = -newest
 	}
-	return Listed{Answer: a, Place: Place{Order{int64(rank), newest}, [2]uint64{k.hi, k.lo}}}, rank >= 0
+	return Listed{Answer: a, Place: Place{int64(rank), newest, [2]uint64{k.hi, k.lo}}}, rank >= 0
 }
 
-// Place has a hash, so that vehicles of equal Order keep theirs as long as the table exists.
+// Place is by ascending Rank, then Time. It has a hash, so that equal vehicles keep their order as
+// long as the table exists.
 type Place struct {
-	Order
+	Rank int64
+	Time int64 // of the newest verdict; negated if the newest comes first
 	Hash [2]uint64
 }
 

@@ -53,7 +53,7 @@ func TestHTTPCheapMapped(t *testing.T) {
 func TestHTTPCheapBytes(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	_, key := f.addSource(t, access.Request{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})
+	_, key := f.addSource(t, access.Credential{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})
 	for _, r := range cheapBodies() {
 		r.send(t, url, key)
 	}

@@ -125,10 +125,10 @@ func (f *fixture) limit(t *testing.T) (overload func()) {
 
 func (f *fixture) add(t testing.TB, name string, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
-	return f.addSource(t, access.Request{Name: name, Vehicles: v})
+	return f.addSource(t, access.Credential{Name: name, Vehicles: v})
 }
 
-func (f *fixture) addSource(t testing.TB, r access.Request) (access.Credential, string) {
+func (f *fixture) addSource(t testing.TB, r access.Credential) (access.Credential, string) {
 	t.Helper()
 	r.Kind = access.SourceKind
 	s, key, err := access.New(r, testNow)

@@ -155,7 +155,7 @@ func TestHTTPRefuses(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
 	f.remove(removed)
-	_, token, err := access.New(access.Request{Kind: access.TokenKind, Developer: "d",
+	_, token, err := access.New(access.Credential{Kind: access.TokenKind, Developer: "d",
 		Operations: access.AllOperations}, testNow)
 	testkit.NoError(t, err)
 	_, url := startHTTP(t, f)

@@ -70,7 +70,7 @@ const strictText = " is unknown, and this source is strict: it may send only kno
 func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	_, key := f.addSource(t, access.Credential{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	const reason = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
 	for _, r := range []request{
 		{body: signalsLine("Vehicle.Speed", "Vehicle.Sped", "x"), status: 400,

@@ -15,7 +15,7 @@ func (f *fixture) mappedSource(t *testing.T, name, text string, v access.Vehicle
 	t.Helper()
 	mapping, err := format.Parse(text)
 	testkit.NoError(t, err)
-	_, key = f.addSource(t, access.Request{Name: name, Vehicles: v, Format: mapping})
+	_, key = f.addSource(t, access.Credential{Name: name, Vehicles: v, Format: mapping})
 	return key
 }
 

@@ -17,7 +17,7 @@ func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
 	f = newFixture(t)
 	var passed atomic.Int64
 	f.Now = func() time.Time { return testNow.Add(time.Duration(passed.Load())) }
-	_, key = f.addSource(t, access.Request{
+	_, key = f.addSource(t, access.Credential{
 		Name: "slow", Vehicles: f.source.Vehicles, Rate: access.Rate{Calls: 4, Window: time.Minute},
 	})
 	return f, key, func(d time.Duration) { passed.Add(int64(d)) }
@@ -55,7 +55,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	}
 	const byDefault = `RateLimit-Policy: "source";q=36000;w=1800`
 	request{body: two, status: 202, wants: byDefault}.send(t, url, f.key)
-	_, unlimited := f.addSource(t, access.Request{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})
+	_, unlimited := f.addSource(t, access.Credential{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})
 	_, all := f.add(t, "all", access.AllVehicles())
 	for _, key := range []string{unlimited, all} {
 		request{body: two, status: 202, wants: "RateLimit-Policy: "}.send(t, url, key)
@@ -192,7 +192,7 @@ func (f *full) Release(_ uint32, n int) { f.held.Add(-int64(n)) }
 // nothing.
 func TestSourceBehind(t *testing.T) {
 	f := newFixture(t)
-	slow, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
+	slow, key := f.addSource(t, access.Credential{Name: "slow", Vehicles: f.source.Vehicles})
 	slow.Number = 7
 	f.Sources.Put(slow)
 	u := &full{source: 7}

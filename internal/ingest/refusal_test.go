@@ -10,7 +10,7 @@ import (
 // The operator sees the sender's text, without what may be in place of a name.
 func TestLastRefusal_ByHTTP(t *testing.T) {
 	f := newFixture(t)
-	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	_, key := f.addSource(t, access.Credential{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	_, url := startHTTP(t, f)
 	const tooFast = "Vehicle.Speed must be between 0 and 500 km/h, and this source is strict"
 	for _, tt := range []struct {

@@ -57,7 +57,7 @@ func TestMQTTNamesTheValuesThatItDoesNotUse(t *testing.T) {
 func TestStrictSourceRefusesUnusedValues(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	_, key := f.addSource(t, access.Credential{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	for signals, kind := range map[string]access.Refusal{
 		`"Vehicle.Speed":null,"Vehicle.OBD.Speed":2`:                                   access.NotAvailable,
 		`"Vehicle.OBD.Speed":2,"Vehicle.Speed":501`:                                    access.Impossible,

@@ -265,23 +265,6 @@ func TestServer(t *testing.T) {
 	}
 }
 
-func TestFitToFiles(t *testing.T) {
-	files, scaled := listen.FitToFiles(0)
-	if files < 64 || scaled {
-		t.Fatalf("got %d descriptors, scaled %t; want some and nothing scaled", files, scaled)
-	}
-	for _, w := range []struct{ reserve, a, b, wantA, wantB int }{
-		{0, files / 2, files / 4, files / 2, files / 4},
-		{files - 500, 16_000, 4_000, 400, 100},
-		{files + 3, 400, 3, 16, 3},
-	} {
-		a, b := w.a, w.b
-		if _, scaled := listen.FitToFiles(w.reserve, &a, &b); a != w.wantA || b != w.wantB || scaled != (a != w.a) {
-			t.Errorf("%+v: got %d and %d, scaled %t", w, a, b, scaled)
-		}
-	}
-}
-
 func TestClient(t *testing.T) {
 	for text, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8::1": "2001:db8::/64",

@@ -30,6 +30,22 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
+func TestFitToFiles(t *testing.T) {
+	const besides = filesBesideConnections
+	for _, w := range []struct{ files, query, mqtt, wantQuery, wantMQTT int }{
+		{besides + 3000, 2000, 1000, 2000, 1000},
+		{besides + 500, 16_000, 4_000, 400, 100},
+		{besides - 3, 400, 3, 16, 3},
+	} {
+		c := Config{QueryConnections: w.query, IngestConnections: 1 << 20, MQTTConnections: w.mqtt,
+			Listeners: []Listener{{Name: QueryAddr}, {Name: MQTTTLSAddr}}, Log: slog.New(slog.DiscardHandler)}
+		c.fitTo(w.files)
+		if c.QueryConnections != w.wantQuery || c.MQTTConnections != w.wantMQTT || c.IngestConnections != 1<<20 {
+			t.Errorf("%+v: got %d, %d and %d", w, c.QueryConnections, c.MQTTConnections, c.IngestConnections)
+		}
+	}
+}
+
 type countedServer struct {
 	net.Listener
 	open     atomic.Int64

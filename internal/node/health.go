@@ -85,30 +85,24 @@ func (h *health) within(now, complete time.Time, loaded bool) error {
 }
 
 func (h *health) answersNow() error {
-	return cmp.Or(h.inTouchNow(), h.newer.Answers())
-}
-
-func (h *health) inTouchNow() error {
-	_, answers, ok := h.fed()
-	err := h.withinNow(answers, ok && h.feeds.Load() == 0)
-	if errors.Is(err, errStarting) && h.records.Load() == 0 {
-		return errUnowned
-	}
-	return err
-}
-
-func (h *health) recordsInTouchNow() error {
-	records, _, ok := h.fed()
-	return h.withinNow(records, ok && h.records.Load() == 0)
+	return cmp.Or(h.inTouchNow(false), h.newer.Answers())
 }
 
 // The error has the age of the tables, or the progress of a start.
-func (h *health) withinNow(complete time.Time, loaded bool) (err error) {
-	switch err = h.within(time.Now(), complete, loaded); {
+func (h *health) inTouchNow(recordsOnly bool) error {
+	complete, answers, ok := h.fed()
+	awaited := &h.records
+	if !recordsOnly {
+		complete, awaited = answers, &h.feeds
+	}
+	err := h.within(time.Now(), complete, ok && awaited.Load() == 0)
+	switch {
 	case errors.Is(err, errStarting) && h.progress != nil:
 		states, folded, groups := h.progress()
 		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
 			states, 100*folded/max(groups, 1))
+	case errors.Is(err, errStarting) && !recordsOnly && h.records.Load() == 0:
+		return errUnowned
 	case errors.Is(err, errTooOld):
 		return fmt.Errorf("out of touch with the engine for %s", time.Since(complete).Round(time.Second))
 	}
@@ -137,11 +131,7 @@ func (h *health) canStore() error {
 	case h.readOnly.Load():
 		return errReadOnly
 	}
-	inTouch := h.inTouchNow
-	if h.progress == nil {
-		inTouch = h.recordsInTouchNow
-	}
-	return cmp.Or(inTouch(), h.newer.Telemetry(), h.writable())
+	return cmp.Or(h.inTouchNow(h.progress == nil), h.newer.Telemetry(), h.writable())
 }
 
 // Unlike canStore, takes also fails while the node drains.

@@ -78,7 +78,7 @@ func gateway(t *testing.T, operator *client.Client) (key string) {
 	if err := until(time.Minute, func() error {
 		tries++
 		s, err := operator.AddSource(t.Context(),
-			access.Request{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
+			access.Credential{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
 		key = s.Key
 		return err
 	}); err != nil {

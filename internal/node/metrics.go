@@ -83,11 +83,7 @@ func (n *Node) registerMetrics() {
 			"Vehicles in this node's table by what a query about them gets; each is counted once by driving and once by throttle.",
 			func() map[string]map[string]int {
 				v := n.monitor.Counts()
-				return map[string]map[string]int{
-					"driving": {"normal": v.Normal, "slow": v.Slow, "jam": v.Jam, "not_driving": v.NotDriving, "stale": v.Stale,
-						"unknown": v.Unknown},
-					"throttle": {"normal": v.Healthy, "anomaly": v.Anomaly, "stale": v.OldThrottle, "unknown": v.NoThrottle},
-				}
+				return map[string]map[string]int{"driving": v.Driving, "throttle": v.Throttle}
 			})
 	}
 	n.gauge("carstate_vehicles_limit",

@@ -102,10 +102,10 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 
 	// No client has received an acknowledgement yet.
-	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
+	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, time.Now)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
-		n.answers.monitor, n.answers.changes = n.monitor, ops.NewChanges(n.fleet, c.MaxAge, nil)
+		n.answers.monitor, n.answers.changes = n.monitor, ops.NewChanges(n.fleet, c.MaxAge, time.Now)
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
 	c.Store.Log, c.Store.Registry = c.Log, n.registry

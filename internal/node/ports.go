@@ -9,48 +9,52 @@ import (
 	"strings"
 	"syscall"
 
-	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/store"
 )
 
-const filesBesideConnections = 512 // for the store, its engine, logs and others
+const filesBesideConnections = 512 + query.SpareConnections // for the store, its engine, logs and others
 
-// Otherwise the clients of one listener could use up the descriptors of the others and the store.
 func (c *Config) fitToFiles() {
-	reserve := filesBesideConnections
-	var flags []string
-	var limits []*int
-	var before []int
-	for _, l := range []struct {
-		flag  string
-		limit *int
-		of    []string
-		spare int
-	}{
-		{"query-connections", &c.QueryConnections, []string{QueryAddr}, query.SpareConnections},
-		{"ingest-connections", &c.IngestConnections, []string{IngestAddr}, 0},
-		{"mqtt-connections", &c.MQTTConnections, []string{MQTTAddr, MQTTTLSAddr}, 0},
-		{"admin-connections", &c.AdminConnections, []string{AdminAddr}, 0},
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil {
+		c.fitTo(int(min(files.Cur, 1<<30)))
+	}
+}
+
+// fitTo scales the limits of connections by one factor, but none below 16, to fit into the file
+// descriptors. Otherwise the clients of one listener could use up those of the others and the store.
+func (c *Config) fitTo(files int) {
+	type limit struct {
+		flag string
+		most *int
+		of   []string
+	}
+	room, wanted := max(0, files-filesBesideConnections), 0
+	var limits []limit
+	for _, l := range []limit{
+		{"query-connections", &c.QueryConnections, []string{QueryAddr}},
+		{"ingest-connections", &c.IngestConnections, []string{IngestAddr}},
+		{"mqtt-connections", &c.MQTTConnections, []string{MQTTAddr, MQTTTLSAddr}},
+		{"admin-connections", &c.AdminConnections, []string{AdminAddr}},
 	} {
 		if slices.ContainsFunc(c.Listeners, func(has Listener) bool { return slices.Contains(l.of, has.Name) }) {
-			flags, limits, before = append(flags, l.flag), append(limits, l.limit), append(before, *l.limit)
-			reserve += l.spare
+			limits = append(limits, l)
+			wanted += *l.most
 		}
 	}
-	files, scaled := listen.FitToFiles(reserve, limits...)
-	if !scaled {
+	if wanted <= room {
 		return
 	}
-	needed := reserve
 	var changes []string
-	for i, flag := range flags {
-		needed += before[i]
-		changes = append(changes, fmt.Sprintf("--%s %d to %d", flag, before[i], *limits[i]))
+	for _, l := range limits {
+		before := *l.most
+		*l.most = max(min(16, before), before*room/wanted)
+		changes = append(changes, fmt.Sprintf("--%s %d to %d", l.flag, before, *l.most))
 	}
 	c.Log.Warn("the limit of file descriptors is too low for the limits of connections, which were scaled down: "+
 		"raise it (LimitNOFILE= of the unit, ulimit -n), or set lower limits of connections",
-		"descriptors", files, "needed", needed, "scaled", strings.Join(changes, ", "))
+		"descriptors", files, "needed", filesBesideConnections+wanted, "scaled", strings.Join(changes, ", "))
 }
 
 type ports map[string]net.Listener

@@ -44,7 +44,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	operator := operatorOf(t, shows)
 	key := gateway(t, operator)
 	token, err := operator.IssueToken(t.Context(),
-		access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+		access.Credential{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	testkit.NoError(t, err)
 
 	cars := []string{"car0", "car1", "car2", "car3"}

@@ -24,7 +24,8 @@ func within(ctx context.Context, f func(context.Context) error) error {
 // operatorRate limits the audited operations of each operator, so that none can fill the audit.
 var operatorRate = access.Rate{Calls: 600, Window: 10 * time.Minute}
 
-func (p *Operations) audited(
+// Audited calls do within storeTimeout; see auditedAtLength.
+func (p *Operations) Audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
@@ -72,12 +73,6 @@ var Actions = []string{
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
 	"vehicle.forget", "vehicle.allow", "vehicle.relearn", "backup.take", "backup-key.show", "backup.restore", "node.change",
 	"road.forget",
-}
-
-// Change is for this node, whose settings are not stored, and for the roads.
-func (p *Operations) Change(ctx context.Context, by access.Actor, e access.Event,
-	do func(context.Context) error) error {
-	return p.audited(ctx, by, e, do)
 }
 
 // Refusal is one line that may be shown to the caller.

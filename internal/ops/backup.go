@@ -31,10 +31,10 @@ func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
 	e := access.Event{Action: "backup.take", Object: "backup"}
-	if err := p.audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
+	if err := p.Audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
 		return 0, err
 	}
-	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
+	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil {
 		return records, err
 	}
 	// Without this file, the backup is good all the same.
@@ -55,7 +55,7 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 		return "", errAdminOnly
 	}
 	e := access.Event{Action: "backup-key.show", Object: "backup"}
-	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
+	err = p.Audited(ctx, by, e, func(ctx context.Context) (err error) {
 		key, err = p.cfg.Store.BackupKey(ctx)
 		return err
 	})

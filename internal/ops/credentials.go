@@ -18,7 +18,7 @@ import (
 )
 
 // After an error of the store, the record of Create may be stored, but its secret is lost.
-func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Request) (access.Credential, string, error) {
+func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Credential) (access.Credential, string, error) {
 	if err := mayChange(by, r.Kind); err != nil {
 		return access.Credential{}, "", err
 	}
@@ -56,7 +56,7 @@ func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Reque
 	if c.TrustedCrowd != nil {
 		e.Detail += fmt.Sprintf("; trusted crowd %t", *c.TrustedCrowd)
 	}
-	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
+	if err := p.Audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err
 	}
 	return c, secret, nil
@@ -203,7 +203,7 @@ func (p *Operations) update(
 		return after, nil // and no event
 	}
 	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
-	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
+	err = p.Audited(ctx, by, e, func(ctx context.Context) (err error) {
 		c, err = p.cfg.Store.Update(ctx, kind, name, change)
 		return err
 	})

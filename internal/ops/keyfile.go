@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -123,16 +122,13 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 // RotateAdminKey puts the new key only into the file. After an error that is no [Refusal], the key
 // in the file is valid.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
-	switch {
-	case !by.Admin:
+	if !by.Admin {
 		return "", errAdminOnly
-	case p.cfg.KeyDir == "":
-		return "", Refuse(http.StatusConflict, "this service keeps no admin key in a file")
 	}
 	p.rotating.Lock()
 	defer p.rotating.Unlock()
 	secret, _ := access.NewSecret(access.AdminKind)
-	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
+	err = p.Audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
 		// even after an error
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {

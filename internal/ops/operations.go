@@ -15,8 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures [Operations]. Fleet, Filled, Changes, RoadsDoubted, KeyDir, Now and Log may be
-// left out.
+// Config configures [Operations]. Now and Log may be left out.
 type Config struct {
 	// Tables are this node's copies, which the Store keeps up to date.
 	Tables *access.Tables
@@ -31,9 +30,8 @@ type Config struct {
 	// of a reading; an older verdict is stale
 	MaxAge time.Duration
 
-	// Without Fleet, this node lists no vehicles. Filled returns an error while it is incomplete or
-	// lags.
-	Fleet  *fleet.Table
+	Fleet *fleet.Table
+	// Filled returns an error while Fleet is incomplete or lags.
 	Filled func() error
 
 	Changes *Changes
@@ -42,7 +40,7 @@ type Config struct {
 	RoadsDoubted func(number uint32) NamedCounts
 
 	AdminKey access.Hash
-	// of the admin key's file; "" if it cannot be rotated
+	// of the admin key's file
 	KeyDir string
 
 	Now func() time.Time // if nil, time.Now

@@ -46,7 +46,7 @@ func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord,
 		case len(list) == most:
 			more++
 		default:
-			list = append(list, p.TokenRecord(g.Credential))
+			list = append(list, p.TokenRecord(g))
 		}
 	}
 	return list, more
@@ -70,17 +70,14 @@ func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	return s
 }
 
-func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
-	var used access.Usage
-	if g, ok := p.cfg.Tables.Tokens.Get(t.Name); ok {
-		used = g.Usage(p.cfg.Now())
-	}
+func (p *Operations) TokenRecord(g *access.Grant) TokenRecord {
+	used := g.Usage(p.cfg.Now())
 	r := TokenRecord{
-		TokenSummary:  p.TokenSummary(t),
-		EarlierUntil:  p.EarlierUntil(t),
+		TokenSummary:  p.TokenSummary(g.Credential),
+		EarlierUntil:  p.EarlierUntil(g.Credential),
 		LastRefusedAt: orNil(used.LastRefused),
 		Usage:         TokenUsage{used.Calls, used.Refusals},
-		Vehicles:      VehicleList{t.Vehicles},
+		Vehicles:      VehicleList{g.Vehicles},
 	}
 	if r.LastRefusedAt != nil {
 		r.LastRefusedReason = used.Reason.String()
@@ -162,10 +159,8 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}, RoadsDoubted: NamedCounts{}},
-	}
-	if p.cfg.RoadsDoubted != nil {
-		r.Seen.RoadsDoubted = p.cfg.RoadsDoubted(s.Number)
+		Seen: SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{},
+			RoadsDoubted: p.cfg.RoadsDoubted(s.Number)},
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())
@@ -173,12 +168,11 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	return r
 }
 
-func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
+func (p *Operations) SourceRecord(g *access.Grant) SourceRecord {
+	s := g.Credential
 	r := SourceRecord{p.SourceSummary(s), p.EarlierUntil(s), VehicleList{s.Vehicles}, []NotedRefusal{}}
-	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
-		for _, n := range g.Seen().Noted {
-			r.Refusals = append(r.Refusals, NotedRefusal{n.At, n.Reason.String(), n.Text})
-		}
+	for _, n := range g.Seen().Noted {
+		r.Refusals = append(r.Refusals, NotedRefusal{n.At, n.Reason.String(), n.Text})
 	}
 	return r
 }

@@ -3,6 +3,7 @@ package ops
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -44,30 +45,22 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 type VIDs []vehicle.ID
 
 func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	if k := d.PeekKind(); k != '[' && k != jsontext.KindInvalid {
+	var texts []string
+	err := json.UnmarshalDecode(d, &texts)
+	if _, wrong := errors.AsType[*json.SemanticError](err); wrong || err == nil && texts == nil {
 		return Refuse(http.StatusBadRequest, "a list of vids is needed")
 	}
-	if _, err := d.ReadToken(); err != nil {
+	if err != nil {
 		return err
 	}
-	list := VIDs{}
-	for d.PeekKind() != ']' {
-		t, err := d.ReadToken()
-		if err != nil {
-			return err
+	list := make(VIDs, len(texts))
+	for i, text := range texts {
+		if list[i], err = vehicle.ParseReportingID(text); err != nil {
+			return Refuse(http.StatusBadRequest, "vid %d of a list: %v", i+1, err)
 		}
-		if t.Kind() != '"' {
-			return Refuse(http.StatusBadRequest, "vid %d of a list is not a string", len(list)+1)
-		}
-		id, err := vehicle.ParseReportingID(t.String())
-		if err != nil {
-			return Refuse(http.StatusBadRequest, "vid %d of a list: %v", len(list)+1, err)
-		}
-		list = append(list, id)
 	}
 	*v = list
-	_, err := d.ReadToken()
-	return err
+	return nil
 }
 
 type VehicleCount struct {

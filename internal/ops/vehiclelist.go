@@ -251,22 +251,14 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 }
 
 func (p *Operations) mayList(q VehicleQuery) error {
-	if p.cfg.Fleet == nil {
-		return errNoFleet
-	}
-	if p.cfg.Filled != nil {
-		if err := p.cfg.Filled(); err != nil {
-			return errFilling
-		}
+	if p.cfg.Filled() != nil {
+		return errFilling
 	}
 	return q.Check()
 }
 
-var (
-	errNoFleet = Refuse(http.StatusNotFound, "this node keeps no states of vehicles: ask one with the role admin")
-	errFilling = Refuse(http.StatusServiceUnavailable,
-		"this node's table of vehicles is incomplete or too old: try again in a few seconds")
-)
+var errFilling = Refuse(http.StatusServiceUnavailable,
+	"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 
 func (p *Operations) listedVehicle(l fleet.Listed, at signal.UnixMilli) ListedVehicle {
 	driving, throttle := p.verdicts(l.Driving, l.Throttle, at)

@@ -22,7 +22,8 @@ func BenchmarkVehicles(b *testing.B) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
 	p := ops.New(ops.Config{
-		Fleet: table, MaxAge: 5 * time.Minute, Tables: new(access.Tables), Now: func() time.Time { return now },
+		Fleet: table, Filled: func() error { return nil }, MaxAge: 5 * time.Minute, Tables: new(access.Tables),
+		Now: func() time.Time { return now },
 	})
 	known, empty := 0, heap()
 	for _, size := range []int{1_000_000, 10_000_000} {

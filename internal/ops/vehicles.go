@@ -35,7 +35,7 @@ func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID
 	}
 	at := max(signal.At(p.cfg.Now()), s.Time+1) // the vehicle's clock may be ahead
 	e := access.Event{Action: "vehicle.relearn", Object: p.cfg.Forgotten.Hash(id).String()}
-	err = p.audited(ctx, by, e, func(ctx context.Context) error {
+	err = p.Audited(ctx, by, e, func(ctx context.Context) error {
 		return p.cfg.Append(ctx, []vehicle.Sample{vehicle.Relearn(id, at)})
 	})
 	return Relearned{string(id), at.Time()}, err
@@ -51,7 +51,7 @@ func (p *Operations) onVehicle(
 	do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
 ) (receipt access.ForgetReceipt, err error) {
 	e := access.Event{Action: action, Object: p.cfg.Forgotten.Hash(id).String()}
-	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
+	err = p.Audited(ctx, by, e, func(ctx context.Context) (err error) {
 		receipt, err = do(ctx, id)
 		return err
 	})

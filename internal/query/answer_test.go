@@ -99,7 +99,7 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 // Neither the answer nor its count shows whether a vehicle exists that is not granted.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
-	f.issue(t, "NONE", access.Request{Vehicles: access.VehicleSet("Other")})
+	f.issue(t, "NONE", access.Credential{Vehicles: access.VehicleSet("Other")})
 	a := f.answerer()
 	rapid.Check(t, func(t *rapid.T) {
 		var known fleet.Answer
@@ -197,7 +197,7 @@ func TestNothingIsEchoed(t *testing.T) {
 
 func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
-	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
+	f.issue(t, "OTHER", access.Credential{Vehicles: access.AllVehicles(),
 		Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	c := start(t, f.Config).dial(t)
 	for range 10 {
@@ -212,7 +212,7 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 // A newer version may have issued the token, so the answer is 503.
 func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
-	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
+	lost := f.issue(t, "LOST", access.Credential{Vehicles: access.AllVehicles()})
 	f.Tokens.Lose(lost.Name)
 	c := start(t, f.Config).dial(t)
 	for token, want := range map[string]string{

@@ -93,7 +93,7 @@ func render(t interface{ Execute(io.Writer, any) error }, data any) []byte {
 func renderPage(maxAge time.Duration) []byte {
 	data := struct {
 		Base       string
-		MaxAge     string // "" for any age
+		MaxAge     string
 		Operations []operationDoc
 		Statuses   []statusDoc
 	}{localBase, inWords(maxAge), nil, statusDocs}
@@ -104,7 +104,7 @@ func renderPage(maxAge time.Duration) []byte {
 	return render(pageTemplate, data)
 }
 
-// inWords returns "90 seconds" for example, or "" if d is not positive.
+// inWords returns "90 seconds" for example.
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string
@@ -114,10 +114,7 @@ func inWords(d time.Duration) string {
 			return fmt.Sprintf("%d %s", n, u.name)
 		}
 	}
-	if d > 0 {
-		return d.String()
-	}
-	return ""
+	return d.String()
 }
 
 func (op operationDoc) samples(base string) []sampleDoc {

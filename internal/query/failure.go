@@ -80,8 +80,6 @@ var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1"
 var (
 	failMethod      = failures["method"]
 	failEncoding    = failures["encoding"]
-	failTwoVids     = failures["vid_twice"]
-	failTwoTokens   = failures["token_twice"]
 	failNotReady    = failures["not_ready"]
 	failNoToken     = withoutToken("token_missing")
 	failWrongPlace  = withoutToken("token_in_header")

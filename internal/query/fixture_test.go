@@ -76,25 +76,25 @@ func newFixture(t testing.TB) *fixture {
 	put(access.SandboxUnknown, driving.Slow, fresh)
 
 	all := access.AllVehicles()
-	f.issue(t, "TOKEN", access.Request{Vehicles: all})
-	f.issue(t, "ONLY_NORMAL", access.Request{Vehicles: access.VehicleSet("CarNormal")})
-	f.issue(t, "DRIVING", access.Request{Vehicles: all, Operations: access.CarDrivingState})
-	f.issue(t, "THROTTLE", access.Request{Vehicles: all, Operations: access.ThrottleSystem,
+	f.issue(t, "TOKEN", access.Credential{Vehicles: all})
+	f.issue(t, "ONLY_NORMAL", access.Credential{Vehicles: access.VehicleSet("CarNormal")})
+	f.issue(t, "DRIVING", access.Credential{Vehicles: all, Operations: access.CarDrivingState})
+	f.issue(t, "THROTTLE", access.Credential{Vehicles: all, Operations: access.ThrottleSystem,
 		Rate: access.Rate{Calls: 5, Window: time.Second}})
-	f.issue(t, "TWO_A_MINUTE", access.Request{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
-	f.issue(t, "TEN_AN_HOUR", access.Request{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
-	f.issue(t, "HUNDRED_A_SECOND", access.Request{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
-	f.issue(t, "EXPIRED", access.Request{Vehicles: all, Expires: noon})
-	revoked := f.issue(t, "REVOKED", access.Request{Vehicles: all})
+	f.issue(t, "TWO_A_MINUTE", access.Credential{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	f.issue(t, "TEN_AN_HOUR", access.Credential{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
+	f.issue(t, "HUNDRED_A_SECOND", access.Credential{Vehicles: all, Rate: access.Rate{Calls: 100, Window: time.Second}})
+	f.issue(t, "EXPIRED", access.Credential{Vehicles: all, Expires: noon})
+	revoked := f.issue(t, "REVOKED", access.Credential{Vehicles: all})
 	revoked.Ended = noon.Add(-time.Hour)
 	f.Tokens.Put(revoked)
 
-	f.issue(t, "SANDBOX", access.Request{Kind: access.SandboxKind})
-	f.issue(t, "SANDBOX_THROTTLE", access.Request{Kind: access.SandboxKind, Operations: access.ThrottleSystem})
-	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.Request{Kind: access.SandboxKind,
+	f.issue(t, "SANDBOX", access.Credential{Kind: access.SandboxKind})
+	f.issue(t, "SANDBOX_THROTTLE", access.Credential{Kind: access.SandboxKind, Operations: access.ThrottleSystem})
+	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.Credential{Kind: access.SandboxKind,
 		Rate: access.Rate{Calls: 2, Window: time.Minute}})
-	f.rotate(t, f.issue(t, "REPLACED", access.Request{Vehicles: all}), noon.Add(-time.Minute))
-	f.rotate(t, f.issue(t, "OUTGOING", access.Request{Vehicles: all}), noon.Add(-time.Minute+time.Millisecond))
+	f.rotate(t, f.issue(t, "REPLACED", access.Credential{Vehicles: all}), noon.Add(-time.Minute))
+	f.rotate(t, f.issue(t, "OUTGOING", access.Credential{Vehicles: all}), noon.Add(-time.Minute+time.Millisecond))
 
 	good := f.secrets["TOKEN"]
 	f.secrets["UNKNOWN"], _ = access.NewSecret(access.TokenKind)
@@ -120,7 +120,7 @@ func (f *fixture) limit(t *testing.T) (overload func()) {
 	}
 }
 
-func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Credential {
+func (f *fixture) issue(t testing.TB, name string, r access.Credential) access.Credential {
 	t.Helper()
 	r.Developer, r.Kind = name, cmp.Or(r.Kind, access.TokenKind)
 	if r.Operations == 0 {

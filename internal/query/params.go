@@ -34,7 +34,7 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 		case "vid":
 			switch {
 			case p.hasVid:
-				first = cmp.Or(first, failTwoVids)
+				first = cmp.Or(first, failures["vid_twice"])
 			case first == nil:
 				p.vid = decode(value, scratch)
 			}
@@ -42,7 +42,7 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 		case "access_token":
 			switch {
 			case p.hasToken:
-				first, p.token = cmp.Or(first, failTwoTokens), nil
+				first, p.token = cmp.Or(first, failures["token_twice"]), nil
 			case first != failEncoding || validEscapes(value):
 				p.token = decode(value, scratch)
 			}

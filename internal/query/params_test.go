@@ -37,11 +37,11 @@ func FuzzQueryString(f *testing.F) {
 				t.Fatalf("%q: net/url finds no fault in the encoding", raw)
 			}
 		case err != nil:
-		case fault == failTwoVids:
+		case fault == failures["vid_twice"]:
 			if len(want["vid"]) < 2 {
 				t.Fatalf("%q: vid is there %d times", raw, len(want["vid"]))
 			}
-		case fault == failTwoTokens:
+		case fault == failures["token_twice"]:
 			if len(want["access_token"]) < 2 {
 				t.Fatalf("%q: access_token is there %d times", raw, len(want["access_token"]))
 			}

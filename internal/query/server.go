@@ -45,9 +45,8 @@ const SpareConnections = 256
 
 type Server struct {
 	*http1.Server
-	answerer  answerer
-	metrics   *metrics
-	accessLog *AccessLog
+	answerer answerer
+	metrics  *metrics
 }
 
 // sendBuffer limits the unread bytes in the kernel for one connection.
@@ -55,7 +54,7 @@ const sendBuffer = 64 << 10
 
 // New opens no listener and starts no goroutine.
 func New(c Config) *Server {
-	s := &Server{answerer: answerer{Config: c}, metrics: newMetrics(c.Registry), accessLog: c.AccessLog}
+	s := &Server{answerer: answerer{Config: c}, metrics: newMetrics(c.Registry)}
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
 	}
@@ -88,7 +87,7 @@ func (e *exchange) Refuse(f http1.Fault, now time.Time) *http1.Response {
 
 func (e *exchange) Done(r *http1.Request, start time.Time, took time.Duration) {
 	e.of.metrics.observe(&e.response, took)
-	if l := e.of.accessLog; l != nil {
+	if l := e.of.answerer.AccessLog; l != nil {
 		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.answerer.TrustedProxies), start, took)
 	}
 }

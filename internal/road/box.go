@@ -39,7 +39,7 @@ func Around(s driving.Stretch, metres float64) Box {
 const cellMetres = 45
 
 // ConditionsIn looks up each cell of a small box.
-func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) bool) {
+func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, do func(Condition)) {
 	box := b.rect()
 	if box.IsEmpty() {
 		return
@@ -47,8 +47,10 @@ func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) boo
 	wide := box.Lng.Length() * earthMetres / cellMetres
 	high := box.Lat.Length() * earthMetres / cellMetres
 	if (wide+2)*(high+2)*Octants >= float64(m.Len()) {
-		m.Conditions(at, func(c Condition) bool {
-			return !box.ContainsLatLng(cellOf(c.Stretch).LatLng()) || yield(c)
+		m.Conditions(at, func(c Condition) {
+			if box.ContainsLatLng(cellOf(c.Stretch).LatLng()) {
+				do(c)
+			}
 		})
 		return
 	}
@@ -58,8 +60,8 @@ func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, yield func(Condition) boo
 			continue
 		}
 		for octant := range uint64(Octants) {
-			if c, ok := m.Condition(driving.Stretch(uint64(cell)|octant), at); ok && !yield(c) {
-				return
+			if c, ok := m.Condition(driving.Stretch(uint64(cell)|octant), at); ok {
+				do(c)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func (m *Map) Doubted(why Doubt) (n uint64) {
 
 // Forget returns how many stretches it discards. Cars teach them again.
 func (m *Map) Forget(b Box) (n int) {
-	m.ConditionsIn(b, 0, func(c Condition) bool {
+	m.ConditionsIn(b, 0, func(c Condition) {
 		sh := m.shardOf(c.Stretch)
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
@@ -59,7 +59,6 @@ func (m *Map) Forget(b Box) (n int) {
 			delete(sh.late, i)
 			n++
 		}
-		return true
 	})
 	return n
 }

@@ -370,8 +370,8 @@ type Condition struct {
 	Since signal.UnixMilli // 0 if unknown
 }
 
-// Conditions holds no lock while it calls yield.
-func (m *Map) Conditions(at signal.UnixMilli, yield func(Condition) bool) {
+// Conditions holds no lock while it calls do.
+func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
 	unix := unixOf(at)
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -382,9 +382,7 @@ func (m *Map) Conditions(at signal.UnixMilli, yield func(Condition) bool) {
 		}
 		sh.mu.Unlock()
 		for _, c := range some {
-			if !yield(c) {
-				return
-			}
+			do(c)
 		}
 	}
 }

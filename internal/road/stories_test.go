@@ -206,7 +206,7 @@ func TestYesterdayComesLate(t *testing.T) {
 
 func conditions(m *road.Map, at signal.UnixMilli) map[driving.Stretch]road.Condition {
 	all := make(map[driving.Stretch]road.Condition)
-	m.Conditions(at, func(c road.Condition) bool { all[c.Stretch] = c; return true })
+	m.Conditions(at, func(c road.Condition) { all[c.Stretch] = c })
 	return all
 }
 

@@ -206,7 +206,7 @@ func write(t testing.TB, subject string, v any) Write {
 	return writes[0]
 }
 
-func create(t testing.TB, k *RecordStore, r access.Request) access.Credential {
+func create(t testing.TB, k *RecordStore, r access.Credential) access.Credential {
 	t.Helper()
 	c, _, err := access.New(r, time.Now())
 	testkit.NoError(t, err)
@@ -214,8 +214,8 @@ func create(t testing.TB, k *RecordStore, r access.Request) access.Credential {
 	return c
 }
 
-func tokenFor(v access.Vehicles) access.Request {
-	return access.Request{
+func tokenFor(v access.Vehicles) access.Credential {
+	return access.Credential{
 		Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 	}
 }

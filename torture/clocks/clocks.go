@@ -208,7 +208,7 @@ type expiring struct {
 func (t *trial) newScene(ctx context.Context, n int) *scene {
 	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10)}
 	c := must.Get(t.node.AdminClient())
-	request := access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+	request := access.Credential{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
 	old := must.Get(c.IssueToken(ctx, request))
 	lasting := request
 	lasting.Expires = t.now().Add(t.soon(72 * time.Hour)).Truncate(time.Millisecond)

@@ -111,7 +111,7 @@ func (w *world) issueTokens(ctx context.Context) {
 		{operations: access.AllOperations, only: "CarNormal"}, {operations: access.AllOperations, revoked: true},
 		{operations: access.AllOperations, ends: true},
 	} {
-		r := access.Request{Developer: "Ada", Operations: x.operations, Vehicles: access.AllVehicles()}
+		r := access.Credential{Developer: "Ada", Operations: x.operations, Vehicles: access.AllVehicles()}
 		if x.only != "" {
 			r.Vehicles = access.VehicleSet(vehicle.ID(x.only))
 		}

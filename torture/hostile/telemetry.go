@@ -36,7 +36,7 @@ func telemetry(ctx context.Context, w *world) {
 	for i := range 10 {
 		own = append(own, vehicle.ID(ownCar(i)))
 	}
-	hostile := must.Get(w.admin.AddSource(ctx, access.Request{Name: "hostile", Vehicles: access.VehicleSet(own...)}))
+	hostile := must.Get(w.admin.AddSource(ctx, access.Credential{Name: "hostile", Vehicles: access.VehicleSet(own...)}))
 	key := must.Get(w.AddSource(ctx, "honest"))
 	filesAtRest, memoryAtRest := must.Get(w.Descriptors()), must.Get(w.Resident())
 	w.log.secrets(hostile.Key, key)

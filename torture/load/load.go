@@ -310,7 +310,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) error {
 			return err
 		}
 	case k < 13:
-		s, err := c.AddSource(ctx, access.Request{Name: fmt.Sprintf("source%d", l.choices.Uint64()),
+		s, err := c.AddSource(ctx, access.Credential{Name: fmt.Sprintf("source%d", l.choices.Uint64()),
 			Vehicles: access.AllVehicles()})
 		if err == nil {
 			j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
@@ -322,7 +322,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) error {
 		only = many[l.choices.IntN(len(many))]
 		vehicles = access.VehicleSet(vehicle.ID(only))
 	}
-	t, err := c.IssueToken(ctx, access.Request{Developer: "developer", Operations: access.AllOperations,
+	t, err := c.IssueToken(ctx, access.Credential{Developer: "developer", Operations: access.AllOperations,
 		Vehicles: vehicles})
 	if err == nil {
 		j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})

@@ -114,7 +114,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 	row.Feed(ctx, node, key, lines.String())
 	must.Get(node.AwaitMetrics(ctx, time.Minute,
 		func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }))
-	t := must.Get(admin.IssueToken(ctx, access.Request{Developer: "Mallory", Operations: access.AllOperations,
+	t := must.Get(admin.IssueToken(ctx, access.Credential{Developer: "Mallory", Operations: access.AllOperations,
 		Vehicles: access.VehicleSet(vids[grantedSilent]...)}))
 	c := must.Get(net.Dial("tcp", node.Address(nodeprocess.Query)))
 	defer c.Close()

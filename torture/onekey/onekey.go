@@ -51,7 +51,7 @@ func run(ctx context.Context, a *row.Attempt) {
 		"--query-connections", "100"))}
 	defer t.Kill()
 	row.Confine(t.PID(), &parts.Others)
-	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Request{Name: thief,
+	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Credential{Name: thief,
 		Vehicles: access.VehicleSet("Stolen"), Rate: access.NoRate})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
 	p.measure(ctx, 2, "nothing")

@@ -143,7 +143,7 @@ func (r *round) issue(ctx context.Context) {
 	all, one := access.AllVehicles(), access.VehicleSet(vehicle.ID(r.vid))
 	done := func(_ any, err error) { must.Do(err) }
 	source := func(what, name string, vehicles access.Vehicles) {
-		r.newSecret(what, must.Get(r.admin.AddSource(ctx, access.Request{Name: name, Vehicles: vehicles})).Key)
+		r.newSecret(what, must.Get(r.admin.AddSource(ctx, access.Credential{Name: name, Vehicles: vehicles})).Key)
 	}
 	source("a source's key", "gateway", all)
 	source("a car's key", "onecar", one)
@@ -158,7 +158,7 @@ func (r *round) issue(ctx context.Context) {
 	done(r.admin.RemoveOperator(ctx, "linus"))
 	r.newSecret("a rotated operator's key", must.Get(r.admin.RotateOperator(ctx, "grace")).Key)
 
-	token := func(what string, q access.Request) (id string) {
+	token := func(what string, q access.Credential) (id string) {
 		q.Developer = "Ada"
 		if q.Operations == 0 {
 			q.Operations = access.AllOperations
@@ -167,14 +167,14 @@ func (r *round) issue(ctx context.Context) {
 		r.newSecret(what, t.AccessToken)
 		return t.ID
 	}
-	token("a token", access.Request{Vehicles: all})
-	token("a token of one vehicle", access.Request{Vehicles: one})
-	token("a token of one operation", access.Request{Vehicles: all, Operations: access.ThrottleSystem})
-	token("a limited token", access.Request{Vehicles: all, Rate: access.Rate{Calls: 3, Window: time.Hour}})
-	token("a sandbox token", access.Request{Kind: access.SandboxKind})
-	token("an expired token", access.Request{Vehicles: all, Expires: time.Now().Add(50 * time.Millisecond)})
-	done(r.admin.RevokeToken(ctx, token("a revoked token", access.Request{Vehicles: all})))
-	replaced := token("a replaced token", access.Request{Vehicles: all})
+	token("a token", access.Credential{Vehicles: all})
+	token("a token of one vehicle", access.Credential{Vehicles: one})
+	token("a token of one operation", access.Credential{Vehicles: all, Operations: access.ThrottleSystem})
+	token("a limited token", access.Credential{Vehicles: all, Rate: access.Rate{Calls: 3, Window: time.Hour}})
+	token("a sandbox token", access.Credential{Kind: access.SandboxKind})
+	token("an expired token", access.Credential{Vehicles: all, Expires: time.Now().Add(50 * time.Millisecond)})
+	done(r.admin.RevokeToken(ctx, token("a revoked token", access.Credential{Vehicles: all})))
+	replaced := token("a replaced token", access.Credential{Vehicles: all})
 	r.newSecret("a rotated token", must.Get(r.admin.RotateToken(ctx, replaced, 0)).AccessToken)
 	never, _ := access.NewSecret(access.TokenKind)
 	r.newSecret("a token that was never issued", never)

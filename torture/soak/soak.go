@@ -226,7 +226,7 @@ func done(resp *http.Response, err error) {
 }
 
 func (t *traffic) operations(ctx context.Context, i int) {
-	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
+	token := must.Get(t.admin.IssueToken(ctx, access.Credential{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}))
 	rotated := must.Get(t.admin.RotateToken(ctx, token.ID, 0))
 	t.expect(ctx, rotated.AccessToken, http.StatusOK)

@@ -30,7 +30,7 @@ type Client struct {
 
 var directly = HTTPClient(nil)
 
-func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedToken, error) {
+func (c *Client) IssueToken(ctx context.Context, r access.Credential) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
 		Operations: r.Operations.Names(),
@@ -103,7 +103,7 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 		rotateBody(overlap))
 }
 
-func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSource, error) {
+func (c *Client) AddSource(ctx context.Context, r access.Credential) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
 		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,

@@ -15,19 +15,19 @@ import (
 )
 
 func ReadKey(file string) (string, error) {
-	const failed = "the key cannot be read: %w (--key-file)"
-	f, err := openKey(file)
-	if err != nil {
-		return "", fmt.Errorf(failed, err)
-	}
-	defer f.Close()
-	return keyIn(f, failed, "the file of --key-file holds no operator's key: "+
+	return readKey(file, "the key cannot be read: %w (--key-file)", "the file of --key-file holds no operator's key: "+
 		"expected the one line that `carstate operator add` prints", access.OperatorKind, access.AdminKind)
 }
 
-// ReadBackupKey reads the key of backups from a file, or from standard input if file is "-".
 func ReadBackupKey(file string) (key string, err error) {
-	const failed = "the key of the backup cannot be read: %w (--backup-key-file)"
+	return readKey(file, "the key of the backup cannot be read: %w (--backup-key-file)",
+		"the file of --backup-key-file holds no backup key: "+
+			"expected the one line that `carstate operator backup-key` prints", access.BackupKind)
+}
+
+// readKey returns a key of one of the kinds from a file, or from standard input if file is "-". The
+// format failed gets an error of reading; none is that without such a key.
+func readKey(file, failed, none string, kinds ...access.Kind) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {
 		if in, err = openKey(file); err != nil {
@@ -35,13 +35,6 @@ func ReadBackupKey(file string) (key string, err error) {
 		}
 		defer in.Close()
 	}
-	return keyIn(in, failed, "the file of --backup-key-file holds no backup key: "+
-		"expected the one line that `carstate operator backup-key` prints", access.BackupKind)
-}
-
-// keyIn returns a key of one of the kinds. The format failed gets an error of reading; none is that
-// without such a key.
-func keyIn(in io.Reader, failed, none string, kinds ...access.Kind) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(in, 4<<10))
 	if err != nil {
 		return "", fmt.Errorf(failed, err)

@@ -37,14 +37,14 @@ func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart 
 	c.Short = now.At.Sub(c.Axis.From) < time.Duration(hours)*time.Hour-2*historyStep
 	most := 0
 	for _, p := range points {
-		most = max(most, p.Driving())
+		most = max(most, p.Fresh())
 	}
 	scale := plot.NewScale(0, float64(max(4, most)), chartHeight, 0)
 	c.Empty, c.Levels = most == 0 || len(points) < 3, levelsOf(&scale)
 	c.Read = newReadouts(len(points), func(i int) (float64, string) {
 		p := points[i]
 		return c.Axis.x(p.At), fmt.Sprintf("%s UTC: %s normal, %s slow, %s in a jam", p.At.UTC().Format("15:04"),
-			inwords.Count(p.Normal), inwords.Count(p.Slow), inwords.Count(p.Jam))
+			inwords.Count(p.Driving["normal"]), inwords.Count(p.Driving["slow"]), inwords.Count(p.Driving["jam"]))
 	})
 	heights := make([]int, len(points)) // of the areas so far
 	line := func() (line []plot.Point) {
@@ -55,21 +55,14 @@ func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart 
 		return line
 	}
 	under := line()
-	for _, a := range []struct {
-		class, name string
-		value       func(FleetCounts) int
-	}{
-		{"jam", "Traffic jam", func(p FleetCounts) int { return p.Jam }},
-		{"slow", "Slow driving", func(p FleetCounts) int { return p.Slow }},
-		{"normal", "Normal driving", func(p FleetCounts) int { return p.Normal }},
-	} {
+	for _, class := range []string{"jam", "slow", "normal"} {
 		occurs := false
 		for i, p := range points {
-			heights[i] += a.value(p)
-			occurs = occurs || a.value(p) > 0
+			heights[i] += p.Driving[class]
+			occurs = occurs || p.Driving[class] > 0
 		}
 		over := line()
-		c.Areas = append(c.Areas, area{a.class, a.name, plot.Between(over, under, 0), occurs})
+		c.Areas = append(c.Areas, area{class, classNames[class], plot.Between(over, under, 0), occurs})
 		under = over
 	}
 	const rows = 12

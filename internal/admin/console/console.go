@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures a [Console]. Roads, QueryURL and the fields after Secure are optional.
+// Config configures a [Console]. QueryURL and the fields after Secure are optional.
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
@@ -45,7 +45,7 @@ type Config struct {
 type Console struct {
 	Config
 	pages    pages
-	roads    *roadmap.Reader // nil without Config.Roads
+	roads    *roadmap.Reader
 	sessions sessions
 	scans    chan struct{} // one element for each curve being read
 	strips   chan struct{} // one element for each strip being made

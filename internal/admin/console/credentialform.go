@@ -13,8 +13,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
-	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
+func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Credential, err error) {
+	r = access.Credential{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
 	switch kind {
 	case access.OperatorKind:
 		r.ReadOnly = form.Get("read-only") != ""

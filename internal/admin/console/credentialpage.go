@@ -30,9 +30,9 @@ func (p credentialPages) row(g *access.Grant) credentialRow {
 	row := credentialRow{State: stateOf(&g.Credential, p.Now())}
 	switch p.Kind {
 	case access.TokenKind:
-		row.Record = p.Ops.TokenRecord(g.Credential)
+		row.Record = p.Ops.TokenRecord(g)
 	case access.SourceKind:
-		row.Record = p.Ops.SourceRecord(g.Credential)
+		row.Record = p.Ops.SourceRecord(g)
 	default:
 		row.Record = p.Ops.OperatorSummary(g.Credential)
 	}

@@ -24,6 +24,7 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/opstest"
@@ -91,7 +92,8 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.fleet.KeepNames(1 << 20)
 	operations := f.store.Config()
-	operations.Fleet = f.fleet
+	operations.Fleet, operations.Filled = f.fleet, func() error { return nil }
+	operations.RoadsDoubted = func(uint32) ops.NamedCounts { return nil }
 	operations.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -113,7 +115,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 			return nil, noon, true, nil
 		},
 		Ready: func() error { return nil }, Writable: func() error { return nil },
-		QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
+		Roads: new(road.Map), QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
 		Registry: f.metrics, Log: log, Now: c.Now,
 	}
 	for _, change := range changes {
@@ -245,7 +247,7 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.monitor.Put(id, &a)
 }
 
-func (f *fixture) create(r access.Request) (access.Credential, string) {
+func (f *fixture) create(r access.Credential) (access.Credential, string) {
 	f.t.Helper()
 	if r.Kind = cmp.Or(r.Kind, access.TokenKind); r.Kind == access.TokenKind || r.Kind == access.SandboxKind {
 		r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)

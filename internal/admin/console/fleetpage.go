@@ -99,9 +99,9 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 
 func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
 	m, l := c.Monitor, listView{Root: root, Name: name}
-	watched, counted := m.jams, s.Jam
+	watched, counted := m.jams, s.Driving["jam"]
 	if name == "anomaly" {
-		watched, counted = m.anomalies, s.Anomaly
+		watched, counted = m.anomalies, s.Throttle["anomaly"]
 	}
 	rows, total := m.longest(watched, fewListed, m.now(), m.maxAge)
 	if l.Total = total; total == maxWatched { // the list is full, so the counts know better

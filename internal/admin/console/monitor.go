@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/admin/throughput"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/signal"
 )
 
 // Monitor collects the data of the fleet page, even if no page is open.
@@ -30,6 +31,19 @@ type Monitor struct {
 	figures []throughput.Figures // of the last minute, oldest first
 }
 
+type FleetCounts struct {
+	At time.Time
+	fleet.Counts
+}
+
+// Fresh counts the vehicles with a driving state that is not stale.
+func (s FleetCounts) Fresh() int { return s.Driving["normal"] + s.Driving["slow"] + s.Driving["jam"] }
+
+// The last class in Ages has no upper bound.
+var ageLimits = []time.Duration{
+	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
+}
+
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
@@ -37,18 +51,13 @@ const (
 	// countRest, so that counting a large fleet uses at most a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
-	// A day of counts takes about 250 KB. They are lost with the process; Prometheus can keep such
-	// data.
+	// A day of counts takes about 1 MB. They are lost with the process; Prometheus can keep such data.
 	historyStep   = time.Minute
 	historyPoints = 24 * 60
 )
 
 // NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
-// now may be nil.
 func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
-	if now == nil {
-		now = time.Now
-	}
 	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
 }
 
@@ -106,7 +115,8 @@ func (m *Monitor) Counts() FleetCounts {
 		return m.latest
 	}
 	begin := time.Now()
-	m.latest = countFleet(m.fleet, m.now(), m.maxAge)
+	now := m.now()
+	m.latest = FleetCounts{now, m.fleet.Count(signal.At(now), m.maxAge, ageLimits)}
 	m.cost = time.Since(begin)
 	return m.latest
 }

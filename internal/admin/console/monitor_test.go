@@ -81,11 +81,11 @@ func TestMonitor_KeepsADay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m.Run(ctx)
-	if points := m.since(noon); len(points) != 1 || points[0].Normal != 1 {
+	if points := m.since(noon); len(points) != 1 || points[0].Driving["normal"] != 1 {
 		t.Errorf("got points %+v, want one with one normal car", points)
 	}
 	for i := range historyPoints + 10 {
-		m.note(FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10})
+		m.note(FleetCounts{noon.Add(time.Duration(i) * time.Minute), fleet.Counts{Vehicles: 10}})
 	}
 	all := m.since(time.Time{})
 	if len(all) != historyPoints || !all[0].At.Equal(noon.Add(10*time.Minute)) || all[0].Vehicles != 10 {
@@ -99,11 +99,11 @@ func TestMonitor_KeepsADay(t *testing.T) {
 
 func TestFleetChart(t *testing.T) {
 	at := func(minute int, normal, slow, jam int) FleetCounts {
-		return FleetCounts{At: noon.Add(time.Duration(minute-60) * time.Minute), Vehicles: normal + slow + jam,
-			Normal: normal, Slow: slow, Jam: jam}
+		return FleetCounts{noon.Add(time.Duration(minute-60) * time.Minute), fleet.Counts{
+			Vehicles: normal + slow + jam, Driving: map[string]int{"normal": normal, "slow": slow, "jam": jam}}}
 	}
 	points := []FleetCounts{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
-	c := newFleetChart(points, FleetCounts{At: noon, Normal: 10}, 1)
+	c := newFleetChart(points, at(60, 10, 0, 0), 1)
 	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 ||
 		c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
 		t.Errorf("got chart %+v, want levels to 10, 3 areas, ticks of 15 min", c)
@@ -115,7 +115,7 @@ func TestFleetChart(t *testing.T) {
 	if normal := c.Areas[2].Path; !strings.HasPrefix(normal, "M0.0 0.0L16.7 0.0L16.7 120.0L0.0 240.0Z") {
 		t.Errorf("normal: %s", normal)
 	}
-	if len(c.Rows) != 5 || c.Rows[0].Normal != 10 || c.Rows[1].Jam != 4 {
+	if len(c.Rows) != 5 || c.Rows[0].Fresh() != 10 || c.Rows[1].Driving["jam"] != 4 {
 		t.Errorf("got rows %+v, want 5 with the newest first", c.Rows)
 	}
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
@@ -123,7 +123,7 @@ func TestFleetChart(t *testing.T) {
 	}
 	// The chart of a new process begins at its first data.
 	young := append([]FleetCounts{at(-1, 0, 0, 0)}, points...)
-	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
+	c = newFleetChart(young, at(60, 1234, 0, 0), 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
 		t.Errorf("a young process: %+v", c.Axis)
 	}

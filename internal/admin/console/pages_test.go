@@ -106,7 +106,7 @@ func TestTokenForm(t *testing.T) {
 
 func TestTokenOperations(t *testing.T) {
 	f := loggedIn(t)
-	tok, _ := f.create(access.Request{Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
+	tok, _ := f.create(access.Credential{Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_",
 		"The old one stays valid for another 24 h.")
@@ -143,7 +143,7 @@ func TestTokenOperations(t *testing.T) {
 
 func TestTokenIsEdited(t *testing.T) {
 	f := loggedIn(t)
-	tok, secret := f.create(access.Request{Vehicles: access.VehicleSet("A", "B"),
+	tok, secret := f.create(access.Credential{Vehicles: access.VehicleSet("A", "B"),
 		Rate: access.Rate{Calls: 5, Window: time.Second}})
 	page := "/tokens/" + tok.Name
 	f.want(f.get("/tokens"), http.StatusOK, f.roots[f.browser]+page+`">Ada</a>`)
@@ -216,9 +216,9 @@ func TestTokenIsEdited(t *testing.T) {
 func TestLongLists(t *testing.T) {
 	f := loggedIn(t)
 	for i := range 60 {
-		f.create(access.Request{Kind: access.SourceKind, Name: fmt.Sprintf("gateway-%02d", i),
+		f.create(access.Credential{Kind: access.SourceKind, Name: fmt.Sprintf("gateway-%02d", i),
 			Vehicles: access.AllVehicles()})
-		f.create(access.Request{Developer: fmt.Sprintf("Developer %02d", i), Vehicles: access.AllVehicles()})
+		f.create(access.Credential{Developer: fmt.Sprintf("Developer %02d", i), Vehicles: access.AllVehicles()})
 		f.clock.Advance(time.Second)
 	}
 	f.want(f.get("/sources"), http.StatusOK, "1 to 25 of 60", "gateway-00", "gateway-24", "/sources?page=2")
@@ -304,7 +304,7 @@ func TestVehicle_Pages(t *testing.T) {
 	f.report("carA", jammed(time.Minute))
 	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic",
 		"No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
-	for _, r := range []access.Request{
+	for _, r := range []access.Credential{
 		{Developer: "Ada", Vehicles: access.VehicleSet("carA")},
 		{Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles()},
 		{Developer: "Cy", Vehicles: access.VehicleSet("carB")},
@@ -400,7 +400,7 @@ func TestAuditIsSearched(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.clock.Advance(48 * time.Hour)
-	f.create(access.Request{Vehicles: access.VehicleSet("carB")})
+	f.create(access.Credential{Vehicles: access.VehicleSet("carB")})
 	f.logIn(f.key)
 	events := func(a answer) (did []string) {
 		f.want(a, http.StatusOK)
@@ -438,7 +438,7 @@ func TestAuditIsSearched(t *testing.T) {
 	for i := range 21 {
 		many = append(many, vehicle.ID(fmt.Sprintf("many%02d", i)))
 	}
-	f.create(access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
+	f.create(access.Credential{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
 	for vid, want := range map[vehicle.ID]bool{"many19": false, "many20": true} {
 		page := f.get("/audit?vehicle=" + f.VehicleMark(vid))
 		if got := strings.Contains(page.body, "1 event among those searched names more vehicles"); got != want {
@@ -493,9 +493,9 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 
 func TestTokenChoice(t *testing.T) {
 	f := loggedIn(t)
-	f.create(access.Request{Developer: "Zoe Zimmermann", Expires: noon.Add(10 * 24 * time.Hour)})
-	ada, _ := f.create(access.Request{Developer: "Ada"})
-	bob, _ := f.create(access.Request{Developer: "Bob <b>", Expires: noon.Add(100 * 24 * time.Hour)})
+	f.create(access.Credential{Developer: "Zoe Zimmermann", Expires: noon.Add(10 * 24 * time.Hour)})
+	ada, _ := f.create(access.Credential{Developer: "Ada"})
+	bob, _ := f.create(access.Credential{Developer: "Bob <b>", Expires: noon.Add(100 * 24 * time.Hour)})
 	f.post("/tokens/"+bob.Name+"/revoke", "sure", "yes")
 	for address, want := range map[string][]string{
 		"/tokens?sort=name":              {"Ada", "Bob", "Zoe"},

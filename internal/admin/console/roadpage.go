@@ -17,7 +17,6 @@ const worstListed = 20
 const aroundMetres = 2000
 
 type roadsView struct {
-	Kept  bool
 	Known int
 	// Numbers of stretches.
 	Normal, Slow, Jam, Unknown int
@@ -52,12 +51,8 @@ func towards(heading float64) string {
 }
 
 func (c *Console) roadsView() roadsView {
-	v := roadsView{Kept: c.roads != nil, Map: newMapView("Map of the roads", "/roads/stretches")}
-	if !v.Kept {
-		return v
-	}
 	s := c.roads.All(c.Now())
-	v.Known = s.Known
+	v := roadsView{Known: s.Known, Map: newMapView("Map of the roads", "/roads/stretches")}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
 		s.ByState[driving.Slow], s.ByState[driving.Jam]
 	v.Jams = s.Jams[:min(len(s.Jams), worstListed)]
@@ -78,9 +73,6 @@ func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) 
 	if v.Empty() {
 		p.Live += unknownYet
 	}
-	if !v.Kept {
-		p.Live = ""
-	}
 	c.show(w, s, http.StatusOK, "roads", p)
 }
 
@@ -98,10 +90,6 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) 
 }
 
 func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) {
-	if c.roads == nil {
-		c.noMap(w)
-		return
-	}
 	box, limit, err := roadmap.Asked(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -110,15 +98,10 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) 
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers with the status of a request without a session: the script then reloads the page.
-func (c *Console) noMap(w http.ResponseWriter) {
-	http.Error(w, "there is no map", http.StatusUnauthorized)
-}
-
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
-	if c.roads == nil || err != nil {
-		c.noMap(w)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	s, _, err := c.Ops.State(r.Context(), id)

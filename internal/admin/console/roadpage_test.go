@@ -86,15 +86,6 @@ func noPlace(t *testing.T, where, text string) {
 	}
 }
 
-func TestRoads_NotKept(t *testing.T) {
-	f := loggedIn(t)
-	f.want(f.get("/roads"), http.StatusOK, "This node keeps no roads")
-	f.want(f.get("/roads/stretches"), http.StatusUnauthorized, "")
-	f.want(f.get("/vehicles/car1/stretches"), http.StatusUnauthorized, "")
-	f.report("car1", jammed(time.Minute))
-	f.lacks("its page shows a map", f.get("/vehicles/car1"), "Where it drives")
-}
-
 // Only stretches that other cars drive, too, are shown, and the page contains no position.
 func TestVehicleWay(t *testing.T) {
 	m := new(road.Map)

@@ -23,12 +23,10 @@ func New(cfg Config) *Console {
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
 	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
 	c.closing, c.close = context.WithCancel(context.Background())
-	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
+	c.sessions.Config = &c.Config
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
-	if cfg.Roads != nil {
-		c.roads = roadmap.NewReader(cfg.Roads)
-	}
+	c.roads = roadmap.NewReader(cfg.Roads)
 	c.mux = c.routes()
 	auto := promauto.With(cfg.Registry)
 	c.wrong = auto.NewCounter(prometheus.CounterOpts{

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"crypto/rand"
 	"net/http"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/ops"
 )
 
 const (
@@ -40,10 +38,7 @@ type session struct {
 
 // sessions are those of this node. They are lost with the process.
 type sessions struct {
-	ops    *ops.Operations
-	known  func(request context.Context)
-	now    func() time.Time
-	secure bool
+	*Config
 
 	mu      sync.Mutex // guards the fields below, and seen, notice and streams of sessions
 	all     map[access.Hash]*session
@@ -83,8 +78,8 @@ func (n *session) at(page string) string { return n.root + strings.TrimSuffix(pa
 // begin ends the sessions unused for longest if there are too many. The cookie is Secure also if
 // the Origin begins with https://: TLS may end at a proxy, and only the browser knows of it.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
-	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
-	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+	value, root, now := rand.Text(), "/s/"+rand.Text(), s.Now()
+	secure := s.Secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	n := &session{who: who, key: key, secure: secure, root: root, id: access.HashOf(root + value), begun: now,
 		seen: now}
 	s.mu.Lock()
@@ -126,7 +121,7 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 
 // A request of a script (made is false) does not extend the session.
 func (s *sessions) of(r *http.Request, made bool) *session {
-	root, now := rootOf(r), s.now()
+	root, now := rootOf(r), s.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Pages on other ports of the host can set cookies of the same names, so each is tried.
@@ -141,7 +136,7 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 		case made:
 			n.seen = now
 		}
-		s.known(r.Context())
+		s.Known(r.Context())
 		return n
 	}
 	return nil
@@ -149,13 +144,13 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 
 // The caller holds mu.
 func (s *sessions) isValid(n *session, now time.Time) bool {
-	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
+	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.Ops.Valid(n.who, n.key)
 }
 
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[n.id] == n && s.isValid(n, s.now())
+	return s.all[n.id] == n && s.isValid(n, s.Now())
 }
 
 func (s *sessions) end(w http.ResponseWriter, n *session) {
@@ -198,7 +193,7 @@ func (s *sessions) takeNotice(n *session) string {
 func (s *sessions) count() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, now := 0.0, s.now()
+	n, now := 0.0, s.Now()
 	for _, o := range s.all {
 		if s.isValid(o, now) {
 			n++

@@ -184,7 +184,7 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.post("/logout"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
-	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
+	ada, key, err := access.New(access.Credential{Kind: access.OperatorKind, Name: "ada"}, noon)
 	testkit.NoError(t, err)
 	f.store.Operators.Put(ada)
 	f.logIn(key)
@@ -204,7 +204,7 @@ func TestSessionEnds(t *testing.T) {
 
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFixture(t)
-	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
+	ada, key, err := access.New(access.Credential{Kind: access.OperatorKind, Name: "ada"}, noon)
 	testkit.NoError(t, err)
 	f.store.Operators.Put(ada)
 	f.logIn(f.key)

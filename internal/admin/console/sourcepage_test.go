@@ -72,7 +72,7 @@ func TestSources_AddRotateRemove(t *testing.T) {
 
 func TestSourceIsEdited(t *testing.T) {
 	f := loggedIn(t)
-	f.create(access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})
+	f.create(access.Credential{Kind: access.SourceKind, Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})
 	f.want(f.get("/sources"), http.StatusOK, f.roots[f.browser]+`/sources/gateway">gateway</a>`)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<h1>gateway</h1>", `name="strict" value="yes" checked`,
 		"/sources/gateway/remove")
@@ -121,8 +121,8 @@ func TestListsAreSorted(t *testing.T) {
 	f := loggedIn(t)
 	by := access.Actor{Name: "x", Admin: true}
 	for _, name := range []string{"beta", "Alpha", "gamma"} {
-		f.create(access.Request{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()})
-		f.create(access.Request{Kind: access.OperatorKind, Name: name})
+		f.create(access.Credential{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()})
+		f.create(access.Credential{Kind: access.OperatorKind, Name: name})
 		f.clock.Advance(time.Minute)
 	}
 	if _, _, err := f.Rotate(t.Context(), by, access.OperatorKind, "beta", 0); err != nil {
@@ -198,8 +198,8 @@ func TestReadOnlyOperator(t *testing.T) {
 	f := loggedIn(t)
 	a := f.post("/operators", "name", "grafana", "mark", "1", "read-only", "yes")
 	f.want(f.get("/operators"), http.StatusOK, `grafana <span class="badge">read-only</span>`)
-	f.create(access.Request{Kind: access.SourceKind, Name: "gw", Vehicles: access.AllVehicles()})
-	c, _ := f.create(access.Request{Vehicles: access.AllVehicles()})
+	f.create(access.Credential{Kind: access.SourceKind, Name: "gw", Vehicles: access.AllVehicles()})
+	c, _ := f.create(access.Credential{Vehicles: access.AllVehicles()})
 	tok := "/tokens/" + c.Name
 	f.report("car1", jammed(time.Minute))
 	f.did()

@@ -32,7 +32,6 @@ type vehicleView struct {
 	Verdicts    []verdictView
 	Readings    []ops.ReadingRecord
 	Curve       curveView
-	Roads       bool // this node has a map
 	HasWay      bool // Map shows the car's way
 	WayTime     time.Time
 	WayKnown    bool
@@ -200,8 +199,7 @@ func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
 
 // The page contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
-	v.Roads = c.roads != nil
-	if !v.Roads || s.Way.Count == 0 {
+	if s.Way.Count == 0 {
 		return
 	}
 	v.HasWay, v.WayTime = true, s.Way.Time.Time()

@@ -70,10 +70,7 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 func (w *watchlist) longest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
-	oldest := signal.UnixMilli(0)
-	if maxAge > 0 {
-		oldest = signal.At(now.Add(-maxAge))
-	}
+	oldest := signal.At(now.Add(-maxAge))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range list {
@@ -90,11 +87,8 @@ func (w *watchlist) longest(
 	return first, total
 }
 
-// dropStale makes room in lists that are at least half full. If maxAge is 0, nothing is stale.
+// dropStale makes room in lists that are at least half full.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
-	if maxAge <= 0 {
-		return
-	}
 	oldest := signal.At(now.Add(-maxAge))
 	w.mu.Lock()
 	defer w.mu.Unlock()

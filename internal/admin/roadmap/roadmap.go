@@ -66,16 +66,15 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 		slices.SortFunc(s.Worst, worseFirst)
 		s.Worst = s.Worst[:min(len(s.Worst), MaxStretches)]
 	}
-	r.roads.ConditionsIn(box, signal.At(now), func(c road.Condition) bool {
+	r.roads.ConditionsIn(box, signal.At(now), func(c road.Condition) {
 		if c.FreeKmh == 0 {
-			return true
+			return
 		}
 		s.Known++
 		s.ByState[c.State]++
 		if s.Worst = append(s.Worst, c); len(s.Worst) == 2*MaxStretches {
 			keep()
 		}
-		return true
 	})
 	keep()
 	s.Jams = jams(s.Worst)

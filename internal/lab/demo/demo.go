@@ -62,7 +62,7 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	issued, err := s.Admin.IssueToken(ctx, access.Request{
+	issued, err := s.Admin.IssueToken(ctx, access.Credential{
 		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 		Expires: time.Now().Add(access.DefaultTokenLife),
 	})

@@ -21,7 +21,7 @@ const (
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
-	s, err := client.AddSource(ctx, access.Request{Name: name, Vehicles: of, Rate: access.NoRate,
+	s, err := client.AddSource(ctx, access.Credential{Name: name, Vehicles: of, Rate: access.NoRate,
 		TrustedCrowd: new(true), Expires: time.Now().Add(life)})
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func tidy(ctx context.Context, err *error, what string, remove func(context.Cont
 // WithToken is like [WithSource], for an access token.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
-	t, err := operator.IssueToken(ctx, access.Request{
+	t, err := operator.IssueToken(ctx, access.Credential{
 		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of,
 		Expires: time.Now().Add(life),
 	})

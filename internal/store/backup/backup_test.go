@@ -72,7 +72,7 @@ func record(t testing.TB, subject string, v any) store.Record {
 	return sealed(subject, body)
 }
 
-func create(t testing.TB, s *Service, r access.Request) {
+func create(t testing.TB, s *Service, r access.Credential) {
 	t.Helper()
 	c, _, err := access.New(r, time.Now())
 	testkit.NoError(t, err)
@@ -113,7 +113,7 @@ const hostileText = "\x1b]0;pwned\x07\x1b[31mEve\n\u202eevil<script>alert(1)</sc
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	k := start(t)
-	create(t, k, access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
+	create(t, k, access.Credential{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
 		Vehicles: access.VehicleSet(tooMany()...)})
 	good := backupOf(t, k)
 	key, err := k.BackupKey(t.Context())
@@ -283,7 +283,7 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	s := start(t)
 	many := tooMany()
-	create(t, s, access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
+	create(t, s, access.Credential{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
 	grant := func(v access.Vehicles) {
 		t.Helper()
 		_, err := s.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {

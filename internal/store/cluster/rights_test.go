@@ -180,7 +180,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	must(leases.Remove(ctx, "gone"))
 
 	n.EndOf(t, access.TokenKind, tokens[1])
-	o, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, config.Now())
+	o, _, err := access.New(access.Credential{Kind: access.OperatorKind, Name: "ada"}, config.Now())
 	must(err)
 	must(n.Create(ctx, o))
 	_, err = n.Update(ctx, access.OperatorKind, "ada",

@@ -107,7 +107,7 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: access.AllVehicles()})
+	s, err := c.AddSource(ctx, access.Credential{Name: name, Vehicles: access.AllVehicles()})
 	return s.Key, err
 }
 
@@ -116,7 +116,7 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 	if err != nil {
 		return wire.IssuedToken{}, err
 	}
-	return c.IssueToken(ctx, access.Request{Developer: developer, Operations: access.AllOperations,
+	return c.IssueToken(ctx, access.Credential{Developer: developer, Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()})
 }
 

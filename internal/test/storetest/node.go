@@ -219,7 +219,7 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
 		"gone": access.VehicleSet(SecretVID), "all": access.AllVehicles(),
 	} {
-		create(t, n.RecordStore, access.Request{Kind: access.SourceKind, Name: name, Vehicles: v})
+		create(t, n.RecordStore, access.Credential{Kind: access.SourceKind, Name: name, Vehicles: v})
 	}
 	n.EndOf(t, access.SourceKind, "gone")
 	return ids

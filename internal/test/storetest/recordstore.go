@@ -24,7 +24,7 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore
 	return k, tables
 }
 
-func create(t testing.TB, k *store.RecordStore, r access.Request) (access.Credential, string) {
+func create(t testing.TB, k *store.RecordStore, r access.Credential) (access.Credential, string) {
 	t.Helper()
 	c, secret, err := access.New(r, time.Now())
 	testkit.NoError(t, err)
@@ -46,7 +46,7 @@ func grants(ids ...vehicle.ID) func(*access.Credential) error {
 // Issue stores a token that permits both operations, 7 calls a minute, for an hour.
 func Issue(t testing.TB, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
-	return create(t, k, access.Request{Kind: access.TokenKind,
+	return create(t, k, access.Credential{Kind: access.TokenKind,
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 		Rate: access.Rate{Calls: 7, Window: time.Minute}, Expires: time.Now().Add(time.Hour),
 	})
@@ -125,13 +125,13 @@ func namesChange(t *testing.T, e store.Engine) {
 		return tables.Operators.Verify([]byte(key), time.Now())
 	}
 	for _, c := range []struct {
-		access.Request
+		access.Credential
 		verify func(*access.Tables, string) (*access.Grant, error)
 	}{
-		{access.Request{
+		{access.Credential{
 			Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true,
 		}, verifySource},
-		{access.Request{Kind: access.OperatorKind, Name: "ada"}, verifyOperator},
+		{access.Credential{Kind: access.OperatorKind, Name: "ada"}, verifyOperator},
 	} {
 		is := func(when string, tables *access.Tables, key string, want error) {
 			t.Helper()
@@ -140,7 +140,7 @@ func namesChange(t *testing.T, e store.Engine) {
 				t.Errorf("%s, %s: got %+v, error %v; want %v", c.Name, when, g, err, want)
 			}
 		}
-		stored, key := create(t, k, c.Request)
+		stored, key := create(t, k, c.Credential)
 		if err := k.Create(t.Context(), stored); !errors.Is(err, access.ErrExists) {
 			t.Errorf("adding %s twice: got %v, want %v", c.Name, err, access.ErrExists)
 		}
@@ -162,10 +162,10 @@ func namesChange(t *testing.T, e store.Engine) {
 			_, err := c.verify(other, key2)
 			return errors.Is(err, access.ErrRevoked)
 		})
-		_, key3 := create(t, k, c.Request)
+		_, key3 := create(t, k, c.Credential)
 		is("the old key", tables, key2, access.ErrNotKnown)
 		is("the key of the same name", tables, key3, nil)
-		create(t, k, access.Request{Kind: c.Kind, Name: "other", Vehicles: c.Vehicles})
+		create(t, k, access.Credential{Kind: c.Kind, Name: "other", Vehicles: c.Vehicles})
 		again, _ := tables.Of(c.Kind).Get(c.Name)
 		another, _ := tables.Of(c.Kind).Get("other")
 		numbered := c.Kind == access.SourceKind
@@ -182,7 +182,7 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
 	tok, secret := Issue(t, k, access.VehicleSet("carA"))
-	_, key := create(t, k, access.Request{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles()})
+	_, key := create(t, k, access.Credential{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles()})
 	for _, overlap := range []time.Duration{time.Hour, 0} {
 		nextSecret := rotate(t, k, access.TokenKind, tok.Name, overlap)
 		nextKey := rotate(t, k, access.SourceKind, "gateway-1", overlap)

@@ -60,11 +60,10 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 // over.
 func Learned(m *road.Map) map[driving.Stretch]float64 {
 	known := make(map[driving.Stretch]float64)
-	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
+	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) {
 		if c.FreeKmh != 0 {
 			known[c.Stretch] = math.Round(c.FreeKmh)
 		}
-		return true
 	})
 	return known
 }
