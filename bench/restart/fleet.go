@@ -124,8 +124,8 @@ func sampleAt(i int, t signal.UnixMilli, signals []signal.Signal) vehicle.Sample
 	return x
 }
 
-// packedStates are those of cars that have driven for ten minutes. As of a real fleet, no two are
-// alike, or they would be compressed.
+// packedStates are of cars that have driven for ten minutes, and like those of a fleet, not alike, or
+// they would be compressed.
 func packedStates(now time.Time, signals []signal.Signal) [][]byte {
 	roads, cars, packed := new(road.Map), make([]vehicle.State, 64), make([][]byte, 1<<14)
 	for i := range cars {

@@ -34,8 +34,7 @@ func (b *bench) slice(ctx context.Context) {
 	})
 }
 
-// As many partitions as are recommended for two nodes that fold: samples that arrive together are
-// stored in more and smaller pieces. And more cars than one partition is enough for.
+// With more partitions, samples that arrive together are stored in more and smaller pieces.
 func (b *bench) spread(ctx context.Context, subject string, cars, partitions int, lasting time.Duration, maxCPU float64) {
 	b.plan.cars = cars
 	b.onNodes(ctx, partitions, func(r *rig) {

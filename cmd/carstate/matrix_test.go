@@ -33,10 +33,9 @@ import (
 // With -binary, TestMatrix is the row "matrix" of the torture, which also sets -rapid.checks.
 var matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 
-// TestMatrix compares a real node with a model that is written from the text of the contract and
-// shares no code with the service. A change is in effect once it is acknowledged; during it, both
-// answers are right. All bytes are compared, so that a vehicle that is not granted cannot differ
-// from one that does not exist.
+// The model is written from the text of the contract and shares no code with the service. During a
+// change, both answers are right. All bytes are compared, so that a vehicle that is not granted cannot
+// differ from one that does not exist.
 func TestMatrix(t *testing.T) {
 	if *given == "" {
 		checks := flag.Lookup("rapid.checks").Value

@@ -83,9 +83,7 @@ func (p *spied) Save(
 		}
 	}
 	c, err := p.Partition.Save(ctx, c, pieces, erase)
-	if p.saved != nil {
-		p.saved()
-	}
+	p.saved()
 	return c, err
 }
 
@@ -109,7 +107,7 @@ func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
 			if _, err := owner.Reply(ctx, &store.Question{Kind: store.AskErase}); !errors.Is(err, store.ErrNoOwner) {
 				t.Errorf("a question before the states are loaded: got %v, want %v", err, store.ErrNoOwner)
 			}
-			s := &spied{Partition: part, t: t}
+			s := &spied{Partition: part, t: t, saved: func() {}}
 			if change != nil {
 				change(s)
 			}
@@ -486,8 +484,7 @@ func TestRun_EndsUnfollowed(t *testing.T) {
 }
 
 // A car's clock was a day ahead and is then corrected, long after both samples were stored, with a
-// stop in between or without. The state is that of the corrected clock, because a fold reads no
-// clock but that of the log.
+// stop in between or without. The state is that of the corrected clock.
 func TestCorrectedClock(t *testing.T) {
 	then := time.UnixMilli(1e12)
 	for name, stop := range map[string]bool{"ReplayOfReset": false, "LateCorrection": true} {

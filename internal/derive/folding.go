@@ -105,7 +105,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 	}
 }
 
-// end frees the states. Questions are then answered with [store.ErrNoOwner].
+// end frees the states.
 func (f *folding) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

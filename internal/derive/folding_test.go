@@ -121,8 +121,6 @@ var ErrInjected = errors.New("the disk is on fire")
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	const partitions, vehicles, groups = 200, 7, 45
 	ctx, clock := t.Context(), testkit.NewClock(time.UnixMilli(1e12))
-	hurry, end := context.WithCancel(ctx)
-	end()
 	var e store.Engine // has as many logs as partitions
 	steps := []time.Duration{time.Second, time.Second, 20 * time.Second, 10 * time.Minute, -10 * time.Minute}
 	errs := []time.Duration{0, 0, 0, -time.Hour, 25 * time.Second, 2 * time.Minute, 24 * time.Hour}
@@ -208,7 +206,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		crash(0)
 		store := func(full, erase bool) {
 			before := part.fail
-			if _, err := f.checkpoint(ctx, hurry, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
+			if _, err := f.checkpoint(ctx, atOnce, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
 				t.Fatal(err)
 			}
 		}

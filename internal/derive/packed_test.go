@@ -1,7 +1,6 @@
 package derive
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"runtime"
@@ -121,8 +120,6 @@ func BenchmarkCheckpoint(b *testing.B) {
 		return f
 	}
 	f := take()
-	ended, cancel := context.WithCancel(ctx)
-	cancel() // no pauses
 	measure := func(name string, changed int, do func() error) {
 		b.Run(name, func(b *testing.B) {
 			used := time.Duration(0)
@@ -137,7 +134,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 			b.ReportMetric(float64(used.Nanoseconds())/float64(b.N)/benchCars, "cpu-ns/state")
 		})
 	}
-	store := func() error { _, err := f.checkpoint(ctx, ended, false, false); return err }
+	store := func() error { _, err := f.checkpoint(ctx, atOnce, false, false); return err }
 	measure("full", benchCars, store)
 	measure("tenth", benchCars/10, store)
 	measure("load", 0, func() error { f.end(); f = take(); return nil })

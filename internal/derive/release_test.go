@@ -69,9 +69,8 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
-// A node repeats the release of a partition that is assigned to another until it succeeds. If an
-// earlier Take is stored only after the release, it must release again, because no other node takes
-// a partition from a live owner.
+// A node repeats the release of a partition that is assigned to another until it succeeds, and again
+// if an earlier Take is stored only after it: no other node takes a partition from a live owner.
 func TestRun_RetriesRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)

@@ -2,8 +2,8 @@ package derive
 
 import "syscall"
 
-// newSlab returns memory that Go's collector does not count, because it would let as much garbage
-// pile up. Huge pages make the first access cheaper, which is half of the work of a start.
+// newSlab's memory is not Go's, whose collector would let as much garbage pile up. The first access to
+// memory is half of the work of a start, and huge pages make it cheaper.
 func newSlab() []byte {
 	b, err := syscall.Mmap(-1, 0, slabBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {

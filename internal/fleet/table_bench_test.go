@@ -16,9 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// `make bench` uses the metrics: bytes of heap a vehicle, CPU of a collection beyond an empty heap,
-// delays of reads while the table grew and of an unchanged one, which are those of the machine, and
-// what remains of the memory when nine tenths are removed.
+// `make bench` uses the metrics. The delays of reads of an unchanged table are those of the machine.
 func BenchmarkTable(b *testing.B) {
 	for _, size := range []struct {
 		name string

@@ -5,7 +5,7 @@
 //	{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4}}
 //
 // A signal is unknown if no rule uses it; it is ignored and counted. A value that is null, means
-// "not available", has a wrong type or is impossible is not used, and the rest of the sample is.
+// "not available", has a wrong type or is impossible is not used.
 // The report names both, and a strict source has the whole sample refused. A name twice in one
 // object refuses it, too, because it is unclear which value was meant.
 package telemetry

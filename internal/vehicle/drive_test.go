@@ -14,8 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestDrives_Stories checks the verdicts of the stories in testdata/drives. Each file is a story:
-// a short drive, and the verdicts that it must lead to. A line is one of
+// Each file in testdata/drives is a short drive with the verdicts that it must lead to. A line is one of
 //
 //	# what the story is about
 //	90s speed=50 engine=900        a sample, 90 s after the drive's start
@@ -31,8 +30,8 @@ import (
 //
 // The verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving; throttle is 0, 1,
 // unknown or stale; driving_time and throttle_time are the verdicts' times since the start, or
-// none. With at=6m, the verdicts are asked for at that time since the start, in place of the last
-// sample's time. max_age=5m limits the age of the readings that are accepted.
+// none. With at=6m, the verdicts are those at that time since the start, in place of the last sample's.
+// max_age=5m is the age of the oldest readings that are accepted.
 func TestDrives_Stories(t *testing.T) {
 	files, err := filepath.Glob("testdata/drives/*.txt")
 	if err != nil || len(files) == 0 {

@@ -101,9 +101,8 @@ func TestGapIsOneSample(t *testing.T) {
 	})
 }
 
-// TestSamplingRate drives periods of ten minutes, reported every second and at another interval. At
-// the end of each, the verdicts must be the same, and one may have changed at most six minutes
-// later. The ignition is on, so that no car counts as parked.
+// Periods of ten minutes, reported every second and at another interval, end with the same verdicts,
+// which changed at most six minutes apart. The ignition is on, so that no car counts as parked.
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
 		speeds []float64 // one a second, in turn

@@ -271,10 +271,9 @@ func TestOlderSampleChangesNothing(t *testing.T) {
 	})
 }
 
-// TestSplitSample folds the signals of one sample one by one, in two orders. The readings and the
-// throttle verdict must be the same; with at most one of the two speeds, also whether the car is
-// driving; and with at most one of the signals that the driving rule compares, the whole state. Of
-// two speeds of one time the first one is used, and a drive ends as soon as its end is shown.
+// The signals of one sample are folded one by one, in two orders. The readings and the throttle
+// verdict are the same; with at most one of the two speeds, also whether the car is driving; and with
+// at most one of the signals that the driving rule compares, the whole state.
 func TestSplitSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)

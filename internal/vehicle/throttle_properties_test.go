@@ -43,9 +43,9 @@ func TestThrottleStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { check(t, genPairs(t)) })
 }
 
-// TestGapIsNoThrottleEvidence checks the effect of one sample after a silence of more than 2.5 s,
-// however long and wrong. It may raise the evidence of a disagreement at most as much as one second
-// of it would (6 of 36 percent × seconds), and that of a stuck sensor not at all.
+// One sample after a silence of more than 2.5 s, however long and wrong, raises the evidence of a
+// disagreement at most as much as one second of it would (6 of 36 percent × seconds), and that of a
+// stuck sensor not at all.
 func TestGapIsNoThrottleEvidence(t *testing.T) {
 	facts := func(s vehicle.State) map[string]float64 {
 		all := make(map[string]float64)

@@ -12,9 +12,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The test prints how close the healthy drives came to each threshold, and cross-validates: with
-// each threshold at 1.8 times the maximum of one half of the files, or of the other kinds of car,
-// it counts the other drives that would be anomalous.
+// How close did the healthy drives come to each threshold, and with each threshold at 1.8 times the
+// maximum of one half of the files, or of the other kinds of car, how many others would be anomalous?
 func TestMargins(t *testing.T) {
 	if !*table {
 		return

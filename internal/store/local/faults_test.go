@@ -259,9 +259,8 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 	holds("after a restart")
 }
 
-// TestDamage removes, cuts off and changes each file of a stopped and of a killed engine. The
-// damage is reported, or all promised data is there. A tenth must be reported, and some be mended,
-// by an older checkpoint or the copy of carstate.json.
+// Each file of a stopped and of a killed engine is removed, cut off and changed. The damage is
+// reported, or all promised data is there. A tenth must be reported, and some be mended.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
