@@ -145,8 +145,8 @@ func packedStates(now time.Time, signals []signal.Signal) [][]byte {
 func vary(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			vary(v.Field(i))
+		for _, field := range v.Fields() {
+			vary(field)
 		}
 	case reflect.Array:
 		for i := range v.Len() {

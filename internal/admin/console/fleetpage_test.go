@@ -39,12 +39,12 @@ func TestCountFleet(t *testing.T) {
 	put(6, vehicle.DrivingVerdict{NotDriving: true, Time: now.Add(-2 * time.Minute)}, good(30*24*time.Hour))
 	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
 	s := console.NewMonitor(table, prometheus.NewRegistry(), 5*time.Minute, func() time.Time { return noon }).Counts()
-	want := console.FleetCounts{At: noon, Counts: fleet.Counts{
-		Vehicles: 27,
+	want := console.FleetCounts{
+		At: noon, Vehicles: 27,
 		Driving:  map[string]int{"normal": 2, "slow": 3, "jam": 4, "not_driving": 6, "stale": 5, "unknown": 7},
 		Throttle: map[string]int{"anomaly": 4, "normal": 5, "stale": 18, "unknown": 0},
 		Ages:     []int{2, 3, 10, 5, 0, 0, 7},
-	}}
+	}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, want\n%+v", s, want)
 	}
