@@ -54,10 +54,10 @@ type folding struct {
 }
 
 func newFolding(c *Config) *folding {
-	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1)}
+	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(1, 0)}
 }
 
-// eachProcessor calls do on every processor at the same time, with its number i of n.
+// eachProcessor calls do on every processor, with its number i of n.
 func eachProcessor(do func(i, n int) error) error {
 	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
 	var all sync.WaitGroup
@@ -68,7 +68,7 @@ func eachProcessor(do func(i, n int) error) error {
 	return cmp.Or(errs...)
 }
 
-// load reads the newest checkpoint that is whole. The telemetry after it is then folded again, so a
+// load reads the newest checkpoint that is whole. The telemetry after it is folded again, so a
 // damaged checkpoint loses nothing while that telemetry is kept.
 func (f *folding) load(ctx context.Context, p int) error {
 	all := f.part.Checkpoints()
@@ -85,7 +85,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 		for _, c := range f.window {
 			largest, total = max(largest, c.Bytes), total+c.Bytes
 		}
-		f.end() // what was read of a damaged checkpoint
+		f.states.end() // what was read of a damaged checkpoint
 		f.states = newPackedStates(f.config.bucketBytes, max(largest, total/2))
 		f.seq, f.day, f.date = f.last.Seq, f.last.Day, f.last.Date
 		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
@@ -105,13 +105,14 @@ func (f *folding) load(ctx context.Context, p int) error {
 	}
 }
 
-// end frees the states.
+// end frees the states, after a checkpoint in progress.
 func (f *folding) end() {
+	f.saving.Lock()
+	defer f.saving.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.live = false; f.states != nil {
-		f.states.end()
-	}
+	f.live, f.broken = false, store.ErrNoOwner
+	f.states.end()
 }
 
 // put puts the states of a piece into memory. Each processor has some of the buckets.
@@ -176,9 +177,8 @@ func (f *folding) apply(g store.Group) (err error) {
 	if n := len(g.Samples); f.live || n < 16 || n > 100*len(f.states.buckets) { // before they are split
 		return f.fold(g, fold, 0, 1)
 	}
-	err = eachProcessor(func(i, n int) error { return f.fold(g, fold, i, n) })
-	f.states.split()
-	return err
+	defer f.states.split()
+	return eachProcessor(func(i, n int) error { return f.fold(g, fold, i, n) })
 }
 
 // fold folds the samples of a group whose vehicles are in every n-th bucket from the i-th.
