@@ -96,7 +96,7 @@ func (c Car) alarmFacts() (facts []signal.Fact) {
 		read(signals[x].String()+" when raised", values[i], a.Since)
 	}
 	if a.Expected != 0 {
-		read(signals[a.Y].String()+" expected then", a.Expected, a.Since)
+		read(signals[a.Y].String()+" expected then", max(0, min(a.Expected, 100)), a.Since)
 	}
 	for _, x := range sensors {
 		g := signals[x]
