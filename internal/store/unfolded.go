@@ -147,8 +147,8 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
 		}
 	}
-	if n > quiet/2 { // shows the speed even without a backlog
-		u.speed += max(0, float64(n)/took.Seconds()-u.speed) / 4
+	if n > quiet/2 { // limited, because the next ones may take longer
+		u.speed += max(0, min(float64(n)/took.Seconds(), 4*firstSpeed)-u.speed) / 4
 	}
 	u.measured += n
 	switch took := now.Sub(u.since); {
