@@ -2,8 +2,8 @@ package codec
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
+	"unsafe"
 
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
@@ -23,7 +23,7 @@ import (
 
 // stateV7 lists the numbers of a state in the order of schema version 7, whatever the order of the
 // fields. A number that is added at the end of a section is zero in states that were packed before.
-func (p *packer) stateV7(s *vehicle.State) {
+func (p *list) stateV7(s *vehicle.State) {
 	p.section(func() { p.floats(&s.MeanSpeed).smalls((*uint8)(&s.Pace)).times(&s.RestingSince) })
 	p.section(func() {
 		for i := range s.Latest {
@@ -63,18 +63,12 @@ func (p *packer) stateV7(s *vehicle.State) {
 		p.times(&m.Last)
 		for i := range m.Sensors {
 			x := &m.Sensors[i]
-			if p.skips(14) {
-				continue
-			}
 			p.times(&x.Start, &x.PrevStart).
 				floats(&x.Lo, &x.Hi, &x.PrevLo, &x.PrevHi, &x.Gap, &x.Step, &x.Travel, &x.AtLimit).
 				shorts(&x.RestFor).smalls(&x.Rest, &x.Top, &x.Marks)
 		}
 		for i := range m.Pairs {
 			x := &m.Pairs[i]
-			if p.skips(27) {
-				continue
-			}
 			p.times(&x.Last).floats(&x.Weight, &x.MeanX, &x.MeanY, &x.Sxx, &x.Sxy, &x.Disagreement)
 			for k := range x.Stuck {
 				y := &x.Stuck[k]
@@ -100,170 +94,207 @@ func (p *packer) stateV7(s *vehicle.State) {
 	})
 }
 
+// list has the numbers of a state by section. A loop over it takes half of the time of a call for
+// each number, and this is a fifth of the work of a sample.
+type list struct {
+	state    *vehicle.State
+	sections [][]number
+}
+
+type number struct {
+	kind kind
+	at   uint16 // offset in bytes in the state
+}
+
+type kind uint8
+
+const (
+	isFloat kind = iota
+	isTime
+	isStretch
+	isShort
+	isSmall
+	isBool
+)
+
+var sections = func() [][]number {
+	l := list{state: new(vehicle.State)}
+	l.stateV7(l.state)
+	return l.sections
+}()
+
+func (p *list) section(numbers func()) {
+	p.sections = append(p.sections, nil)
+	numbers()
+}
+
+func add[T any](p *list, kind kind, all []*T) *list {
+	at := &p.sections[len(p.sections)-1]
+	for _, v := range all {
+		*at = append(*at, number{kind, uint16(uintptr(unsafe.Pointer(v)) - uintptr(unsafe.Pointer(p.state)))})
+	}
+	return p
+}
+
+func (p *list) floats(all ...*float32) *list         { return add(p, isFloat, all) }
+func (p *list) times(all ...*signal.UnixMilli) *list { return add(p, isTime, all) }
+func (p *list) stretch(v *driving.Stretch) *list     { return add(p, isStretch, []*driving.Stretch{v}) }
+func (p *list) shorts(all ...*uint16) *list          { return add(p, isShort, all) }
+func (p *list) smalls(all ...*uint8) *list           { return add(p, isSmall, all) }
+func (p *list) bools(all ...*bool) *list             { return add(p, isBool, all) }
+
 const (
 	mostNumbers    = 512 // of a section
 	mostHeadBytes  = 1 + mostNumbers/64 + mostNumbers/8
 	mostStateBytes = 4096
 )
 
-// packer appends numbers to packed, or if unpacks, reads them into a zero state.
-type packer struct {
-	unpacks, newer bool
-	packed         []byte
-	reader
-	set           [mostNumbers / 64]uint64 // inner bitmap
-	place         int                      // of the next number of the section
-	timeBefore    signal.UnixMilli
-	stretchBefore driving.Stretch
-}
-
-func (p *packer) section(numbers func()) {
-	p.set, p.place = [len(p.set)]uint64{}, 0
-	if p.unpacks {
-		for i, outer := range p.bytes(int(p.byte())) {
-			for ; outer != 0 && i < len(p.set); outer &= outer - 1 {
-				p.set[i] |= uint64(p.byte()) << (8 * bits.TrailingZeros8(outer))
-			}
-			p.short = p.short || outer != 0
-		}
-		if p.set != [len(p.set)]uint64{} {
-			numbers()
-		}
-		p.newer = p.newer || p.set != [len(p.set)]uint64{}
-		return
-	}
-	start := len(p.packed)
-	p.packed = append(p.packed, make([]byte, mostHeadBytes)...)
-	numbers()
-	behind, outer, length := p.packed[start+mostHeadBytes:], [len(p.set)]byte{}, 0
-	inner := make([]byte, 0, mostNumbers/8)
-	for i, set := range p.set {
-		for k := 0; set != 0; k++ {
-			if byte(set) != 0 {
-				outer[i], length, inner = outer[i]|1<<k, i+1, append(inner, byte(set))
-			}
-			set >>= 8
-		}
-	}
-	head := append(append(append(p.packed[:start], byte(length)), outer[:length]...), inner...)
-	p.packed = append(head, behind...)
-}
-
-// next reports whether the next number is packed, which is so if it is set. The bit of one that is
-// unpacked is cleared, so that those of unknown numbers are left.
-func (p *packer) next(set bool) bool {
-	word, bit := &p.set[p.place/64%len(p.set)], uint64(1)<<(p.place%64)
-	p.place++
-	if set = set || *word&bit != 0; set {
-		*word ^= bit
-	}
-	return set
-}
-
-// skips passes over the next n numbers, at most 64, if none of them is to be unpacked.
-func (p *packer) skips(n int) bool {
-	word, at := p.place/64, p.place%64
-	set := p.set[word]>>at | p.set[(word+1)%len(p.set)]<<(64-at)
-	if !p.unpacks || set<<(64-n) != 0 {
-		return false
-	}
-	p.place += n
-	return true
-}
-
-func (p *packer) floats(all ...*float32) *packer {
-	for _, v := range all {
-		n := math.Float32bits(*v)
-		switch {
-		case !p.next(n != 0):
-		case p.unpacks:
-			*v = p.float32()
-		default:
-			p.packed = binary.LittleEndian.AppendUint32(p.packed, n)
-		}
-	}
-	return p
-}
-
-func (p *packer) times(all ...*signal.UnixMilli) *packer {
-	for _, v := range all {
-		distance(p, v, &p.timeBefore)
-	}
-	return p
-}
-
-func (p *packer) stretch(v *driving.Stretch) *packer {
-	distance(p, v, &p.stretchBefore)
-	return p
-}
-
-func distance[T ~int64 | ~uint64](p *packer, v, before *T) {
-	if !p.next(*v != 0) {
-		return
-	}
-	if p.unpacks {
-		*v = *before + T(p.varint())
-	} else {
-		p.packed = binary.AppendVarint(p.packed, int64(*v-*before))
-	}
-	*before = *v
-}
-
-func (p *packer) shorts(all ...*uint16) *packer {
-	for _, v := range all {
-		switch {
-		case !p.next(*v != 0):
-		case p.unpacks:
-			*v = uint16(p.byte()) | uint16(p.byte())<<8
-		default:
-			p.packed = binary.LittleEndian.AppendUint16(p.packed, *v)
-		}
-	}
-	return p
-}
-
-func (p *packer) smalls(all ...*uint8) *packer {
-	for _, v := range all {
-		switch {
-		case !p.next(*v != 0):
-		case p.unpacks:
-			*v = p.byte()
-		default:
-			p.packed = append(p.packed, *v)
-		}
-	}
-	return p
-}
-
-func (p *packer) bools(all ...*bool) *packer {
-	for _, v := range all {
-		if set := p.next(*v); p.unpacks {
-			*v = set
-		}
-	}
-	return p
-}
+// bitmap is the inner bitmap of a section.
+type bitmap [mostNumbers / 64]uint64
 
 func AppendState(b []byte, s *vehicle.State) []byte {
-	p := packer{packed: binary.AppendVarint(b, int64(s.Time)), timeBefore: s.Time}
-	p.stateV7(s)
-	return p.packed
+	b = binary.AppendVarint(b, int64(s.Time))
+	timeBefore, stretchBefore := int64(s.Time), int64(0)
+	for _, numbers := range sections {
+		var set bitmap
+		start := len(b)
+		b = append(b, make([]byte, mostHeadBytes)...)
+		for i := 0; i < len(numbers); i += 64 {
+			var word uint64
+			for k, n := range numbers[i:min(i+64, len(numbers))] {
+				switch v := unsafe.Add(unsafe.Pointer(s), n.at); n.kind {
+				case isFloat:
+					f := *(*uint32)(v)
+					if f == 0 {
+						continue
+					}
+					b = binary.LittleEndian.AppendUint32(b, f)
+				case isTime:
+					t := *(*int64)(v)
+					if t == 0 {
+						continue
+					}
+					b, timeBefore = binary.AppendVarint(b, t-timeBefore), t
+				case isStretch:
+					t := *(*int64)(v)
+					if t == 0 {
+						continue
+					}
+					b, stretchBefore = binary.AppendVarint(b, t-stretchBefore), t
+				case isShort:
+					x := *(*uint16)(v)
+					if x == 0 {
+						continue
+					}
+					b = binary.LittleEndian.AppendUint16(b, x)
+				default:
+					x := *(*uint8)(v)
+					if x == 0 {
+						continue
+					}
+					if n.kind == isSmall {
+						b = append(b, x)
+					}
+				}
+				word |= 1 << (k % 64)
+			}
+			set[i/64] = word
+		}
+		b = set.insert(b, start)
+	}
+	return b
+}
+
+// insert puts the bitmaps of a section in the place of the bytes that were left for them.
+func (set *bitmap) insert(b []byte, start int) []byte {
+	var outer [len(set)]byte
+	inner, length := make([]byte, 0, mostNumbers/8), 0
+	for i, word := range set {
+		for word != 0 {
+			k := bits.TrailingZeros64(word) / 8
+			outer[i], length, inner = outer[i]|1<<k, i+1, append(inner, byte(word>>(8*k)))
+			word &^= 0xff << (8 * k)
+		}
+	}
+	behind := b[start+mostHeadBytes:]
+	head := append(append(append(b[:start], byte(length)), outer[:length]...), inner...)
+	return append(head, behind...)
 }
 
 // The error of DecodeState is [ErrNewer] for a number that this version does not know, or
 // [ErrDamaged].
 func DecodeState(body []byte) (s vehicle.State, err error) {
-	p := packer{unpacks: true, b: body}
-	s.Time = signal.UnixMilli(p.varint())
-	p.timeBefore = s.Time
-	p.stateV7(&s)
-	switch {
-	case len(body) > mostStateBytes:
-		return vehicle.State{}, ErrDamaged
-	case p.newer:
-		return vehicle.State{}, ErrNewer
-	case p.short || len(p.b) != 0 || int(s.Way.Count) > driving.WaySteps:
+	t, n := binary.Varint(body)
+	if n <= 0 || len(body) > mostStateBytes {
+		return s, ErrDamaged
+	}
+	s.Time = signal.UnixMilli(t)
+	r := unpacking{reader: reader{b: body[n:]}, timeBefore: t}
+	for _, numbers := range sections {
+		if err := r.section(numbers, &s); err != nil {
+			return vehicle.State{}, err
+		}
+	}
+	if len(r.b) != 0 || int(s.Way.Count) > driving.WaySteps {
 		return vehicle.State{}, ErrDamaged
 	}
 	return s, nil
 }
+
+type unpacking struct {
+	reader
+	timeBefore, stretchBefore int64
+}
+
+func (r *unpacking) section(numbers []number, s *vehicle.State) error {
+	var set bitmap
+	for i, outer := range r.bytes(int(r.byte())) {
+		for ; outer != 0 && i < len(set); outer &= outer - 1 {
+			set[i] |= uint64(r.byte()) << (8 * bits.TrailingZeros8(outer))
+		}
+		r.short = r.short || outer != 0
+	}
+	b := r.b
+	distance := func(before *int64) int64 {
+		d, n := binary.Varint(b)
+		r.short = r.short || n <= 0
+		b = b[max(n, 0):]
+		*before += d
+		return *before
+	}
+	for i, word := range set {
+		for ; word != 0 && !r.short; word &= word - 1 {
+			place := i*64 + bits.TrailingZeros64(word)
+			if place >= len(numbers) {
+				return ErrNewer
+			}
+			n := numbers[place]
+			if len(b) < leastBytes[n.kind] {
+				return ErrDamaged
+			}
+			switch v := unsafe.Add(unsafe.Pointer(s), n.at); n.kind {
+			case isFloat:
+				*(*uint32)(v) = binary.LittleEndian.Uint32(b)
+				b = b[4:]
+			case isTime:
+				*(*int64)(v) = distance(&r.timeBefore)
+			case isStretch:
+				*(*int64)(v) = distance(&r.stretchBefore)
+			case isShort:
+				*(*uint16)(v) = binary.LittleEndian.Uint16(b)
+				b = b[2:]
+			case isSmall:
+				*(*uint8)(v) = b[0]
+				b = b[1:]
+			case isBool:
+				*(*bool)(v) = true
+			}
+		}
+	}
+	if r.b = b; r.short {
+		return ErrDamaged
+	}
+	return nil
+}
+
+var leastBytes = [...]int{isFloat: 4, isTime: 1, isStretch: 1, isShort: 2, isSmall: 1, isBool: 0}
