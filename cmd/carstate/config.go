@@ -42,7 +42,7 @@ type nodeFlags struct {
 	Checkpoint     time.Duration `default:"0s" help:"Interval at which changed states are stored. 0s means 10s, or 30s with --nats. ${more_checkpoint}"`
 	Partitions     int           `default:"0" help:"Number of partitions of the vehicles; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, ${more_sync_interval}"`
-	StoreMemoryMib int           `default:"128" help:"Memory of the store in MiB (${default}, without --nats): ${more_store_memory_mib}"`
+	StoreMemoryMib int           `default:"32" help:"Memory of the store in MiB (${default}, without --nats): ${more_store_memory_mib}"`
 	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered without contact to the engine (${default})."`
 
 	Drain time.Duration `default:"${drain}" help:"How long a node keeps serving after a signal to end (${default}). ${more_drain}"`
