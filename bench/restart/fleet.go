@@ -28,11 +28,12 @@ const (
 
 // Cars report to a node one after the other, one sample each, in repeated rounds.
 type Cars struct {
-	Node    *nodeprocess.Node
-	Key     string // of a source that may send samples of all cars
-	PerBody int
-	Sent    atomic.Int64
-	next    atomic.Int64 // the car that reports next
+	Node      *nodeprocess.Node
+	Key       string // of a source that may send samples of all cars
+	PerBody   int
+	Positions bool // of cars that Fill stored with [positionAndPlate]
+	Sent      atomic.Int64
+	next      atomic.Int64 // the car that reports next
 }
 
 // Drive sends samples of the cars 0 to cars-1 in turn and returns when all are acknowledged. The
@@ -50,7 +51,7 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 			car := int(c.next.Add(int64(n))) - n
 			var text []byte
 			for k := range n {
-				text = appendSample(text, (car+k)%cars, due)
+				text = c.appendSample(text, (car+k)%cars, due)
 			}
 			for wait := true; wait; {
 				status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text)))
@@ -83,12 +84,22 @@ func OpenLoop(ctx context.Context, perSecond float64, atOnce, n int, f func(ctx 
 	})
 }
 
-func appendSample(b []byte, i int, at time.Time) []byte {
-	return fmt.Appendf(b,
-		`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,`+
-			`"Vehicle.OBD.ThrottlePosition":%.1f,"Vehicle.OBD.EngineSpeed":%d}}`+"\n",
-		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)
+func (c *Cars) appendSample(b []byte, i int, at time.Time) []byte {
+	third := fmt.Sprintf(`"Vehicle.OBD.EngineSpeed":%d`, 1500+i%400)
+	if c.Positions {
+		third = fmt.Sprintf(`"Vehicle.CurrentLocation.Latitude":%.6f,"Vehicle.CurrentLocation.Longitude":11`,
+			latitude(i%templates, signal.At(at)))
+	}
+	return fmt.Appendf(b, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,"Vehicle.OBD.ThrottlePosition":%.1f,%s}}`+"\n",
+		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, third)
 }
+
+// latitude is that of a car at 14 m/s.
+func latitude(i int, t signal.UnixMilli) float64 {
+	return 48 + float64(i)/100 + float64(t/1000%600)*14/111_000
+}
+
+const templates = 64 // cars of whose states those of the fleet are copies
 
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
@@ -115,7 +126,7 @@ func sampleAt(i int, t signal.UnixMilli, signals []signal.Signal) vehicle.Sample
 		case signal.MILOn:
 			v = 0
 		case signal.CurrentLatitude:
-			v = 48 + float64(i)/100 + float64(t/1000%600)*14/111_000 // 14 m/s
+			v = latitude(i, t)
 		case signal.CurrentLongitude:
 			v = 11
 		}
@@ -127,7 +138,7 @@ func sampleAt(i int, t signal.UnixMilli, signals []signal.Signal) vehicle.Sample
 // packedStates are of cars that have driven for ten minutes, and like those of a fleet, not alike, or
 // they would be compressed.
 func packedStates(now time.Time, signals []signal.Signal) [][]byte {
-	roads, cars, packed := new(road.Map), make([]vehicle.State, 64), make([][]byte, 1<<14)
+	roads, cars, packed := new(road.Map), make([]vehicle.State, templates), make([][]byte, 1<<14)
 	for i := range cars {
 		for s := range 600 {
 			cars[i] = roads.Observe(cars[i], sampleAt(i, signal.At(now.Add(time.Duration(s-600)*time.Second)), signals))

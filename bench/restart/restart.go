@@ -50,13 +50,15 @@ func Run(ctx context.Context, p *report.Part) error {
 
 type measurement struct {
 	*report.Part
-	plan    plan
-	dir     string // of the store
-	sources int    // sources created so far
+	plan      plan
+	dir       string // of the store
+	sources   int    // sources created so far
+	positions bool   // cars report positions
 }
 
 func (m *measurement) size(ctx context.Context, subject string, n int, signals []signal.Signal) {
 	began := time.Now()
+	m.positions = slices.Contains(signals, signal.CurrentLatitude)
 	Fill(ctx, openLocal(ctx, m.dir), n, signals)
 	live := must.Get(report.DirSize(m.dir))
 	m.Logf("%s are stored in %s", subject, time.Since(began).Round(time.Second))
@@ -83,15 +85,17 @@ func (m *measurement) starts(ctx context.Context, subject string, n int) {
 			all.Add("clean", p.ready.Seconds())
 			all.Add("clean CPU", p.cpu.Seconds())
 			all.Add("idle", resident(p))
+			settled(ctx, p)
+			before := must.Get(p.CPU())
+			must.Do(m.cars(ctx, p).Drive(ctx, n, steadyRate, m.plan.steady))
+			all.Add("sample CPU", 1e6*(must.Get(p.CPU())-before).Seconds()/float64(m.plan.steady))
 			must.Do(m.cars(ctx, p).Drive(ctx, n, 0, m.plan.reported))
 			all.Add("busy", resident(p))
 		})
 		m.run(ctx, func(p *process) {
 			all.Add("killed", p.ready.Seconds())
 			all.Add("killed CPU", p.cpu.Seconds())
-			before := must.Get(p.CPU())
 			must.Do(m.cars(ctx, p).Drive(ctx, n, steadyRate, m.plan.steady))
-			all.Add("sample CPU", 1e6*(must.Get(p.CPU())-before).Seconds()/float64(m.plan.steady))
 		})
 		m.run(ctx, func(p *process) {
 			all.Add("steady", p.ready.Seconds())
@@ -110,11 +114,10 @@ func (m *measurement) starts(ctx context.Context, subject string, n int) {
 		{most.killed, "ready, after kill -9", "s",
 			"killed after half a million samples, most of which were not folded yet; page cache warm", "killed"},
 		{most.memory, "resident memory when ready", "MB", "", "idle"},
-		{most.memory, "resident memory under load", "MB",
-			"after cars reported in turn", "busy"},
+		{most.memory, "resident memory under load", "MB", "after cars reported in turn", "busy"},
 		{most.killed, "ready, after kill -9 at a steady rate", "s", fmt.Sprintf(
 			"killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate), "steady"},
-		{most.sample, "node CPU a sample at a steady rate", "µs", "in the same run", "sample CPU"},
+		{most.sample, "node CPU a sample at a steady rate", "µs", "before the flood", "sample CPU"},
 		{0, "CPU until ready, ended in order", "s", "", "clean CPU"},
 		{0, "CPU until ready, after kill -9", "s", "", "killed CPU"},
 	} {
@@ -126,7 +129,7 @@ func vehicles(n int) string { return report.Count(n) + " vehicles" }
 
 func (m *measurement) cars(ctx context.Context, p *process) *Cars {
 	m.sources++
-	return &Cars{Node: p.Node, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))), PerBody: 500}
+	return &Cars{Node: p.Node, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))), PerBody: 100, Positions: m.positions}
 }
 
 // settled waits until a process has compacted its store: until it has used less than a tenth of a
