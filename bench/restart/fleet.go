@@ -28,8 +28,8 @@ const (
 
 // Cars report to a node one after the other, one sample each, in repeated rounds.
 type Cars struct {
-	Node      *nodeprocess.Node
-	Key       string // of a source that may send samples of all cars
+	Nodes     []*nodeprocess.Node // they get a body in turn
+	Key       string              // of a source that may send samples of all cars
 	PerBody   int
 	Positions bool // of cars that Fill stored with [positionAndPlate]
 	Sent      atomic.Int64
@@ -54,8 +54,8 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 				text = c.appendSample(text, (car+k)%cars, due)
 			}
 			for wait := true; wait; {
-				status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text)))
-				if wait = status == http.StatusTooManyRequests && perSecond == 0; wait {
+				status, said := must.Get2(c.Nodes[i%len(c.Nodes)].Post(ctx, c.Key, string(text)))
+				if wait = status == http.StatusTooManyRequests; wait {
 					must.Do(periodic.Pause(ctx, 100*time.Millisecond))
 				} else if status != http.StatusAccepted {
 					must.Fail("telemetry was answered with %d: %s", status, said)

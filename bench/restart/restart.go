@@ -129,7 +129,8 @@ func vehicles(n int) string { return report.Count(n) + " vehicles" }
 
 func (m *measurement) cars(ctx context.Context, p *process) *Cars {
 	m.sources++
-	return &Cars{Node: p.Node, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))), PerBody: 100, Positions: m.positions}
+	return &Cars{Nodes: []*nodeprocess.Node{p.Node}, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))),
+		PerBody: 100, Positions: m.positions}
 }
 
 // settled waits until a process has compacted its store: until it has used less than a tenth of a

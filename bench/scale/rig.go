@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
@@ -52,11 +54,13 @@ func (f *follower) await(ctx context.Context) {
 }
 
 func (f *follower) put(id vehicle.ID, a *store.Answer) {
-	f.table.Put(id, fleet.Answer{Driving: a.Driving, Throttle: a.Throttle})
+	was := f.table.Put(id, fleet.Answer{Driving: a.Driving, Throttle: a.Throttle})
+	at := max(a.Driving.Time, a.Throttle.Time)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lags != nil {
-		f.lags.add(time.Now(), max(a.Driving.Time, a.Throttle.Time))
+	// A new owner publishes all answers again.
+	if f.lags != nil && at > max(was.Driving.Time, was.Throttle.Time) {
+		f.lags.add(time.Now(), at)
 	}
 }
 
@@ -70,7 +74,7 @@ func (f *follower) measure(l *lags) {
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.lags.ms)
+	return f.lags.seen
 }
 
 func (f *follower) close() {
@@ -79,26 +83,28 @@ func (f *follower) close() {
 	must.Do(f.engine.Close())
 }
 
-// rig is one node for each role on the NATS servers, and a follower.
+// rig is nodes on the NATS servers, and a follower.
 type rig struct {
-	b       *bench
-	nodes   map[string]*nodeprocess.Node // by role
-	cars    restart.Cars                 // they report to the node with role ingest
-	rate    float64                      // samples a second of all cars, one every reportEvery
-	folded0 float64
-	follow  *follower
+	b      *bench
+	nodes  map[string]*nodeprocess.Node // by roles
+	config cluster.Config
+	cars   restart.Cars // they report to the nodes with role ingest
+	rate   float64      // samples a second of all cars, one every reportEvery
+	follow *follower
 }
 
 func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
 }
 
-// onNodes calls do with one node for each role, on streams that hold the cars' states. Every node
+var eachRole = []string{"derive", "ingest", "query"}
+
+// onNodes calls do with one node for each of roles, on streams that hold the states of cars. Every node
 // also serves the admin listener, from which the bench reads its metrics.
-func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
+func (b *bench) onNodes(ctx context.Context, cars, partitions int, roles []string, do func(*rig)) {
 	c := b.streams(copies, partitions)
-	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars, restart.AllSignals)
-	r := &rig{b: b, nodes: make(map[string]*nodeprocess.Node), rate: float64(b.plan.cars) / reportEvery.Seconds()}
+	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), cars, restart.AllSignals)
+	r := &rig{b: b, nodes: make(map[string]*nodeprocess.Node), config: c, rate: float64(cars) / reportEvery.Seconds()}
 	r.cars.PerBody = perBody
 	defer func() {
 		for _, n := range r.nodes {
@@ -106,50 +112,57 @@ func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 		}
 	}()
 	// A node is ready once it has the answers of all owners, so derive is first.
-	for _, role := range []string{"derive", "ingest", "query"} {
-		b.nodes++
-		r.nodes[role] = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
-			Binary: b.Binary, Dir: filepath.Join(b.Dir, fmt.Sprint("node", b.nodes)),
-			Flags: []string{"--nats", c.URLs, "--replicas", fmt.Sprint(c.Replicas), "--partitions", fmt.Sprint(partitions),
-				"--roles", role + ",admin"},
-		}, startLimit))
+	for _, role := range roles {
+		n := r.start(ctx, role)
+		if role != "derive" && role != "query" {
+			r.cars.Nodes = append(r.cars.Nodes, n)
+		}
 	}
-	r.cars.Node = r.nodes["ingest"]
-	r.cars.Key = must.Get(r.cars.Node.AddSource(ctx, "gateway"))
-	r.folded0 = must.Get(r.nodes["derive"].Metrics(ctx))["carstate_samples_folded_total"]
+	r.cars.Key = must.Get(r.cars.Nodes[0].AddSource(ctx, "gateway"))
 	c.DataDir = filepath.Join(b.Dir, "follower")
 	r.follow = follow(ctx, c)
 	defer r.follow.close()
 	r.follow.await(ctx)
-	// The first samples are folded only once the partition has an owner again.
-	must.Do(r.cars.Drive(ctx, b.plan.cars, r.rate, min(perBody, b.plan.cars)))
-	r.drained(ctx)
+	// The first samples are folded only once each partition has an owner again.
+	r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
 	do(r)
 }
 
-// drained waits, for startLimit at most, until all samples are folded.
-func (r *rig) drained(ctx context.Context) {
-	want := r.folded0 + float64(r.cars.Sent.Load())
-	must.Get(r.nodes["derive"].AwaitMetrics(ctx, startLimit,
-		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
+// start starts a node with one role, or with every role if its name is not one.
+func (r *rig) start(ctx context.Context, name string) *nodeprocess.Node {
+	r.b.nodes++
+	flags := []string{"--nats", r.config.URLs, "--replicas", fmt.Sprint(r.config.Replicas), "--partitions", fmt.Sprint(r.config.Partitions)}
+	if slices.Contains(eachRole, name) {
+		flags = append(flags, "--roles", name+",admin")
+	}
+	r.nodes[name] = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
+		Binary: r.b.Binary, Dir: filepath.Join(r.b.Dir, fmt.Sprint("node", r.b.nodes)), Flags: flags,
+	}, startLimit))
+	return r.nodes[name]
 }
 
-// load lets the cars report at a rate, in samples per second, and waits until all is folded. It
-// returns the amounts used in that time ("took" is in seconds), and the ages of the states. Each
-// sample results in one state, because the next of the same car is seconds later.
+// load lets the cars report at a rate, in samples per second, and waits, for startLimit at most, until
+// the follower has all answers. It returns the amounts used in that time ("took" is in seconds), and the ages of the
+// states. Each sample results in one state, because the next of the same car is seconds later.
 func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *lags) {
 	l := &lags{from: time.Now()}
 	r.follow.measure(l)
 	defer r.follow.measure(nil)
 	before, began := r.reading(ctx), time.Now()
-	must.Do(r.cars.Drive(ctx, r.b.plan.cars, rate, samples))
+	must.Do(r.cars.Drive(ctx, int(r.rate*reportEvery.Seconds()), rate, samples))
 	l.left = float64(max(0, samples-r.follow.seen()))
-	r.drained(ctx)
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for r.follow.seen() < samples {
+		must.Do(periodic.Pause(ctx, 20*time.Millisecond), ctx.Err())
+	}
 	took := time.Since(began).Seconds()
 	spent := r.reading(ctx).since(before)
 	spent["took"] = took
 	return spent, l
 }
+
+const saved, commits = "carstate_checkpoint_bytes_total", "carstate_commit_samples_count"
 
 func (r *rig) reading(ctx context.Context) counters {
 	c := r.b.servers.work(ctx)
@@ -157,11 +170,12 @@ func (r *rig) reading(ctx context.Context) counters {
 		cpu := must.Get(n.CPU()).Seconds()
 		c["CPU of "+name] = cpu
 		c["CPU of nodes"] += cpu
+		m := must.Get(n.Metrics(ctx))
+		for _, name := range []string{saved, commits} {
+			c[name] += m[name]
+		}
 	}
 	c["CPU of this process"] = must.Get(nodeprocess.CPUOf(os.Getpid())).Seconds()
-	derive, ingest := must.Get(r.nodes["derive"].Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
-	c["checkpoints"] = derive["carstate_checkpoint_bytes_total"]
-	c["commits"] = ingest["carstate_commit_samples_count"]
 	return c
 }
 
@@ -169,7 +183,9 @@ func (r *rig) reading(ctx context.Context) counters {
 // due. One goroutine adds the ages; others read them only after it has ended.
 type lags struct {
 	from time.Time
-	ms   []float64
+	seen int
+	ms   []float64 // of every tenth
+	most float64
 	left float64 // number of states not in the table when the last sample was acknowledged
 }
 
@@ -177,5 +193,9 @@ func (l *lags) add(now time.Time, t signal.UnixMilli) {
 	if int64(t) < l.from.UnixMilli() {
 		return // sent before the measurement
 	}
-	l.ms = append(l.ms, float64(now.UnixMicro())/1e3-float64(t))
+	ms := float64(now.UnixMicro())/1e3 - float64(t)
+	if l.most = max(l.most, ms); l.seen%10 == 0 {
+		l.ms = append(l.ms, ms)
+	}
+	l.seen++
 }

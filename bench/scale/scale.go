@@ -27,12 +27,12 @@ const (
 type plan struct {
 	cars       int           // of the slice
 	alone      int           // without NATS
-	large      int           // of three slices
+	large      int           // of two nodes with every role
 	first      time.Duration // the cars' first reports
 	steady     time.Duration
-	slow       time.Duration // each other measurement
+	slow       time.Duration // the second measurement
+	long       time.Duration // two nodes with every role
 	partitions int           // of the second measurement
-	operations int
 }
 
 type bench struct {
@@ -46,10 +46,10 @@ type bench struct {
 func Run(ctx context.Context, p *report.Part) (err error) {
 	defer must.Catch(&err)
 	b := &bench{Part: p, plan: plan{cars: fleetCars / fleetParts, alone: 100_000, large: 300_000, first: reportEvery, steady: time.Minute,
-		slow: 6 * time.Second, partitions: 32, operations: 100}}
+		slow: 6 * time.Second, long: 20 * time.Minute, partitions: 32}}
 	if p.Quick {
 		b.plan = plan{cars: 20_000, alone: 20_000, large: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second,
-			partitions: 4, operations: 10}
+			long: 2 * time.Second, partitions: 4}
 	}
 	b.binary = must.Get(natsprocess.Build(ctx, "..", p.Dir))
 	for _, step := range []struct {
@@ -59,9 +59,9 @@ func Run(ctx context.Context, p *report.Part) (err error) {
 		{"one machine", b.alone},
 		{"a slice of a large fleet", b.onServers(b.slice)},
 		{"the slice over more partitions", b.onServers(func(ctx context.Context) {
-			b.spread(ctx, "slice, more partitions", b.plan.cars, b.plan.partitions, b.plan.slow, 0)
+			b.spread(ctx, "slice, more partitions", b.plan.partitions)
 		})},
-		{"three slices", b.onServers(func(ctx context.Context) { b.spread(ctx, "three slices", b.plan.large, 4, b.plan.steady, 45) })},
+		{"two nodes with every role", b.onServers(b.twoNodes)},
 	} {
 		began := time.Now()
 		if err := must.Caught(func() { step.f(ctx) }); err != nil {
@@ -87,7 +87,7 @@ func (b *bench) alone(ctx context.Context) {
 	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")},
 		startLimit))
 	defer n.Kill()
-	cars := restart.Cars{Node: n, PerBody: perBody, Key: must.Get(n.AddSource(ctx, "gateway"))}
+	cars := restart.Cars{Nodes: []*nodeprocess.Node{n}, PerBody: perBody, Key: must.Get(n.AddSource(ctx, "gateway"))}
 	rate := float64(b.plan.alone) / reportEvery.Seconds()
 	drive := func(lasting time.Duration) {
 		must.Do(cars.Drive(ctx, b.plan.alone, rate, int(rate*lasting.Seconds())))

@@ -6,16 +6,13 @@ import (
 	"runtime"
 	"time"
 
-	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/bench/restart"
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/nodeprocess"
 )
 
 func (b *bench) slice(ctx context.Context) {
-	b.onNodes(ctx, 1, func(r *rig) {
-		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
+	b.onNodes(ctx, b.plan.cars, 1, eachRole, func(r *rig) {
 		const subject = "slice"
 		b.Add(subject, "cars", "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
 			fleetCars/1_000_000), float64(b.plan.cars))
@@ -30,17 +27,40 @@ func (b *bench) slice(ctx context.Context) {
 		}
 		b.Add(subject, "bytes a sample, as its stream counts", "B", "three signals, as they were committed",
 			float64(b.servers.stream(ctx, codec.Telemetry).State.Bytes)/float64(r.cars.Sent.Load()))
-		b.records(ctx, r)
 	})
 }
 
 // With more partitions, samples that arrive together are stored in more and smaller pieces.
-func (b *bench) spread(ctx context.Context, subject string, cars, partitions int, lasting time.Duration, maxCPU float64) {
-	b.plan.cars = cars
-	b.onNodes(ctx, partitions, func(r *rig) {
-		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
-		b.Add(subject, "cars", "", fmt.Sprintf("over %d partitions", partitions), float64(cars))
-		b.measure(ctx, r, subject, lasting, 0, 0, maxCPU)
+func (b *bench) spread(ctx context.Context, subject string, partitions int) {
+	b.onNodes(ctx, b.plan.cars, partitions, eachRole, func(r *rig) {
+		b.Add(subject, "cars", "", fmt.Sprintf("over %d partitions", partitions), float64(b.plan.cars))
+		b.measure(ctx, r, subject, b.plan.slow, 0, 0, 0)
+	})
+}
+
+// Then one of the two nodes ends, in order and by kill -9, while the cars report to the other.
+func (b *bench) twoNodes(ctx context.Context) {
+	const subject = "two nodes with every role"
+	b.onNodes(ctx, b.plan.large, 16, []string{"first", "second"}, func(r *rig) {
+		b.Add(subject, "cars", "", "over 16 partitions", float64(b.plan.large))
+		b.measure(ctx, r, subject, b.plan.long, 1000, 0, 45)
+		r.cars.Nodes = r.cars.Nodes[:1]
+		for _, f := range []struct {
+			name string
+			most float64 // s
+			end  func(*nodeprocess.Node)
+		}{
+			{"oldest answer while a node ends in order", 1, func(n *nodeprocess.Node) { _ = n.Stop() }},
+			{"oldest answer after kill -9 of a node", 12, (*nodeprocess.Node).Kill},
+		} {
+			second := r.nodes["second"]
+			delete(r.nodes, "second")
+			ending := time.AfterFunc(b.plan.first/5, func() { f.end(second) })
+			_, l := r.load(ctx, r.rate/3, int(r.rate*b.plan.first.Seconds()))
+			ending.Stop()
+			b.AtMost(f.most, subject, f.name, "s", fmt.Sprintf("%.0f samples a second", r.rate/3), l.most/1000)
+			r.start(ctx, "second")
+		}
 	})
 }
 
@@ -63,45 +83,24 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 		{"CPU of ingest a sample", "CPU of ingest", samples,
 			fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody)},
 		{"CPU of derive a sample", "CPU of derive", samples, "all states in memory, checkpoints included; its console's answers, too"},
+		{"CPU of both nodes a sample", "CPU of nodes", samples, "half of the cars report to each"},
 		{"CPU of the query node a sample", "CPU of query", samples, "its answers alone, no queries; its console's, too"},
 		{"CPU of the three servers a sample", "CPU of servers", samples,
 			"stored three times, sent to derive, and the answers to four nodes"},
 		{"CPU of the leader of STATES a sample", fmt.Sprint("CPU of server ", b.servers.leader(ctx, codec.States)), samples,
 			"with the other streams that this server leads"},
 	} {
-		b.Add(subject, f.name, "µs", f.remark, micros(s[f.counter], f.of))
+		if s[f.counter] > 0 && (f.counter == "CPU of nodes") == (len(r.nodes) == 2) {
+			b.Add(subject, f.name, "µs", f.remark, micros(s[f.counter], f.of))
+		}
 	}
 	b.AtMost(maxCPU, subject, "CPU of all a sample", "µs", "three nodes and three servers", micros(s.all(), samples))
 	b.Add(subject, "processors in use", "%",
 		fmt.Sprintf("of the machine's %d, by nodes, servers, cars and follower", runtime.NumCPU()),
 		100*(s.all()+s["CPU of this process"])/s["took"]/float64(runtime.NumCPU()))
-	b.Add(subject, "checkpoints a sample", "B", "before they are compressed", s["checkpoints"]/samples)
-	b.Add(subject, "samples a group commit", "", "", samples/s["commits"])
+	b.Add(subject, "checkpoints a sample", "B", "before they are compressed", s[saved]/samples)
+	b.Add(subject, "samples a group commit", "", "", samples/s[commits])
 	b.Add(subject, "written by the three servers a sample", "B",
 		"by the kernel's count, metadata of the file system not included", s["bytes written"]/samples)
 	return s
-}
-
-func (b *bench) records(ctx context.Context, r *rig) {
-	a := must.Get(r.cars.Node.AdminClient())
-	bytes := func() counters {
-		c := make(counters)
-		for _, name := range []string{codec.Sources, codec.Tokens, codec.Audit} {
-			c[name] = float64(b.servers.stream(ctx, name).State.Bytes)
-		}
-		return c
-	}
-	before := bytes()
-	n := b.plan.operations
-	for i := range n {
-		must.Get(a.AddSource(ctx, access.Credential{Name: fmt.Sprintf("car%08d", i),
-			Vehicles: access.VehicleSet(restart.VID(i))}))
-		must.Get(a.IssueToken(ctx, access.Credential{Developer: "Ada Lovelace", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()}))
-	}
-	grown := bytes().since(before)
-	b.Add("records", "bytes a source", "B", "that speaks for one car", grown[codec.Sources]/float64(n))
-	b.Add("records", "bytes a token", "B", "for all cars", grown[codec.Tokens]/float64(n))
-	b.Add("records", "bytes of audit an operation", "B", "audit records are never removed",
-		grown[codec.Audit]/float64(2*n))
 }
