@@ -89,6 +89,10 @@ func (n *Node) registerMetrics() {
 	n.gauge("carstate_vehicles_limit",
 		"Maximum number of vehicles that this node accepts as known (--max-vehicles); 0: no limit.",
 		func() float64 { return float64(n.fleet.Limit()) })
+	if n.config.has(Query) {
+		n.gauge("carstate_max_age_seconds", "Age of a reading from which on this node's answers are stale (--max-age).",
+			n.config.MaxAge.Seconds)
+	}
 	n.gauge("carstate_tokens", "Known tokens, including revoked and expired ones.",
 		func() float64 { return float64(n.tables.Tokens.Len()) })
 	n.gauge("carstate_tokens_expiring", "Tokens that are valid now and expire within 7 days.", func() float64 {

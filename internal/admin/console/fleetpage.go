@@ -46,6 +46,14 @@ type flowView struct {
 	Ready, Writable error
 }
 
+// Folding takes milliseconds, but a backlog is measured every two seconds.
+const behindSeconds = 5
+
+func (v flowView) Behind() []throughput.Backlog {
+	return slices.DeleteFunc(slices.Clone(v.Backlogs[:min(len(v.Backlogs), fewListed)]),
+		func(b throughput.Backlog) bool { return b.Seconds < behindSeconds })
+}
+
 type bar struct {
 	Name    string
 	Count   int
