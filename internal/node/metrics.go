@@ -152,12 +152,7 @@ func (n *Node) registerMetrics() {
 	if n.config.has(Admin) {
 		n.gauge("carstate_backup_timestamp_seconds",
 			"When this node last sent a whole backup; 0: never. Whether it was stored, only `carstate backup` knows, by "+
-				"its exit code.", func() float64 {
-				if at := ops.LastBackup(n.config.Store.DataDir); !at.IsZero() {
-					return float64(at.Unix())
-				}
-				return 0
-			})
+				"its exit code.", func() float64 { return float64(max(0, ops.LastBackup(n.config.Store.DataDir).Unix())) })
 	}
 	if n.config.Cluster.URLs == "" {
 		n.gauge("carstate_data_dir_free_bytes", "Free space on the disk of the data directory; NaN if unknown.",

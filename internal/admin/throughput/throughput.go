@@ -22,7 +22,7 @@ type Figures struct {
 	buckets  []bucket // of query durations, shortest first
 	observed float64  // queries in the histogram
 
-	FeedAge  float64   // seconds; negative: unknown
+	FeedAge  float64   // seconds; 0: unknown
 	Backlogs []Backlog // the largest first
 	Streams  map[string]Fill
 }
@@ -44,12 +44,9 @@ type Fill struct{ Bytes, Limit float64 }
 
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-var None = Figures{FeedAge: -1}
-
-// Read reads the metrics. Which exist depends on roles and engine; a missing one is zero, but
-// FeedAge is then -1.
+// Read reads the metrics. Which exist depends on roles and engine; a missing one is zero.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
-	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}, FeedAge: -1}
+	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}}
 	families, _ := g.Gather() // with an error, Gather still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
