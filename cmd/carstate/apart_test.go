@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/browsertest"
 	"example.org/carstate/internal/test/clustertest"
@@ -61,10 +59,9 @@ func TestRolesApart(t *testing.T) {
 	if n, err := post(byRole["ingest"].all[0], l.key, []string{"late"}); n != 1 || err != nil {
 		t.Fatalf("%d accepted, %v", n, err)
 	}
-	operator = byRole["admin"].all[0]
-	b := browsertest.Open(t, operator.URL(nodeprocess.Admin))
-	b.Run(chromedp.Navigate(b.Base + "/"))
-	logIn(b, adminKeyOf(t, operator.Dir))
+	f := &consoleFixture{process: byRole["admin"].all[0], t: t}
+	b := f.open()
+	logIn(b, adminKeyOf(t, f.Dir))
 	b.Expect(`document.querySelector("[data-live=engine] tbody th")?.innerText || ""`,
 		strconv.Itoa(codec.PartitionOf("late", 16)))
 	b.IsClean(browsertest.Axe(t))

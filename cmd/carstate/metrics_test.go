@@ -106,9 +106,6 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 		`carstate_positions_dropped_total{reason="jump"} 0`,
 		`carstate_driving_judged_total{free_flow="road"} 0`,
 		`carstate_roads_refused_total{reason="profile"} 0`,
-		"carstate_data_dir_free_bytes ",
-		"carstate_store_bytes ",
-		"carstate_tls_certificate_expiry_timestamp_seconds ",
 		"process_start_time_seconds ",
 		"go_goroutines ",
 	} {

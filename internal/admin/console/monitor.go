@@ -107,7 +107,6 @@ func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	return now, throughput.Between(&m.figures[0], &now)
 }
 
-// Counts counts again if the latest count is too old.
 func (m *Monitor) Counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()

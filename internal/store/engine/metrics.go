@@ -81,7 +81,6 @@ func OfStream(r prometheus.Registerer, name, help string) *prometheus.GaugeVec {
 	return promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
 }
 
-// A stream with the limit 0 has none.
 func (m *Metrics) Fills(stream string, bytes, limit uint64) {
 	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
 	if limit > 0 {
