@@ -6,10 +6,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/test/browsertest"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/test/testkit"
@@ -48,6 +51,20 @@ func TestRolesApart(t *testing.T) {
 		t.Logf("a node with the role %s ended in %.1f s", role, took.Seconds())
 	}
 	l.end(t)
+
+	// The console says which partition no node folds.
+	for _, p := range byRole["derive"].all {
+		p.stop(t)
+	}
+	if n, err := post(byRole["ingest"].all[0], l.key, []string{"late"}); n != 1 || err != nil {
+		t.Fatalf("%d accepted, %v", n, err)
+	}
+	f := &consoleFixture{process: byRole["admin"].all[0], t: t}
+	b := f.open()
+	logIn(b, adminKeyOf(t, f.Dir))
+	b.Expect(`document.querySelector("[data-live=engine] tbody th")?.innerText || ""`,
+		strconv.Itoa(codec.PartitionOf("late", 16)))
+	b.IsClean(browsertest.Axe(t))
 }
 
 func checkAdminListener(t *testing.T, p *process, role string) {

@@ -89,6 +89,10 @@ func (n *Node) registerMetrics() {
 	n.gauge("carstate_vehicles_limit",
 		"Maximum number of vehicles that this node accepts as known (--max-vehicles); 0: no limit.",
 		func() float64 { return float64(n.fleet.Limit()) })
+	if n.config.has(Query) {
+		n.gauge("carstate_max_age_seconds", "Age of a reading from which on this node's answers are stale (--max-age).",
+			n.config.MaxAge.Seconds)
+	}
 	n.gauge("carstate_tokens", "Known tokens, including revoked and expired ones.",
 		func() float64 { return float64(n.tables.Tokens.Len()) })
 	n.gauge("carstate_tokens_expiring", "Tokens that are valid now and expire within 7 days.", func() float64 {
@@ -148,12 +152,7 @@ func (n *Node) registerMetrics() {
 	if n.config.has(Admin) {
 		n.gauge("carstate_backup_timestamp_seconds",
 			"When this node last sent a whole backup; 0: never. Whether it was stored, only `carstate backup` knows, by "+
-				"its exit code.", func() float64 {
-				if at := ops.LastBackup(n.config.Store.DataDir); !at.IsZero() {
-					return float64(at.Unix())
-				}
-				return 0
-			})
+				"its exit code.", func() float64 { return float64(max(0, ops.LastBackup(n.config.Store.DataDir).Unix())) })
 	}
 	if n.config.Cluster.URLs == "" {
 		n.gauge("carstate_data_dir_free_bytes", "Free space on the disk of the data directory; NaN if unknown.",

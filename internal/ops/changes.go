@@ -101,20 +101,16 @@ func (c *Changes) Forget(id vehicle.ID) {
 
 func (c *Changes) Run(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, staleEvery) {
-		c.sweep()
-	}
-}
-
-func (c *Changes) sweep() {
-	from, to := signal.UnixMilli(c.swept.Load()), signal.At(c.now())
-	if from == 0 {
-		return
-	}
-	c.swept.Store(int64(to))
-	for _, l := range c.fleet.ReadBetween(from.Add(-c.maxAge)-1, to.Add(-c.maxAge)-1) {
-		// A vehicle that has reported or was forgotten is not stale; its change waits for mu, and
-		// so follows.
-		c.add(l, l.Answer, from, to, func() bool { return c.fleet.Get([]byte(l.ID)) == l.Answer })
+		from, to := signal.UnixMilli(c.swept.Load()), signal.At(c.now())
+		if from == 0 {
+			continue
+		}
+		c.swept.Store(int64(to))
+		for _, l := range c.fleet.ReadBetween(from.Add(-c.maxAge)-1, to.Add(-c.maxAge)-1) {
+			// A vehicle that has reported or was forgotten is not stale; its change waits for mu, and
+			// so follows.
+			c.add(l, l.Answer, from, to, func() bool { return c.fleet.Get([]byte(l.ID)) == l.Answer })
+		}
 	}
 }
 

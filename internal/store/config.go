@@ -80,7 +80,7 @@ func (e configError) Is(target error) bool { return target == ErrConfig }
 
 func ConfigError(err error) error { return configError{err} }
 
-// Names of gauges that other packages read. All but MetricBacklog have the label stream.
+// Names of gauges that other packages read. MetricBacklog has the label partition, the others stream.
 const (
 	MetricBacklog = "carstate_backlog_seconds"
 	MetricFeedAge = "carstate_feed_age_seconds"

@@ -51,8 +51,7 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// note adds the newest speed in s, if it is newer than the last point. Beyond maxPoints, it drops
-// the oldest quarter.
+// note adds the newest speed in s, if it is newer than the last point.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[signal.Speed]

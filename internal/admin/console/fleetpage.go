@@ -42,21 +42,15 @@ type listRow struct {
 type flowView struct {
 	throughput.Rates
 	throughput.Figures
-	Streams         []streamBar
+	Streams         []bar
 	Ready, Writable error
 }
 
 type bar struct {
 	Name    string
-	Count   int
+	Count   int             // of vehicles
+	Fill    throughput.Fill // of a stream
 	Percent float64
-}
-
-type streamBar struct {
-	Name         string
-	Bytes, Limit float64
-	Percent      float64
-	Full         bool
 }
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -135,12 +129,10 @@ func (c *Console) listRow(ctx context.Context, list string, x watched) (row list
 func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{Rates: r, Figures: now, Ready: c.Ready(), Writable: c.Writable()}
-	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
-		codec.Roads} {
+	for _, name := range codec.Streams {
 		// The engine of one machine gives the size 0 until a table of the stream is on the disk.
 		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
-			percent := 100 * s.Bytes / s.Limit
-			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})
+			v.Streams = append(v.Streams, bar{Name: name, Fill: s, Percent: 100 * s.Bytes / s.Limit})
 		}
 	}
 	return v
@@ -150,7 +142,7 @@ func (s FleetCounts) AgeBars() (bars []bar) {
 	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days",
 		"older"}
 	for i, n := range s.Ages {
-		bars = append(bars, bar{names[i], n, 100 * float64(n) / float64(max(1, s.Vehicles))})
+		bars = append(bars, bar{Name: names[i], Count: n, Percent: 100 * float64(n) / float64(max(1, s.Vehicles))})
 	}
 	return bars
 }

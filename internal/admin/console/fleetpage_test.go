@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -65,18 +66,18 @@ func TestFleetPage_RefusedKeys(t *testing.T) {
 
 func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
 	f := loggedIn(t)
-	of := func(name string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "x"}, []string{"stream"})
+	of := func(name, label string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "x"}, []string{label})
 		f.metrics.MustRegister(g)
 		return g
 	}
-	size, limit := of("carstate_stream_bytes"), of("carstate_stream_limit_bytes")
+	size, limit := of("carstate_stream_bytes", "stream"), of("carstate_stream_limit_bytes", "stream")
 	for _, stream := range []string{"TELEMETRY", "STATES"} {
 		size.WithLabelValues(stream).Set(0)
 		limit.WithLabelValues(stream).Set(4 << 30)
 	}
 	size.WithLabelValues("STATES").Set(2048)
-	const backlog = "Oldest sample not folded yet"
+	const backlog, behind = "Oldest sample not folded yet", "Partitions behind"
 	check := func(when, shown string, hidden ...string) {
 		t.Helper()
 		f.readMetrics()
@@ -89,10 +90,17 @@ func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
 		}
 	}
 	check("without feeds", "2.0 KiB", "0 B", "TELEMETRY", "Age of this node", "not known yet", backlog)
-	of("carstate_feed_age_seconds").WithLabelValues("STATES").Set(.5)
-	of("carstate_backlog_seconds").WithLabelValues("TELEMETRY").Set(0)
-	check("with feeds", "500 ms")
-	f.want(f.get("/"), http.StatusOK, backlog, "<dd>0 s</dd>", "Age of this node")
+	of("carstate_feed_age_seconds", "stream").WithLabelValues("STATES").Set(.5)
+	ages := of("carstate_backlog_seconds", "partition")
+	ages.WithLabelValues("0").Set(4)
+	check("with feeds", "500 ms", behind)
+	f.want(f.get("/"), http.StatusOK, backlog, "<dd>4 s</dd>", "Age of this node")
+	for p := range 9 {
+		ages.WithLabelValues(strconv.Itoa(10 + p)).Set(float64(20 + p))
+	}
+	const row = `<tr><th scope="row">%d</th><td class="n">%d s</td></tr>`
+	check("with a backlog", behind, fmt.Sprintf(row, 10, 20), fmt.Sprintf(row, 0, 4))
+	f.want(f.get("/"), http.StatusOK, "<dd>28 s</dd>", "<tbody>"+fmt.Sprintf(row+row, 18, 28, 17, 27))
 }
 
 func TestHowFarTheCurveGot(t *testing.T) {

@@ -101,13 +101,12 @@ func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.figures) == 0 {
-		return throughput.None, r
+		return now, r
 	}
 	now = m.figures[len(m.figures)-1]
 	return now, throughput.Between(&m.figures[0], &now)
 }
 
-// Counts counts again if the latest count is too old.
 func (m *Monitor) Counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -62,23 +62,15 @@ func TestTokenForm(t *testing.T) {
 		"no vehicle":   {"vehicles", " ", "name the vehicles, or choose all"},
 		"no vid": {"vehicles", "A b-c",
 			"vehicle 2 of the list: a vid consists of ASCII letters and digits only"},
-		"a long vid":    {"vehicles", strings.Repeat("A", 257), "at most 256 characters"},
-		"no scope":      {"scope", "some", "choose which vehicles the token sees"},
-		"a rate":        {"rate", "fast", "a rate is a whole number"},
-		"an end":        {"days", "-1", "choose when it expires"},
-		"another end":   {"days", "99999999999999999999", "choose when it expires"},
-		"no developer":  {"developer", " ", "a developer&#39;s name"},
-		"a bad letter":  {"developer", "A\x00da", "printable"},
-		"not even UTF8": {"developer", "A\xff", "a developer&#39;s name"},
+		"no scope":     {"scope", "some", "choose which vehicles the token sees"},
+		"a rate":       {"rate", "fast", "a rate is a whole number"},
+		"an end":       {"days", "-1", "choose when it expires"},
 	} {
 		wrong := maps.Clone(form)
 		wrong.Set(c.field, c.value)
 		wrong.Set("mark", what)
 		a := f.read(f.browser.PostForm(f.at("/tokens"), wrong))
-		f.want(a, http.StatusBadRequest, c.says, `role="alert"`)
-		if c.field != "developer" {
-			f.want(a, http.StatusBadRequest, `value=" Ada &lt;b&gt;Lovelace&lt;/b&gt; "`)
-		}
+		f.want(a, http.StatusBadRequest, c.says, `role="alert"`, `value=" Ada &lt;b&gt;Lovelace&lt;/b&gt; "`)
 	}
 	if n := f.store.Tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
@@ -164,7 +156,6 @@ func TestTokenIsEdited(t *testing.T) {
 	for says, fields := range map[string][]string{
 		"name the vehicles to add or to remove": {"add", " ", "remove", ""},
 		"vehicle 1 of the list":                 {"add", "a-b"},
-		"in both add and remove":                {"add", "X", "remove", "X"},
 		"choose all vehicles, or list":          {"all", "yes", "add", "X"},
 	} {
 		f.want(f.post(page+"/grant", fields...), http.StatusBadRequest, says, `role="alert"`, "<h1>Ada</h1>")
@@ -279,21 +270,11 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	f := loggedIn(t)
 	f.want(f.get("/vehicles"), http.StatusOK, "No vehicle has reported yet.")
 	f.report("carA", jammed(time.Minute))
-	for path, says := range map[string]string{
-		"/vehicles?is=fast":                     "reason must be one of stale",
-		"/vehicles?prefix=a%20b":                "prefix must be the beginning of a vid",
-		"/vehicles?list=jam":                    "a list of vehicles takes driving",
-		"/vehicles?driving=jam&cursor=nonsense": "cursor must be the next of the page before",
-	} {
-		f.want(f.get(path), http.StatusBadRequest, says, "carA")
-	}
-	f.want(f.get("/vehicles?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
+	f.want(f.get("/vehicles?is=fast"), http.StatusBadRequest, "reason must be one of stale", "carA")
+	f.want(f.get("/vehicles?driving=jam&cursor=x"), http.StatusBadRequest, "cursor must be the next", "carA")
 	f.want(f.get("/vehicles?format=csv&sort=newest"), http.StatusBadRequest, "leave out sort")
 	a := f.get("/vehicles?format=csv&throttle=&driving=jam")
 	f.want(a, http.StatusOK, "\ncarA,answered,traffic jam,3,2026-11-20T12:00:00Z,unknown,,,\n")
-	if a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
-		t.Errorf("got headers %v, want the file vehicles.csv", a.header)
-	}
 	a = f.read(f.anotherBrowser().Get(f.at("/vehicles?format=csv")))
 	f.want(a, http.StatusUnauthorized)
 	f.lacks("without a session", a, "carA")
@@ -353,8 +334,6 @@ func TestForgetIsUndone(t *testing.T) {
 	}
 	f.want(f.get("/vehicles/typo"), http.StatusNotFound, "Telemetry of this vehicle is accepted again.",
 		"No vehicle with this vid has reported")
-	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
-	f.want(f.post("/vehicles/a-b/allow"), http.StatusNotFound)
 	if did := f.did(); !strings.Contains(did, "vehicle.allow") {
 		t.Errorf("the operator did %s, want vehicle.allow", did)
 	}
@@ -411,10 +390,8 @@ func TestAuditIsSearched(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/audit": "[x ada]", "/audit?actor=ada": "[ada]", "/audit?action=token": "[x]",
-		"/audit?action=token.issue&actor=ada": "[]",
-		"/audit?since=2026-11-21":             "[x]", "/audit?until=2026-11-20": "[ada]",
+		"/audit?since=2026-11-21": "[x]", "/audit?until=2026-11-20": "[ada]",
 		"/audit?since=2026-11-20&until=2026-11-22": "[x ada]",
-		"/audit?until=2026-11-20T12:00:00Z":        "[]",
 		"/audit?until=2026-11-20T12:00":            "[]", "/audit?until=2026-11-20T12:01": "[ada]",
 		"/audit?since=2026-11-22T11:59:30": "[x]", "/audit?since=2026-11-22T12:01": "[]",
 	} {
@@ -439,12 +416,9 @@ func TestAuditIsSearched(t *testing.T) {
 		many = append(many, vehicle.ID(fmt.Sprintf("many%02d", i)))
 	}
 	f.create(access.Credential{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
-	for vid, want := range map[vehicle.ID]bool{"many19": false, "many20": true} {
-		page := f.get("/audit?vehicle=" + f.VehicleMark(vid))
-		if got := strings.Contains(page.body, "1 event among those searched names more vehicles"); got != want {
-			t.Errorf("%s: says that an event may concern it: got %t, want %t\n%s", vid, got, want, page.body)
-		}
-	}
+	const more = "1 event among those searched names more vehicles"
+	f.want(f.get("/audit?vehicle="+f.VehicleMark("many20")), http.StatusOK, more)
+	f.lacks("all are listed", f.get("/audit?vehicle="+f.VehicleMark("many19")), more)
 	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events",
 		`/audit?actor=ada&amp;format=csv" download>CSV`)
 	a := f.get("/audit?actor=ada&format=csv")
@@ -452,8 +426,6 @@ func TestAuditIsSearched(t *testing.T) {
 		a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
 		t.Errorf("%v\n%s", a.header, a.body)
 	}
-	f.want(f.get("/audit?format=ndjson"), http.StatusOK, `"actor":"ada"`, `"actor":"x"`)
-	f.want(f.get("/audit?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
 	f.want(f.get("/audit?format=csv&before=9"), http.StatusBadRequest, "leave out limit and before")
 	a = f.read(f.anotherBrowser().Get(f.at("/audit?format=csv")))
 	f.want(a, http.StatusUnauthorized)

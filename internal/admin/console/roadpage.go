@@ -98,12 +98,7 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) 
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session) {
-	id, err := vehicle.ParseID(r.PathValue("vid"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
+func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session, id vehicle.ID) {
 	s, _, err := c.Ops.State(r.Context(), id)
 	if err != nil {
 		c.Log.Error("a vehicle's state cannot be read", "error", err)

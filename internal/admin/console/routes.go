@@ -11,8 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 func New(cfg Config) *Console {
@@ -23,7 +25,7 @@ func New(cfg Config) *Console {
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
 	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
 	c.closing, c.close = context.WithCancel(context.Background())
-	c.sessions.Config = &c.Config
+	c.sessions.Config, c.sessions.all = &c.Config, make(map[access.Hash]*session)
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
 	c.roads = roadmap.NewReader(cfg.Roads)
@@ -71,6 +73,15 @@ func (c *Console) routes() *http.ServeMux {
 			done(w, r, s)
 		})
 	}
+	ofVehicle := func(path string, done func(http.ResponseWriter, *http.Request, *session, vehicle.ID)) {
+		form("/vehicles/{vid}/"+path, smallForm, func(w http.ResponseWriter, r *http.Request, s *session) {
+			if id, err := vehicle.ParseReportingID(r.PathValue("vid")); err == nil {
+				done(w, r, s, id)
+				return
+			}
+			c.nothing(w, r, s)
+		})
+	}
 	page("GET ", c.fleetPage)
 	page("GET /login", func(w http.ResponseWriter, r *http.Request, s *session) { // already logged in
 		http.Redirect(w, r, s.root, http.StatusSeeOther)
@@ -78,9 +89,9 @@ func (c *Console) routes() *http.ServeMux {
 	page("GET /vehicles", c.vehiclesPage)
 	form("/vehicles", smallForm, c.findVehicle)
 	page("GET /vehicles/{vid}", c.vehiclePage)
-	form("/vehicles/{vid}/forget", smallForm, c.forget)
-	form("/vehicles/{vid}/allow", smallForm, c.allow)
-	form("/vehicles/{vid}/relearn", smallForm, c.relearn)
+	ofVehicle("forget", c.forget)
+	ofVehicle("allow", c.allow)
+	ofVehicle("relearn", c.relearn)
 	page("GET /roads", c.roadsPage)
 	for _, k := range []credentialKind{tokens, sources, operators} {
 		p, list := credentialPages{c, k}, "/"+k.list()
@@ -112,12 +123,22 @@ func (c *Console) routes() *http.ServeMux {
 			http.Error(w, "log in first", http.StatusUnauthorized)
 		})
 	}
+	scriptOfVehicle := func(path string, answer func(http.ResponseWriter, *http.Request, *session, vehicle.ID)) {
+		script(path, func(w http.ResponseWriter, r *http.Request, s *session) {
+			id, err := vehicle.ParseID(r.PathValue("vid"))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			answer(w, r, s, id)
+		})
+	}
 	script("/live/fleet", c.fleetLive)
-	script("/live/vehicles/{vid}", c.vehicleLive)
+	scriptOfVehicle("/live/vehicles/{vid}", c.vehicleLive)
 	script("/live/roads", c.roadsLive)
-	script("/vehicles/{vid}/hour", c.hour)
+	scriptOfVehicle("/vehicles/{vid}/hour", c.hour)
 	script("/roads/stretches", c.stretches)
-	script("/vehicles/{vid}/stretches", c.vehicleStretches)
+	scriptOfVehicle("/vehicles/{vid}/stretches", c.vehicleStretches)
 	// All other paths show the login. If this browser has a session, its script leads there.
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
 	return mux

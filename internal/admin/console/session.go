@@ -91,9 +91,6 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	}
 	s.makeRoom(maxOwn, func(o *session) bool { return o.who == who })
 	s.makeRoom(maxSessions, func(*session) bool { return true })
-	if s.all == nil {
-		s.all = make(map[access.Hash]*session)
-	}
 	s.all[n.id] = n
 	http.SetCookie(w, n.cookie(value, int(sessionLife/time.Second)))
 	return n

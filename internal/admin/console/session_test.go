@@ -75,15 +75,6 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 	}
 }
 
-func TestSecureCookie(t *testing.T) {
-	f := newFixture(t, func(c *console.Config) { c.Secure = true })
-	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
-	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") ||
-		strings.Contains(c, "Domain") {
-		t.Errorf("the cookie is %.30s…", c)
-	}
-}
-
 // The browser's Origin says that TLS is used.
 func TestCookieBehindAProxy(t *testing.T) {
 	f := newFixture(t)
@@ -142,8 +133,9 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 			strings.Contains(root, cookie.Value) {
 			t.Errorf("the roots of two sessions are %q and %q", root, another)
 		}
-		if want := map[bool]string{false: root, true: "/"}[secure]; cookie.Path != want {
-			t.Errorf("secure %v: the cookie goes with %s, not %s", secure, cookie.Path, want)
+		if want := map[bool]string{false: root, true: "/"}[secure]; cookie.Path != want ||
+			cookie.Secure != secure || strings.HasPrefix(cookie.Name, "__Host-") != secure || cookie.Domain != "" {
+			t.Errorf("secure %v: the cookie is %s; want the path %s", secure, cookie, want)
 		}
 		for path, status := range map[string]int{
 			"/tokens": 401, another + "/tokens": 401, "/s/x/tokens": 401, root + "x/tokens": 401,

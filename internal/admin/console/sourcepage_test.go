@@ -16,14 +16,7 @@ import (
 func TestSources_AddRotateRemove(t *testing.T) {
 	f := loggedIn(t)
 	f.want(f.get("/sources"), http.StatusOK, "There is no source yet")
-	for what, c := range map[string][]string{
-		"a source&#39;s name":              {"name", "a b", "scope", "all"},
-		"name the vehicles, or choose all": {"name", "gateway", "scope", "list", "vehicles", ""},
-		"a rate is a whole number":         {"name", "gateway", "scope", "all", "rate", "fast"},
-		"choose when it expires":           {"name", "gateway", "scope", "all", "days", "soon"},
-	} {
-		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
-	}
+	f.want(f.post("/sources", "name", "a b", "scope", "all", "mark", "0"), http.StatusBadRequest, "a source&#39;s name")
 	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "strict", "yes",
 		"days", "30", "mark", "1", "developer", "a field of another form")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
@@ -103,7 +96,6 @@ func TestSourceIsEdited(t *testing.T) {
 		">A\nB\n</textarea>")
 	f.want(f.post("/sources/gateway/grant", "only", "A a-b"), http.StatusBadRequest, "vehicle 2 of the list",
 		"A a-b</textarea>")
-	f.want(f.post("/sources/gateway/grant", "only", ""), http.StatusBadRequest, "name the vehicles, or choose all")
 	f.want(f.post("/sources/gateway/grant"), http.StatusBadRequest, "name the vehicles, or choose all")
 	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes"), http.StatusOK,
 		"Let gateway send telemetry for all vehicles?")
@@ -145,13 +137,10 @@ func TestListsAreSorted(t *testing.T) {
 		"/sources?state=refused":  "beta gamma",
 		"/sources?state=expiring": "gamma",
 		"/sources?state=expired":  "",
-		"/sources?sort=end":       "gamma beta Alpha",
 		"/sources?find=ALPH":      "Alpha",
 		"/operators":              "Alpha beta gamma",
 		"/operators?sort=newest":  "gamma Alpha beta",
 		"/operators?sort=key":     "Alpha gamma beta",
-		"/operators?find=mm":      "gamma",
-		"/operators?find=nobody":  "",
 	} {
 		a := f.get(address)
 		f.want(a, http.StatusOK, "Choose ")

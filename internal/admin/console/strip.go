@@ -26,12 +26,7 @@ type stripView struct {
 	From  time.Time // older samples were not read; zero: the strip covers the hour
 }
 
-func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
-	id, err := vehicle.ParseID(r.PathValue("vid"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
+func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session, id vehicle.ID) {
 	html, err := c.strip(r.Context(), id)
 	if err != nil {
 		refusal := c.Ops.Explain("vehicle.show", err)

@@ -75,12 +75,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 // Without withWay, the live updates reload the page once there is something to show on a map.
 const withWay = "?way"
 
-func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session) {
-	id, err := vehicle.ParseID(r.PathValue("vid"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
+func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	var past *curve
 	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
 		v, err := c.vehicleView(ctx, id, &past)
@@ -142,13 +137,8 @@ var outcomeWords = map[string]string{
 }
 
 // The operator must have typed the vid as a confirmation.
-func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
-	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
-	switch {
-	case err != nil:
-		c.nothing(w, r, s)
-		return
-	case r.PostForm.Get("vid") != string(id):
+func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
+	if r.PostForm.Get("vid") != string(id) {
 		c.fail(w, s, "Not forgotten",
 			errors.New("type the vehicle's vid into the form to confirm: go back and try again"))
 		return
@@ -167,12 +157,7 @@ type forgottenView struct {
 	VID vehicle.ID
 }
 
-func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
-	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
-	if err != nil {
-		c.nothing(w, r, s)
-		return
-	}
+func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	if _, forgotten := c.Ops.Forgotten(id); !forgotten {
 		c.fail(w, s, "Nothing to accept", ops.Refuse(http.StatusConflict, "this vehicle is not forgotten"))
 		return
@@ -184,12 +169,7 @@ func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 	c.done(w, r, s, "/vehicles/"+string(id), "Telemetry of this vehicle is accepted again.")
 }
 
-func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
-	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
-	if err != nil {
-		c.nothing(w, r, s)
-		return
-	}
+func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	if _, err := c.Ops.Relearn(r.Context(), s.who, id); err != nil {
 		c.fail(w, s, "Not discarded", err)
 		return

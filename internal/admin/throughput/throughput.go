@@ -22,9 +22,14 @@ type Figures struct {
 	buckets  []bucket // of query durations, shortest first
 	observed float64  // queries in the histogram
 
-	FeedAge float64 // seconds; negative: unknown
-	Backlog float64 // seconds; negative: unknown
-	Streams map[string]Fill
+	FeedAge  float64   // seconds; 0: unknown
+	Backlogs []Backlog // the largest first
+	Streams  map[string]Fill
+}
+
+type Backlog struct {
+	Partition string
+	Seconds   float64
 }
 
 // The reason of a refused query is its outcome.
@@ -39,12 +44,9 @@ type Fill struct{ Bytes, Limit float64 }
 
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-var None = Figures{FeedAge: -1, Backlog: -1}
-
-// Read reads the metrics. Which exist depends on roles and engine; a missing one is zero, but
-// FeedAge and Backlog are then -1.
+// Read reads the metrics. Which exist depends on roles and engine; a missing one is zero.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
-	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
+	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}}
 	families, _ := g.Gather() // with an error, Gather still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -65,6 +67,7 @@ func Read(g prometheus.Gatherer, now time.Time) Figures {
 			}
 		}
 	}
+	slices.SortStableFunc(f.Backlogs, func(a, b Backlog) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	return f
 }
 
@@ -92,7 +95,7 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 	case store.MetricFeedAge:
 		f.FeedAge = max(f.FeedAge, value)
 	case store.MetricBacklog:
-		f.Backlog = value
+		f.Backlogs = append(f.Backlogs, Backlog{labels["partition"], value})
 	case store.MetricBytes:
 		f.Streams[labels["stream"]] = Fill{value, s.Limit}
 	case store.MetricLimit:

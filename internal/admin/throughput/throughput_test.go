@@ -33,7 +33,7 @@ func TestBetween(t *testing.T) {
 		Buckets: []float64{1, 2, 4}}, []string{"operation"})
 	bytes, limit, age := gauge(store.MetricBytes), gauge(store.MetricLimit), gauge(store.MetricFeedAge)
 
-	if f := throughput.Read(registry, noon); f.FeedAge >= 0 {
+	if f := throughput.Read(registry, noon); f.FeedAge != 0 {
 		t.Errorf("of an idle node: %+v", f)
 	}
 	queries.WithLabelValues("throttle_system", "rate_limited").Add(7)

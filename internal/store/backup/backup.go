@@ -205,14 +205,19 @@ func checkRecord(kind, rest string, r store.Record, records *store.Checker) (err
 
 // refusal returns any error that is not of a record as it is.
 func refusal(err error) error {
-	u, unfit := errors.AsType[store.Unfit](err)
+	_, unfit := errors.AsType[store.Unfit](err)
 	switch {
-	case unfit:
-		return fmt.Errorf("%w (%s: %w)", errUnfit, u.Kind, u.Err)
 	case errors.Is(err, codec.ErrNewer):
 		return fmt.Errorf("%w (%w)", errNewer, err)
-	case errors.Is(err, codec.ErrDamaged):
+	case errors.Is(err, codec.ErrDamaged) && !unfit:
 		return errTorn
+	}
+	return refuseUnfit(err)
+}
+
+func refuseUnfit(err error) error {
+	if u, ok := errors.AsType[store.Unfit](err); ok {
+		return fmt.Errorf("%w (%s: %w)", errUnfit, u.Kind, u.Err)
 	}
 	return err
 }

@@ -278,6 +278,20 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	}
 }
 
+func TestRestore_OwnVIDKeysDamaged(t *testing.T) {
+	c := store.Config{DataDir: t.TempDir()}
+	e, tables := newEngine(t, c), new(access.Tables)
+	s := New(store.NewRecordStore(e, c, tables), e, c, tables)
+	own := record(t, codec.VIDKeysSubject, map[string]any{"keys": []string{"c2hvcnQ="}})
+	_, err := e.Store(t.Context(), codec.Sources, []store.Write{{Subject: own.Subject, Record: own.Sealed}})
+	testkit.NoError(t, err)
+	file := bytes.NewReader(backupWith(t, "key"))
+	_, err = s.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, nil, nil)
+	if !errors.Is(err, codec.ErrDamaged) || s.BadBackup(err) {
+		t.Errorf("got error %v, want damage that is not of the backup", err)
+	}
+}
+
 // After a large list of vehicles is replaced, no record and no backup names them: a later forget
 // would not find such a record.
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {

@@ -92,7 +92,7 @@ func (s *Service) Restore(
 	}
 	if options.Compare {
 		err = r.compare(ctx, file)
-	} else if err = cmp.Or(refusal(s.CheckVIDKeys(ctx, records)), r.checkEmpty(file)); err == nil {
+	} else if err = cmp.Or(refuseUnfit(s.CheckVIDKeys(ctx, records)), r.checkEmpty(file)); err == nil {
 		err = audited(r.info, func() error { return r.run(ctx, file) })
 	}
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -30,6 +32,13 @@ func measure(t *testing.T, e *Engine) {
 	})
 	testkit.NoError(t, err)
 	testkit.NoError(t, e.measureBacklog(t.Context()))
+}
+
+func (e *Engine) backlogAge() (oldest time.Duration) {
+	for p := range e.metrics.Backlogs {
+		oldest = max(oldest, time.Duration(e.metrics.Backlogs[p].Load()))
+	}
+	return oldest
 }
 
 func trim(t *testing.T, e *Engine) {
@@ -73,13 +82,13 @@ func TestBacklogByAge(t *testing.T) {
 	const retention = 2 * time.Second
 	e := open(t, Config{Retention: retention})
 	storeSample(t, e, 1)
-	testkit.Await(t, "the backlog is too old", func() bool { measure(t, e); return e.backlog.age() > retention/2 })
+	testkit.Await(t, "the backlog is too old", func() bool { measure(t, e); return e.backlogAge() > retention/2 })
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 2)}); !errors.Is(err, store.ErrBacklog) {
 		t.Fatalf("with a sample that waits too long: %v", err)
 	}
 	foldAll(t, e, 1)
 	measure(t, e)
-	if age := e.backlog.age(); age != 0 {
+	if age := e.backlogAge(); age != 0 {
 		t.Fatalf("with nothing to fold the backlog's age is %v", age)
 	}
 	storeSample(t, e, 2)
@@ -247,17 +256,39 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
 	}
-	if first := e.backlog.firstNeeded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
-		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlog.age())
+	if first := e.backlog.firstNeeded(); first != e.backlog.next[p].Load() || e.backlogAge() == 0 {
+		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlogAge())
 	}
 	part := take(t, e, p)
 	seq, _ := next(t, part)
 	save(t, part, seq)
 	measure(t, e)
-	if e.backlog.firstNeeded() != seq+1 || e.backlog.age() != 0 {
+	if e.backlog.firstNeeded() != seq+1 || e.backlogAge() != 0 {
 		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v",
-			seq, e.backlog.firstNeeded(), e.backlog.age())
+			seq, e.backlog.firstNeeded(), e.backlogAge())
 	}
+}
+
+// A node shows the partitions that it folds, and backlogs that no node folds.
+func TestBacklogByPartition(t *testing.T) {
+	t.Parallel()
+	c := Config{Partitions: 2, URLs: clustertest.Account(t), Timeouts: impatient}
+	c.Timeouts.Lease = time.Second
+	metrics := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
+	c.Registry = metrics[1]
+	open(t, c)
+	c.Registry = metrics[0]
+	owner := open(t, c)
+	storeSample(t, owner, 1)
+	n := codec.PartitionOf("car", 2)
+	shown := func(node int) bool {
+		return testkit.Metric(t, metrics[node], store.MetricBacklog, "partition", strconv.Itoa(n)) > 0
+	}
+	testkit.Await(t, "both show what no node folds", func() bool { return shown(0) && shown(1) })
+	p := take(t, owner, n)
+	testkit.Await(t, "only the owner shows it", func() bool { return shown(0) && !shown(1) })
+	p.Close()
+	testkit.Await(t, "both show it again", func() bool { return shown(0) && shown(1) })
 }
 
 // If the first sequence that is not folded decreased, the backlog would seem far too old.
@@ -314,7 +345,7 @@ func TestWrongClock(t *testing.T) {
 		storeSample(t, e, 1)
 		measure(t, e)
 		storeSample(t, e, 2)
-		if age := e.backlog.age(); age < 0 || age > store.DefaultRetention/2 {
+		if age := e.backlogAge(); age < 0 || age > store.DefaultRetention/2 {
 			t.Errorf("the clock is ahead by %s: the backlog's age is %v", ahead, age)
 		}
 		foldAll(t, e, 2)

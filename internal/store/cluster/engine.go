@@ -48,6 +48,7 @@ type Engine struct {
 	cursors       []atomic.Pointer[cursor]
 	cursorsRead   atomic.Bool
 	folded        []atomic.Uint64 // the owners have folded up to here
+	heard         []atomic.Int64  // when the owners told this, Unix ns
 	lacks         lacks
 
 	stop    context.CancelFunc
@@ -181,7 +182,7 @@ func (e *Engine) start() {
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
 	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)
-	e.folded = make([]atomic.Uint64, e.partitions)
+	e.folded, e.heard = make([]atomic.Uint64, e.partitions), make([]atomic.Int64, e.partitions)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
 	e.backlog.folding = make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {
@@ -189,7 +190,7 @@ func (e *Engine) start() {
 		e.beats[name] = b
 		e.running.Go(func() { b.run(ctx) })
 	}
-	e.metrics = newMetrics(e.config.Registry, e.config.Newer, e.backlog.age, e.beats)
+	e.metrics = e.newMetrics()
 	for p := range e.partitions {
 		q := newQueue()
 		e.queues = append(e.queues, q)
@@ -269,17 +270,15 @@ type metrics struct {
 	missing *prometheus.GaugeVec
 }
 
-func newMetrics(
-	r prometheus.Registerer, newer *store.Newer, backlog func() time.Duration, beats map[string]*heartbeat,
-) *metrics {
-	m := &metrics{
-		Metrics: engine.NewMetrics(r, backlog),
-		records: engine.OfStream("carstate_stream_records", "Records that a stream of the engine keeps."),
-		missing: engine.OfStream("carstate_stream_copies_missing",
+func (e *Engine) newMetrics() *metrics {
+	r := e.config.Registry
+	r.MustRegister(e.config.Newer, feedAges(e.beats))
+	return &metrics{
+		Metrics: engine.NewMetrics(r, e.partitions, e.showsBacklog),
+		records: engine.OfStream(r, "carstate_stream_records", "Records that a stream of the engine keeps."),
+		missing: engine.OfStream(r, "carstate_stream_copies_missing",
 			"Copies of a stream that are out of reach or lag behind. Every node reports the same."),
 	}
-	r.MustRegister(m.records, m.missing, newer, feedAges(beats))
-	return m
 }
 
 // The copy of a stream has no age until its feed has delivered a heartbeat of this node.

@@ -132,6 +132,7 @@ func (e *Engine) followFolded() (stop func()) {
 				return
 			}
 			e.folded[p].Store(seq)
+			e.heard[p].Store(time.Now().UnixNano())
 			e.unfolded.Fold(int(p), seq)
 			b = b[n+k:]
 		}

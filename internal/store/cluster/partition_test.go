@@ -63,7 +63,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			trim(t, forgetful(t, url, 1))
 			foldAll(t, e, 1000) // returns only if the sample is read
 			measure(t, e)
-			if age := e.backlog.age(); age != 0 {
+			if age := e.backlogAge(); age != 0 {
 				t.Errorf("the backlog's age is %v", age)
 			}
 		})

@@ -17,9 +17,8 @@ import (
 )
 
 type backlog struct {
-	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
-	over   atomic.Bool
-	next   []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
+	over atomic.Bool
+	next []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
 	// In seen, what is in no checkpoint counts as unfolded; in folding, what the owner has not
@@ -55,7 +54,13 @@ func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, fro
 
 const backlogEvery = 2 * time.Second
 
-func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
+// Every node shows the backlog of a partition whose owner tells nothing.
+func (e *Engine) showsBacklog(p int, age time.Duration) bool {
+	if t := e.taken[p].Load(); t != nil && t.owned.Err() == nil {
+		return true
+	}
+	return age > 0 && time.Since(time.Unix(0, e.heard[p].Load())) > e.config.Timeouts.Lease
+}
 
 // Below firstNeeded, all telemetry may be removed; 0 if that is unknown.
 func (b *backlog) firstNeeded() uint64 {
@@ -110,7 +115,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	info := s.CachedInfo()
 	state := info.State
 	now := info.TimeStamp // the server's clock, which also stamped the commits
-	var oldest, unsaved time.Duration
+	var unsaved time.Duration
+	ages := make([]time.Duration, e.partitions)
 	unfolded := state.LastSeq + 1
 	for p, c := range cursors {
 		if c.newer {
@@ -138,7 +144,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			}
 		}
 		if w.first != 0 {
-			oldest = max(oldest, now.Sub(w.stored))
+			ages[p] = max(0, now.Sub(w.stored))
 		}
 	}
 	// Commits have similar sizes.
@@ -147,7 +153,9 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
 	}
 	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
-	e.backlog.oldest.Store(int64(oldest))
+	for p, age := range ages {
+		e.metrics.Backlogs[p].Store(int64(age))
+	}
 	if e.backlog.over.Swap(over) != over {
 		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
 	}

@@ -11,11 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -322,17 +325,22 @@ func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
-	e := open(t, Config{Now: clock.Now, Retention: time.Hour})
+	metrics := prometheus.NewRegistry()
+	e := open(t, Config{Now: clock.Now, Retention: time.Hour, Partitions: 2, Registry: metrics})
 	put(ctx, t, e, sample("v", 1000, 50))
 	clock.Advance(31 * time.Minute)
-	e.measureBacklog()
-	if got := e.backlogAge(); got < 31*time.Minute || got > 32*time.Minute {
-		t.Errorf("age of the backlog: got %v, want 31 minutes", got)
+	n := codec.PartitionOf("v", 2)
+	backlog := func(n int) float64 {
+		e.measureBacklog()
+		return testkit.Metric(t, metrics, store.MetricBacklog, "partition", strconv.Itoa(n))
+	}
+	if got, other := backlog(n), backlog(1-n); got < 31*60 || got > 32*60 || other != 0 {
+		t.Errorf("age of the backlog: got %v s and %v s in the other partition, want 31 minutes and 0", got, other)
 	}
 	if err := e.Append(ctx, []vehicle.Sample{sample("v", 2000, 50)}); !errors.Is(err, store.ErrBacklog) {
 		t.Errorf("Append with a sample that waits too long: got %v, want ErrBacklog", err)
 	}
-	p := take(ctx, t, e, 0)
+	p := take(ctx, t, e, n)
 	defer p.Close()
 	_, err := p.Next(ctx)
 	testkit.NoError(t, err)
@@ -342,14 +350,11 @@ func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	asked.Go(func() { p.Next(asking) })
 	defer asked.Wait()
 	defer stop()
-	testkit.Await(t, "the sample to be folded", func() bool {
-		e.measureBacklog()
-		return e.backlogAge() == 0
-	})
+	testkit.Await(t, "the sample to be folded", func() bool { return backlog(n) == 0 })
 	if err := e.Append(ctx, []vehicle.Sample{sample("v", 3000, 50)}); err != nil {
 		t.Errorf("Append after the sample was folded: got %v, want nil", err)
 	}
-	if got := e.partitions[0].cursor.Load(); got != 0 {
+	if got := e.partitions[n].cursor.Load(); got != 0 {
 		t.Errorf("cursor: got %d, want 0, because no state is stored", got)
 	}
 }

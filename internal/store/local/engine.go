@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/lograte"
@@ -64,8 +65,7 @@ type Engine struct {
 	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowAnswers has begun
 	over       atomic.Bool
-	scarce     atomic.Bool  // the disk has less free space than reservedBytes
-	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
+	scarce     atomic.Bool // the disk has less free space than reservedBytes
 
 	writesFailed  context.Context // ends at the first fatal error of Pebble
 	failWrites    context.CancelCauseFunc
@@ -139,12 +139,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.dir.fromCopy {
 		e.log.Warn("carstate.json was damaged or lost: it was written again from its copy")
 	}
-	e.metrics = engine.NewMetrics(c.Registry, e.backlogAge)
-	e.used = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "carstate_store_bytes",
-		Help: "Bytes of the store's files.",
+	e.metrics = engine.NewMetrics(c.Registry, e.dir.Partitions, func(int, time.Duration) bool { return true })
+	e.used = promauto.With(c.Registry).NewGauge(prometheus.GaugeOpts{
+		Name: "carstate_store_bytes", Help: "Bytes of the store's files.",
 	})
-	c.Registry.MustRegister(e.used)
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
 	if err = store.LoadForgotten(ctx, e.own(), &e.forgotten); err != nil {

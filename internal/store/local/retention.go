@@ -68,27 +68,27 @@ func (e *Engine) measureBacklog() {
 		s.mu.Lock()
 		last, folded := s.last, max(s.answered, cursor)
 		s.mu.Unlock()
-		if last == cursor {
-			continue
-		}
+		var age time.Duration
 		if folded < last {
 			// seq is 0 if no such group is left. The owner of the partition finds damage.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
-				oldest = max(oldest, now.Sub(stored))
+				age = max(0, now.Sub(stored))
 			}
+		}
+		e.metrics.Backlogs[n].Store(int64(age))
+		oldest = max(oldest, age)
+		if last == cursor {
+			continue
 		}
 		if unfolded, err := e.diskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
 			bytes += unfolded
 		}
 	}
 	over := oldest > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
-	e.oldest.Store(int64(oldest))
 	if e.over.Swap(over) != over {
 		e.log.Warn("backlog", "refusing_samples", over, "oldest", oldest, "bytes", bytes)
 	}
 }
-
-func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
 func (e *Engine) Trim(ctx context.Context) {
 	audit := e.streams[codec.Audit]
