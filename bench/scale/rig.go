@@ -93,16 +93,12 @@ type rig struct {
 	follow *follower
 }
 
-func (b *bench) streams(replicas, partitions int) cluster.Config {
-	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
-}
-
 var eachRole = []string{"derive", "ingest", "query"}
 
 // onNodes calls do with one node for each of roles, on streams that hold the states of cars. Every node
 // also serves the admin listener, from which the bench reads its metrics.
 func (b *bench) onNodes(ctx context.Context, cars, partitions int, roles []string, do func(*rig)) {
-	c := b.streams(copies, partitions)
+	c := cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: copies}
 	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), cars, restart.AllSignals)
 	r := &rig{b: b, nodes: make(map[string]*nodeprocess.Node), config: c, rate: float64(cars) / reportEvery.Seconds()}
 	r.cars.PerBody = perBody
@@ -130,13 +126,12 @@ func (b *bench) onNodes(ctx context.Context, cars, partitions int, roles []strin
 
 // start starts a node with one role, or with every role if its name is not one.
 func (r *rig) start(ctx context.Context, name string) *nodeprocess.Node {
-	r.b.nodes++
 	flags := []string{"--nats", r.config.URLs, "--replicas", fmt.Sprint(r.config.Replicas), "--partitions", fmt.Sprint(r.config.Partitions)}
 	if slices.Contains(eachRole, name) {
 		flags = append(flags, "--roles", name+",admin")
 	}
 	r.nodes[name] = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
-		Binary: r.b.Binary, Dir: filepath.Join(r.b.Dir, fmt.Sprint("node", r.b.nodes)), Flags: flags,
+		Binary: r.b.Binary, Dir: must.Get(os.MkdirTemp(r.b.Dir, name)), Flags: flags,
 	}, startLimit))
 	return r.nodes[name]
 }

@@ -40,7 +40,6 @@ type bench struct {
 	plan    plan
 	binary  string // nats-server
 	servers *servers
-	nodes   int
 }
 
 func Run(ctx context.Context, p *report.Part) (err error) {
@@ -58,9 +57,7 @@ func Run(ctx context.Context, p *report.Part) (err error) {
 	}{
 		{"one machine", b.alone},
 		{"a slice of a large fleet", b.onServers(b.slice)},
-		{"the slice over more partitions", b.onServers(func(ctx context.Context) {
-			b.spread(ctx, "slice, more partitions", b.plan.partitions)
-		})},
+		{"the slice over more partitions", b.onServers(b.spread)},
 		{"two nodes with every role", b.onServers(b.twoNodes)},
 	} {
 		began := time.Now()
@@ -98,20 +95,7 @@ func (b *bench) alone(ctx context.Context) {
 	drive(reportEvery)
 	cpu, written := must.Get(n.CPU()), writtenBy(n.PID())
 	began, before := time.Now(), cars.Sent.Load()
-	done := make(chan error, 1)
-	go func() { done <- must.Caught(func() { drive(b.plan.steady) }) }()
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
-	most := int64(0)
-	for driving := true; driving; {
-		select {
-		case err := <-done:
-			must.Do(err)
-			driving = false
-		case <-look.C:
-		}
-		most = max(most, must.Get(n.Resident()))
-	}
+	drive(b.plan.steady)
 	took, samples := time.Since(began).Seconds(), float64(cars.Sent.Load()-before)
 	const subject = "one machine"
 	used := (must.Get(n.CPU()) - cpu).Seconds()
@@ -119,7 +103,6 @@ func (b *bench) alone(ctx context.Context) {
 	b.Add(subject, "samples a second", "1/s", fmt.Sprintf("HTTP, %d cars a request", perBody), samples/took)
 	b.Add(subject, "CPU of all a sample", "µs", "all states in memory", micros(used, samples))
 	b.Add(subject, "cores in use", "", "without queries", used/took)
-	b.Add(subject, "resident memory at most", "MB", "", float64(most)/1e6)
 	b.Add(subject, "written a sample", "B", "by the kernel's count, compaction included",
 		float64(writtenBy(n.PID())-written)/samples)
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,12 +89,7 @@ func (s *servers) stream(ctx context.Context, name string) *jetstream.StreamInfo
 	return must.Get(s.js.Stream(ctx, name)).CachedInfo()
 }
 
-func (s *servers) leader(ctx context.Context, name string) int {
-	leader := s.stream(ctx, name).Cluster.Leader
-	return slices.IndexFunc(s.all, func(n *natsprocess.Server) bool { return n.Name == leader })
-}
-
-// CPU in seconds, memory and traffic in bytes; totals or differences.
+// CPU in seconds, traffic in bytes; totals or differences.
 type counters map[string]float64
 
 func (c counters) since(before counters) counters {
@@ -123,7 +117,6 @@ func (s *servers) work(ctx context.Context) counters {
 		cpu := must.Get(nodeprocess.CPUOf(pid)).Seconds()
 		c["CPU of servers"] += cpu
 		c[fmt.Sprint("CPU of server ", i)] = cpu
-		c[fmt.Sprint("memory of server ", i)] = float64(must.Get(nodeprocess.ResidentOf(pid)))
 		c["bytes written"] += float64(writtenBy(pid))
 		c["bytes from clients"] += v.ClientsIn
 		c["bytes to clients"] += v.ClientsOut
