@@ -109,9 +109,9 @@ type number struct {
 type kind uint8
 
 const (
-	isFloat kind = iota
-	isTime
+	isTime kind = iota
 	isStretch
+	isFloat
 	isShort
 	isSmall
 	isBool
@@ -154,7 +154,7 @@ type bitmap [mostNumbers / 64]uint64
 
 func AppendState(b []byte, s *vehicle.State) []byte {
 	b = binary.AppendVarint(b, int64(s.Time))
-	timeBefore, stretchBefore := int64(s.Time), int64(0)
+	before := [...]int64{isTime: int64(s.Time), isStretch: 0}
 	for _, numbers := range sections {
 		var set bitmap
 		start := len(b)
@@ -169,18 +169,12 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 						continue
 					}
 					b = binary.LittleEndian.AppendUint32(b, f)
-				case isTime:
+				case isTime, isStretch:
 					t := *(*int64)(v)
 					if t == 0 {
 						continue
 					}
-					b, timeBefore = binary.AppendVarint(b, t-timeBefore), t
-				case isStretch:
-					t := *(*int64)(v)
-					if t == 0 {
-						continue
-					}
-					b, stretchBefore = binary.AppendVarint(b, t-stretchBefore), t
+					b, before[n.kind] = binary.AppendVarint(b, t-before[n.kind]), t
 				case isShort:
 					x := *(*uint16)(v)
 					if x == 0 {
@@ -229,9 +223,9 @@ func DecodeState(body []byte) (s vehicle.State, err error) {
 		return s, ErrDamaged
 	}
 	s.Time = signal.UnixMilli(t)
-	r := unpacking{reader: reader{b: body[n:]}, timeBefore: t}
+	r, before := reader{b: body[n:]}, [2]int64{isTime: t, isStretch: 0}
 	for _, numbers := range sections {
-		if err := r.section(numbers, &s); err != nil {
+		if err := r.section(numbers, &s, &before); err != nil {
 			return vehicle.State{}, err
 		}
 	}
@@ -241,12 +235,7 @@ func DecodeState(body []byte) (s vehicle.State, err error) {
 	return s, nil
 }
 
-type unpacking struct {
-	reader
-	timeBefore, stretchBefore int64
-}
-
-func (r *unpacking) section(numbers []number, s *vehicle.State) error {
+func (r *reader) section(numbers []number, s *vehicle.State, before *[2]int64) error {
 	var set bitmap
 	for i, outer := range r.bytes(int(r.byte())) {
 		for ; outer != 0 && i < len(set); outer &= outer - 1 {
@@ -254,16 +243,12 @@ func (r *unpacking) section(numbers []number, s *vehicle.State) error {
 		}
 		r.short = r.short || outer != 0
 	}
-	b := r.b
-	distance := func(before *int64) int64 {
-		d, n := binary.Varint(b)
-		r.short = r.short || n <= 0
-		b = b[max(n, 0):]
-		*before += d
-		return *before
+	if r.short {
+		return ErrDamaged
 	}
+	b := r.b
 	for i, word := range set {
-		for ; word != 0 && !r.short; word &= word - 1 {
+		for ; word != 0; word &= word - 1 {
 			place := i*64 + bits.TrailingZeros64(word)
 			if place >= len(numbers) {
 				return ErrNewer
@@ -276,10 +261,13 @@ func (r *unpacking) section(numbers []number, s *vehicle.State) error {
 			case isFloat:
 				*(*uint32)(v) = binary.LittleEndian.Uint32(b)
 				b = b[4:]
-			case isTime:
-				*(*int64)(v) = distance(&r.timeBefore)
-			case isStretch:
-				*(*int64)(v) = distance(&r.stretchBefore)
+			case isTime, isStretch:
+				d, size := binary.Varint(b)
+				if size <= 0 {
+					return ErrDamaged
+				}
+				before[n.kind], b = before[n.kind]+d, b[size:]
+				*(*int64)(v) = before[n.kind]
 			case isShort:
 				*(*uint16)(v) = binary.LittleEndian.Uint16(b)
 				b = b[2:]
@@ -291,10 +279,8 @@ func (r *unpacking) section(numbers []number, s *vehicle.State) error {
 			}
 		}
 	}
-	if r.b = b; r.short {
-		return ErrDamaged
-	}
+	r.b = b
 	return nil
 }
 
-var leastBytes = [...]int{isFloat: 4, isTime: 1, isStretch: 1, isShort: 2, isSmall: 1, isBool: 0}
+var leastBytes = [...]int{isFloat: 4, isShort: 2, isSmall: 1, isBool: 0}
