@@ -13,8 +13,8 @@ import (
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
-	Next       uint64 `json:"next"`       // sequence in TELEMETRY after that of the last checkpoint
-	Made       int64  `json:"made"`       // when the TELEMETRY stream of Next was created, Unix ns
+	Next       uint64 `json:"next"`       // sequence in its telemetry after that of the last checkpoint
+	Made       int64  `json:"made"`       // when the stream of Next was created, Unix ns
 	// Checkpoints are those that are kept, oldest first.
 	Checkpoints []store.Checkpoint `json:"checkpoints,omitempty"`
 

@@ -30,16 +30,15 @@ var (
 type Engine struct {
 	*conn
 	partitions int
+	telemetry  []*telemetryStream
 	name       string // of this process, in the subject of what it shares of roads
 
-	queues     []*engine.Queue
-	backlog    backlog
-	unfolded   *store.Unfolded
-	scarce     atomic.Bool
-	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
-	failing    atomic.Bool
-	committing atomic.Int32
-	metrics    *metrics
+	queues   []*engine.Queue
+	backlog  backlog
+	unfolded *store.Unfolded
+	scarce   atomic.Bool
+	room     atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
+	metrics  *metrics
 
 	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
@@ -151,10 +150,15 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, fmt.Errorf("the NATS cluster accepts messages of at most %d bytes: "+
 			"set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
-	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
+	fixed, err := ensureStreams(ctx, e.js, c)
+	if err != nil {
 		return nil, err
 	}
-	if err = e.probeRights(ctx, streamConfigs(c, fixedNumbers{partitions: e.partitions})); err != nil {
+	e.partitions = fixed.partitions
+	for i := range fixed.streams {
+		e.telemetry = append(e.telemetry, &telemetryStream{name: telemetryName(i)})
+	}
+	if err = e.probeRights(ctx, streamConfigs(c, fixed)); err != nil {
 		return nil, err
 	}
 	err = natsconn.Patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
@@ -196,7 +200,9 @@ func (e *Engine) start() {
 		e.running.Go(func() { e.runQueue(ctx, p, q) })
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
-	e.running.Go(func() { e.tryTelemetry(ctx) })
+	for i := range e.telemetry {
+		e.running.Go(func() { e.tryTelemetry(ctx, i) })
+	}
 	e.running.Go(func() { e.sendAnswers(ctx) })
 	e.needed.Store(true)
 	if e.nc.IsClosed() {
@@ -221,8 +227,10 @@ func (e *Engine) Writable() error {
 	}
 	// These are written to all the time, so a failure is noticed soon.
 	const nothing = "the engine stores nothing in %s"
-	if e.failing.Load() {
-		return fmt.Errorf(nothing, codec.Telemetry)
+	for _, s := range e.telemetry {
+		if s.failing.Load() {
+			return fmt.Errorf(nothing, s.name)
+		}
 	}
 	for _, name := range fedStreams {
 		if e.beats[name].failing.Load() {

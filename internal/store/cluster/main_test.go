@@ -67,6 +67,14 @@ func open(t testing.TB, c Config) *Engine {
 	return e
 }
 
+// Of split, the vehicle "car" is in the second stream of telemetry.
+func split(c Config) Config {
+	c.Partitions, c.Streams = 2, 2
+	return c
+}
+
+func partitionOfCar(e *Engine) int { return codec.PartitionOf("car", e.partitions) }
+
 func take(t testing.TB, e *Engine, p int) *Partition {
 	t.Helper()
 	part := storetest.Take(t, e, p).(*Partition)
@@ -129,9 +137,10 @@ func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
 
 func readCursor(t *testing.T, e *Engine) cursor {
 	t.Helper()
-	is, err := e.Last(t.Context(), codec.States, codec.CursorSubject(0))
+	p := partitionOfCar(e)
+	is, err := e.Last(t.Context(), codec.States, codec.CursorSubject(p))
 	testkit.NoError(t, err)
-	c, err := decodeCursor(is, 0)
+	c, err := decodeCursor(is, p)
 	testkit.NoError(t, err)
 	return c
 }

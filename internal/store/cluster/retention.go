@@ -17,8 +17,7 @@ import (
 )
 
 type backlog struct {
-	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
-	over   atomic.Bool
+	oldest atomic.Int64    // age of the oldest commit that is not folded, ns
 	next   []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
@@ -57,11 +56,11 @@ const backlogEvery = 2 * time.Second
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// Below firstNeeded, all telemetry may be removed; 0 if that is unknown.
-func (b *backlog) firstNeeded() uint64 {
+// Below firstNeeded, all telemetry of stream i may be removed; 0 if that is unknown.
+func (e *Engine) firstNeeded(i int) uint64 {
 	first := uint64(math.MaxUint64)
-	for p := range b.next {
-		first = min(first, b.next[p].Load())
+	for p := i; p < e.partitions; p += len(e.telemetry) {
+		first = min(first, e.backlog.next[p].Load())
 	}
 	return first
 }
@@ -103,16 +102,33 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			cursors[p] = *c
 		}
 	}
-	s, err := e.js.Stream(ctx, codec.Telemetry)
+	var oldest time.Duration
+	for i := range e.telemetry {
+		of, err := e.measureStream(ctx, i, cursors, folded)
+		if err != nil {
+			return err
+		}
+		oldest = max(oldest, of)
+	}
+	e.backlog.oldest.Store(int64(oldest))
+	return nil
+}
+
+// The caller of measureStream holds measuring.
+func (e *Engine) measureStream(
+	ctx context.Context, i int, cursors []cursor, folded []uint64,
+) (oldest time.Duration, err error) {
+	s, err := e.js.Stream(ctx, e.telemetry[i].name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	info := s.CachedInfo()
 	state := info.State
 	now := info.TimeStamp // the server's clock, which also stamped the commits
-	var oldest, unsaved time.Duration
+	var unsaved time.Duration
 	unfolded := state.LastSeq + 1
-	for p, c := range cursors {
+	for p := i; p < e.partitions; p += len(e.telemetry) {
+		c := cursors[p]
 		if c.newer {
 			e.backlog.next[p].Store(0) // unknown, so this node removes no telemetry
 			continue
@@ -122,7 +138,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		}
 		w := &e.backlog.seen[p]
 		if err := w.find(ctx, s, p, c.Next); err != nil {
-			return err
+			return 0, err
 		}
 		if w.first == 0 {
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
@@ -134,7 +150,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		if next := folded[p] + 1; next > c.Next && next <= state.LastSeq+1 {
 			w = &e.backlog.folding[p]
 			if err := w.find(ctx, s, p, next); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if w.first != 0 {
@@ -146,12 +162,11 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
 	}
-	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
-	e.backlog.oldest.Store(int64(oldest))
-	if e.backlog.over.Swap(over) != over {
-		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
+	full := unsaved > e.config.Retention/2 || bytes > uint64(info.Config.MaxBytes)/2
+	if e.telemetry[i].full.Swap(full) != full {
+		e.config.Log.Warn("backlog", "stream", info.Config.Name, "refusing_samples", full, "oldest", unsaved, "bytes", bytes)
 	}
-	return nil
+	return oldest, nil
 }
 
 const trimEvery = 10 * time.Second
@@ -163,33 +178,35 @@ func (e *Engine) Trim(ctx context.Context) {
 		if e.Alive() != nil {
 			return // this node's data may be that of streams that no longer exist
 		}
-		if err := e.trim(ctx, e.config.Retention); err != nil && ctx.Err() == nil {
-			e.config.Log.Warn("cannot remove old telemetry", "error", err)
+		for i, s := range e.telemetry {
+			if err := e.trim(ctx, i, e.config.Retention); err != nil && ctx.Err() == nil {
+				e.config.Log.Warn("cannot remove old telemetry", "stream", s.name, "error", err)
+			}
 		}
 	}
 }
 
-func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
+func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
-	s, err := e.js.Stream(ctx, codec.Telemetry)
+	s, err := e.js.Stream(ctx, e.telemetry[i].name)
 	if err != nil {
 		return err
 	}
 	info := s.CachedInfo()
 	state, now := info.State, info.TimeStamp // the server's clock, which also stamped the commits
-	folded := e.backlog.firstNeeded()
+	folded := e.firstNeeded(i)
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
-	upTo, err := e.firstSince(ctx, now.Add(-retention))
+	upTo, err := e.firstSince(ctx, info.Config.Name, now.Add(-retention))
 	if err != nil {
 		return err
 	}
 	if upTo == 0 {
 		upTo = state.LastSeq + 1
 	}
-	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes)), folded)
+	upTo = min(max(upTo, overBytes(state, info.Config.MaxBytes)), folded)
 	if upTo <= state.FirstSeq {
 		return nil
 	}
@@ -205,8 +222,8 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
-	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
+func (c *conn) firstSince(ctx context.Context, stream string, t time.Time) (uint64, error) {
+	sub, err := c.subscribe(stream, requestTimeout, nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
 		return 0, err
 	}
@@ -244,31 +261,41 @@ const (
 	fullOver     = 75
 )
 
-// TELEMETRY fills and is trimmed all the time. alarmed has the streams for which the error was
+// TELEMETRY fills and is trimmed all the time; its streams are reported as one. alarmed has the streams for which the error was
 // logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
 	for _, name := range codec.Streams {
-		s, err := e.js.Stream(ctx, name)
-		if err != nil {
-			return err
+		all := []*telemetryStream{{name: name}}
+		if name == codec.Telemetry {
+			all = e.telemetry
 		}
-		info := s.CachedInfo()
-		e.metrics.Fills(name, info.State.Bytes, uint64(info.Config.MaxBytes))
-		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
-		e.metrics.missing.WithLabelValues(name).Set(float64(copiesMissing(info)))
-		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
+		var bytes, limit, records uint64
+		missing := 0
+		for _, one := range all {
+			s, err := e.js.Stream(ctx, one.name)
+			if err != nil {
+				return err
+			}
+			info := s.CachedInfo()
+			bytes, limit, records = bytes+info.State.Bytes, limit+uint64(info.Config.MaxBytes), records+info.State.Msgs
+			missing = max(missing, copiesMissing(info))
+		}
+		e.metrics.Fills(name, bytes, limit)
+		e.metrics.records.WithLabelValues(name).Set(float64(records))
+		e.metrics.missing.WithLabelValues(name).Set(float64(missing))
+		percent := bytes * 100 / limit
 		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
 		scarce = scarce || refuses && percent >= reservedFrom
 		if name == codec.States {
-			e.room.Store(info.Config.MaxBytes/100*reservedFrom - int64(info.State.Bytes))
+			e.room.Store(int64(limit)/100*reservedFrom - int64(bytes))
 		}
 		switch {
 		case name == codec.Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:
 			alarmed[name] = true
 			e.config.Log.Error("a stream is filling up",
-				"stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
+				"stream", name, "percent", percent, "limit_bytes", limit)
 		case percent < fullOver:
 			delete(alarmed, name)
 		}

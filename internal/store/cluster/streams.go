@@ -24,7 +24,17 @@ import (
 // Each contains heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
-const partitionsKey = "carstate.partitions"
+const (
+	partitionsKey = "carstate.partitions"
+	streamsKey    = "carstate.streams" // of telemetry; missing if all is in one
+)
+
+func telemetryName(i int) string {
+	if i == 0 {
+		return codec.Telemetry
+	}
+	return codec.Telemetry + "-" + strconv.Itoa(i)
+}
 
 // A carstate with a schema version lower than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
@@ -47,21 +57,30 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Duplicates: leastDuplicateWindow,
 		}
 	}
-	configs := []jetstream.StreamConfig{
-		{
-			Name:              codec.Telemetry,
-			Subjects:          []string{"telemetry.*"},
-			MaxBytes:          c.TelemetryBytes,
+	var configs []jetstream.StreamConfig
+	for i := range m.streams {
+		sc := jetstream.StreamConfig{
+			Name:              telemetryName(i),
+			MaxBytes:          c.TelemetryBytes / int64(m.streams),
 			Discard:           jetstream.DiscardNew,
 			Duplicates:        duplicateWindow,
-			MaxConsumers:      consumersOf(m.partitions),
 			MaxMsgsPerSubject: -1,
-		},
+		}
+		for p := i; p < m.partitions; p += m.streams {
+			sc.Subjects = append(sc.Subjects, codec.TelemetrySubject(p))
+		}
+		sc.MaxConsumers = consumersOf(len(sc.Subjects))
+		if m.streams == 1 {
+			sc.Subjects = []string{"telemetry.*"}
+		}
+		configs = append(configs, sc)
+	}
+	configs = append(configs,
 		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "chunk.*.*.*", "cursor.*", "member.*"),
 		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*.*"),
 		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*",
 			"tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
-		{
+		jetstream.StreamConfig{
 			Name:              codec.Audit,
 			Subjects:          []string{codec.AuditSubject},
 			MaxBytes:          recordBytes,
@@ -71,11 +90,14 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxMsgsPerSubject: -1,
 		},
 		lastValue(codec.Roads, recordBytes, jetstream.DiscardOld, codec.RoadPrefix+"*"),
-	}
+	)
 	for i := range configs {
 		configs[i].Metadata = map[string]string{schemaKey: strconv.Itoa(codec.SchemaVersion)}
-		if name := configs[i].Name; name == codec.Telemetry || name == codec.States {
+		if name := configs[i].Name; isTelemetry(name) || name == codec.States {
 			configs[i].Metadata[partitionsKey] = strconv.Itoa(m.partitions)
+			if m.streams > 1 {
+				configs[i].Metadata[streamsKey] = strconv.Itoa(m.streams)
+			}
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
@@ -97,9 +119,11 @@ func consumersOf(partitions int) int {
 }
 
 // The first start chooses fixedNumbers, and later ones read them from the streams.
-type fixedNumbers struct{ partitions, replicas int }
+type fixedNumbers struct{ partitions, streams, replicas int } // streams of telemetry
 
-func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
+func isTelemetry(name string) bool { return strings.HasPrefix(name, codec.Telemetry) }
+
+func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (fixedNumbers, error) {
 	// If TELEMETRY alone was lost, each vehicle stays in the partition under which its state is
 	// stored.
 	_, was, err := storedStream(ctx, js, codec.States)
@@ -107,7 +131,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		err = c.checkPartitions(was.partitions)
 	}
 	if err != nil {
-		return 0, err
+		return was, err
 	}
 	replicas := 1
 	if strings.Contains(c.URLs, ",") {
@@ -117,13 +141,14 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
 		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
 	}
-	for i := range codec.Streams {
-		is, err := ensureStream(ctx, js, c, i, want)
-		if err != nil {
-			return 0, err
-		}
-		if i == 0 {
-			want = is
+	usual := min(max(1, want.partitions/partitionsPerStream), maxStreams)
+	want.streams = min(want.partitions, cmp.Or(was.streams, c.Streams, usual))
+	if want, err = ensureStream(ctx, js, c, 0, want); err != nil {
+		return want, err
+	}
+	for i := range streamConfigs(c, want)[1:] {
+		if _, err := ensureStream(ctx, js, c, 1+i, want); err != nil {
+			return want, err
 		}
 	}
 	// If the cluster has changed its leader since, the answers above may be invalid.
@@ -131,7 +156,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	if err == nil && is.partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
 	}
-	return want.partitions, err
+	return want, err
 }
 
 func (c Config) checkPartitions(stored int) error {
@@ -157,7 +182,7 @@ const (
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
-	name := codec.Streams[i]
+	name := streamConfigs(c, want)[i].Name
 	var last error
 	for range ensureTries {
 		stored, is, err := storedStream(ctx, js, name)
@@ -178,7 +203,11 @@ func ensureStream(
 				if err := c.checkPartitions(is.partitions); err != nil {
 					return fixedNumbers{}, err
 				}
-				target.partitions = is.partitions
+				target.partitions, target.streams = is.partitions, is.streams
+			} else if isTelemetry(name) && (is.partitions != want.partitions || is.streams != want.streams) {
+				return fixedNumbers{}, fmt.Errorf("the stream %s is one of %d with %d partitions, and %s one of %d with %d: "+
+					"delete the one that was made by mistake", name, is.streams, is.partitions, codec.Telemetry,
+					want.streams, want.partitions)
 			}
 		}
 		sc := streamConfigs(c, target)[i]
@@ -240,8 +269,12 @@ func storedStream(
 	if n, err := strconv.Atoi(stored.Metadata[partitionsKey]); err == nil {
 		is.partitions = n
 	}
-	if name == codec.Telemetry && is.partitions < 1 {
-		err = fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
+	is.streams = 1
+	if n, err := strconv.Atoi(stored.Metadata[streamsKey]); err == nil {
+		is.streams = n
+	}
+	if isTelemetry(name) && min(is.partitions, is.streams) < 1 {
+		err = fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", name)
 	}
 	return stored, is, err
 }
@@ -300,17 +333,19 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	}
 	question := func(subject, body string) { ask(&nats.Msg{Subject: subject, Data: []byte(body)}) }
 	for _, config := range configs {
-		for _, s := range config.Subjects {
+		name, subjects := config.Name, config.Subjects
+		if isTelemetry(name) {
+			subjects = subjects[:1] // the right is to all of them
+		}
+		for _, s := range subjects {
 			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
 			m.Header.Set(jetstream.ExpectedStreamHeader, "no-such-stream")
 			ask(m)
 		}
-	}
-	for _, name := range []string{codec.Telemetry, codec.States} {
-		// No stream has this subject.
-		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
-	}
-	for _, name := range codec.Streams {
+		if isTelemetry(name) || name == codec.States {
+			// No stream has this subject.
+			question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
+		}
 		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
 		if name == codec.Audit {
 			continue
