@@ -30,8 +30,9 @@ var (
 type Engine struct {
 	*conn
 	partitions int
-	telemetry  []*telemetryStream
-	name       string // of this process, in the subject of what it shares of roads
+	configs    []jetstream.StreamConfig
+	telemetry  []*telemetryStream // the first of configs
+	name       string             // of this process, in the subject of what it shares of roads
 
 	queues   []*engine.Queue
 	backlog  backlog
@@ -154,11 +155,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.partitions = fixed.partitions
-	for i := range fixed.streams {
-		e.telemetry = append(e.telemetry, &telemetryStream{name: telemetryName(i)})
+	e.partitions, e.configs = fixed.partitions, streamConfigs(c, fixed)
+	for _, sc := range e.configs[:fixed.streams] {
+		e.telemetry = append(e.telemetry, &telemetryStream{name: sc.Name})
 	}
-	if err = e.probeRights(ctx, streamConfigs(c, fixed)); err != nil {
+	if err = e.probeRights(ctx, e.configs); err != nil {
 		return nil, err
 	}
 	err = natsconn.Patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })

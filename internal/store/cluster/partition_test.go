@@ -89,7 +89,7 @@ func TestTelemetryReplaced(t *testing.T) {
 // A server's default limit of consumers of a stream is 1,000.
 func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it keeps the whole machine busy
 	const partitions = 1001
-	e := open(t, Config{Partitions: partitions, Streams: 1})
+	e := open(t, Config{Partitions: partitions})
 	for p := range partitions {
 		sub, err := e.readTelemetry(p, nats.StartSequence(1))
 		if err != nil {

@@ -49,25 +49,7 @@ func TestStreamsOfDifferentStarts(t *testing.T) {
 	for _, name := range []string{codec.Telemetry, codec.States} {
 		testkit.NoError(t, clustertest.JetStream(t, url).DeleteStream(t.Context(), name))
 	}
-	refused(t, Config{Partitions: 3, Streams: 2, URLs: url}, "TELEMETRY-1 is one of 2 with 2 partitions, and TELEMETRY one of 2 with 3")
-}
-
-func TestConsumersOfMadeStreams(t *testing.T) {
-	testkit.Slow(t, "it takes a real engine through seconds of work")
-	t.Parallel()
-	const partitions = 1001
-	c := Config{Partitions: partitions, Streams: 1, URLs: clustertest.Account(t)}
-	for range 3 {
-		e := open(t, c)
-		_, info := stream(t, e.js, codec.Telemetry)
-		if got, want := info.Config.MaxConsumers, 2*partitions+500; got != want {
-			t.Errorf("the limit is %d consumers after a start, want %d", got, want)
-		}
-		info.Config.MaxConsumers = -1
-		if _, err := e.js.UpdateStream(t.Context(), info.Config); err != nil {
-			t.Fatal(err)
-		}
-	}
+	refused(t, Config{Partitions: 3, Streams: 2, URLs: url}, "TELEMETRY and TELEMETRY-1 have different numbers of partitions")
 }
 
 func TestForeignStream(t *testing.T) {

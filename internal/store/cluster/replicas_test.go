@@ -91,7 +91,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 
 func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	registry := prometheus.NewPedanticRegistry()
-	open(t, Config{Partitions: 2, Streams: 2, URLs: c.URLs(), Replicas: 3, Registry: registry})
+	e := open(t, Config{Partitions: 2, Streams: 2, URLs: c.URLs(), Replicas: 3, Registry: registry})
 	missing := func(want float64) func() bool {
 		return func() bool {
 			families, err := registry.Gather()
@@ -104,7 +104,7 @@ func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 					}
 				}
 			}
-			return streams == len(codec.Streams)
+			return streams == len(e.configs)
 		}
 	}
 	testkit.Await(t, "all streams have all copies", missing(0))

@@ -102,33 +102,20 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			cursors[p] = *c
 		}
 	}
-	var oldest time.Duration
-	for i := range e.telemetry {
-		of, err := e.measureStream(ctx, i, cursors, folded)
+	streams := make([]jetstream.Stream, len(e.telemetry))
+	unsaved, unfolded := make([]time.Duration, len(streams)), make([]uint64, len(streams))
+	for i, of := range e.telemetry {
+		s, err := e.js.Stream(ctx, of.name)
 		if err != nil {
 			return err
 		}
-		oldest = max(oldest, of)
+		streams[i], unfolded[i] = s, s.CachedInfo().State.LastSeq+1
 	}
-	e.backlog.oldest.Store(int64(oldest))
-	return nil
-}
-
-// The caller of measureStream holds measuring.
-func (e *Engine) measureStream(
-	ctx context.Context, i int, cursors []cursor, folded []uint64,
-) (oldest time.Duration, err error) {
-	s, err := e.js.Stream(ctx, e.telemetry[i].name)
-	if err != nil {
-		return 0, err
-	}
-	info := s.CachedInfo()
-	state := info.State
-	now := info.TimeStamp // the server's clock, which also stamped the commits
-	var unsaved time.Duration
-	unfolded := state.LastSeq + 1
-	for p := i; p < e.partitions; p += len(e.telemetry) {
-		c := cursors[p]
+	var oldest time.Duration
+	for p, c := range cursors {
+		i := p % len(streams)
+		s, info := streams[i], streams[i].CachedInfo()
+		end, now := info.State.LastSeq+1, info.TimeStamp // the server's clock, which also stamped the commits
 		if c.newer {
 			e.backlog.next[p].Store(0) // unknown, so this node removes no telemetry
 			continue
@@ -138,35 +125,40 @@ func (e *Engine) measureStream(
 		}
 		w := &e.backlog.seen[p]
 		if err := w.find(ctx, s, p, c.Next); err != nil {
-			return 0, err
+			return err
 		}
 		if w.first == 0 {
-			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
+			e.backlog.next[p].Store(max(c.Next, end))
 			continue
 		}
 		e.backlog.next[p].Store(w.first)
-		unfolded = min(unfolded, w.first)
-		unsaved = max(unsaved, now.Sub(w.stored))
-		if next := folded[p] + 1; next > c.Next && next <= state.LastSeq+1 {
+		unfolded[i] = min(unfolded[i], w.first)
+		unsaved[i] = max(unsaved[i], now.Sub(w.stored))
+		if next := folded[p] + 1; next > c.Next && next <= end {
 			w = &e.backlog.folding[p]
 			if err := w.find(ctx, s, p, next); err != nil {
-				return 0, err
+				return err
 			}
 		}
 		if w.first != 0 {
 			oldest = max(oldest, now.Sub(w.stored))
 		}
 	}
-	// Commits have similar sizes.
-	var bytes uint64
-	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
-		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
+	e.backlog.oldest.Store(int64(oldest))
+	for i, of := range e.telemetry {
+		info := streams[i].CachedInfo()
+		state := info.State
+		// Commits have similar sizes.
+		var bytes uint64
+		if n := state.LastSeq + 1 - unfolded[i]; n > 0 && state.Msgs > 0 {
+			bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
+		}
+		full := unsaved[i] > e.config.Retention/2 || bytes > uint64(info.Config.MaxBytes)/2
+		if of.full.Swap(full) != full {
+			e.config.Log.Warn("backlog", "stream", of.name, "refusing_samples", full, "oldest", unsaved[i], "bytes", bytes)
+		}
 	}
-	full := unsaved > e.config.Retention/2 || bytes > uint64(info.Config.MaxBytes)/2
-	if e.telemetry[i].full.Swap(full) != full {
-		e.config.Log.Warn("backlog", "stream", info.Config.Name, "refusing_samples", full, "oldest", unsaved, "bytes", bytes)
-	}
-	return oldest, nil
+	return nil
 }
 
 const trimEvery = 10 * time.Second
@@ -261,41 +253,32 @@ const (
 	fullOver     = 75
 )
 
-// TELEMETRY fills and is trimmed all the time; its streams are reported as one. alarmed has the streams for which the error was
+// Telemetry fills and is trimmed all the time. alarmed has the streams for which the error was
 // logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
-	for _, name := range codec.Streams {
-		all := []*telemetryStream{{name: name}}
-		if name == codec.Telemetry {
-			all = e.telemetry
+	for i := range e.configs {
+		name := e.configs[i].Name
+		s, err := e.js.Stream(ctx, name)
+		if err != nil {
+			return err
 		}
-		var bytes, limit, records uint64
-		missing := 0
-		for _, one := range all {
-			s, err := e.js.Stream(ctx, one.name)
-			if err != nil {
-				return err
-			}
-			info := s.CachedInfo()
-			bytes, limit, records = bytes+info.State.Bytes, limit+uint64(info.Config.MaxBytes), records+info.State.Msgs
-			missing = max(missing, copiesMissing(info))
-		}
-		e.metrics.Fills(name, bytes, limit)
-		e.metrics.records.WithLabelValues(name).Set(float64(records))
-		e.metrics.missing.WithLabelValues(name).Set(float64(missing))
-		percent := bytes * 100 / limit
+		info := s.CachedInfo()
+		e.metrics.Fills(name, info.State.Bytes, uint64(info.Config.MaxBytes))
+		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
+		e.metrics.missing.WithLabelValues(name).Set(float64(copiesMissing(info)))
+		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
 		scarce = scarce || refuses && percent >= reservedFrom
 		if name == codec.States {
-			e.room.Store(int64(limit)/100*reservedFrom - int64(bytes))
+			e.room.Store(info.Config.MaxBytes/100*reservedFrom - int64(info.State.Bytes))
 		}
 		switch {
-		case name == codec.Telemetry:
+		case isTelemetry(name):
 		case percent >= fullAlarm && !alarmed[name]:
 			alarmed[name] = true
 			e.config.Log.Error("a stream is filling up",
-				"stream", name, "percent", percent, "limit_bytes", limit)
+				"stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
 		case percent < fullOver:
 			delete(alarmed, name)
 		}

@@ -69,7 +69,6 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 		for p := i; p < m.partitions; p += m.streams {
 			sc.Subjects = append(sc.Subjects, codec.TelemetrySubject(p))
 		}
-		sc.MaxConsumers = consumersOf(len(sc.Subjects))
 		if m.streams == 1 {
 			sc.Subjects = []string{"telemetry.*"}
 		}
@@ -101,21 +100,9 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
-		configs[i].MaxConsumers = cmp.Or(configs[i].MaxConsumers, -1)
-		configs[i].MaxMsgs, configs[i].MaxMsgSize = -1, -1 // no limits, as the server stores them
+		configs[i].MaxConsumers, configs[i].MaxMsgs, configs[i].MaxMsgSize = -1, -1, -1 // no limits, as the server stores them
 	}
 	return configs
-}
-
-const usualConsumers = 1000 // the limit of a stream that does not set one
-
-// Each folded partition needs a consumer, and for some seconds those of a dead node exist, too.
-// With -1, the server's default, an operator need not raise the account's limit.
-func consumersOf(partitions int) int {
-	if partitions <= usualConsumers*9/10 {
-		return -1
-	}
-	return 2*partitions + usualConsumers/2
 }
 
 // The first start chooses fixedNumbers, and later ones read them from the streams.
@@ -205,12 +192,14 @@ func ensureStream(
 				}
 				target.partitions, target.streams = is.partitions, is.streams
 			} else if isTelemetry(name) && (is.partitions != want.partitions || is.streams != want.streams) {
-				return fixedNumbers{}, fmt.Errorf("the stream %s is one of %d with %d partitions, and %s one of %d with %d: "+
-					"delete the one that was made by mistake", name, is.streams, is.partitions, codec.Telemetry,
-					want.streams, want.partitions)
+				return fixedNumbers{}, fmt.Errorf("the streams %s and %s have different numbers of partitions: "+
+					"delete the one that was made by mistake", codec.Telemetry, name)
 			}
 		}
 		sc := streamConfigs(c, target)[i]
+		if found {
+			sc.MaxConsumers = stored.MaxConsumers // set by earlier versions for many partitions
+		}
 		if name == codec.States { // an operator may have raised its limit
 			sc.MaxBytes = max(sc.MaxBytes, stored.MaxBytes)
 		}
@@ -311,23 +300,20 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	var asking sync.WaitGroup
 	var failed error
 	var mu sync.Mutex
-	fail := func(subject string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		failed = fmt.Errorf("a request to NATS for %s failed: %w", subject, err)
-		if natsconn.IsNoLeader(err) {
-			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
-				subject)
-		}
-	}
 	ask := func(m *nats.Msg) {
 		asking.Go(func() {
 			err := natsconn.Patiently(ctx, func(ctx context.Context) error {
 				_, err := c.nc.RequestMsgWithContext(ctx, m)
 				return err
 			})
-			if err != nil {
-				fail(m.Subject, err)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case natsconn.IsNoLeader(err):
+				failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
+					m.Subject)
+			case err != nil:
+				failed = fmt.Errorf("a request to NATS for %s failed: %w", m.Subject, err)
 			}
 		})
 	}
@@ -353,32 +339,23 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
 	}
-	// These requests get no answer, but a denial arrives before the answer to the next request.
-	tries := map[string]func() error{flowProbe: func() error { return c.nc.Publish(flowProbe, nil) }}
 	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
 		subject := prefix + "probe"
-		tries[subject] = func() error { return c.nc.Publish(subject, codec.SealMessage(subject, []byte{0})) }
-		tries[prefix+"*"] = func() error {
-			sub, err := c.nc.SubscribeSync(prefix + "*")
-			if err != nil {
-				return err
-			}
-			return sub.Unsubscribe()
+		sub, err := c.nc.SubscribeSync(prefix + "*")
+		if err == nil {
+			err = cmp.Or(c.nc.Publish(subject, codec.SealMessage(subject, []byte{0})), sub.Unsubscribe())
+		}
+		if err != nil {
+			return err
 		}
 	}
-	for subject, do := range tries {
-		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
-			defer cancel()
-			err := cmp.Or(do(), c.nc.FlushWithContext(ctx))
-			if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
-				err = d
-			}
-			if err != nil {
-				fail(subject, err)
-			}
-		})
-	}
 	asking.Wait()
-	return failed
+	// These requests get no answer, but a denial arrives before the answer to the next request.
+	ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
+	defer cancel()
+	err := cmp.Or(c.nc.Publish(flowProbe, nil), c.nc.FlushWithContext(ctx))
+	if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
+		err = d
+	}
+	return cmp.Or(failed, err)
 }
