@@ -21,7 +21,7 @@ type Config struct {
 	Replicas int
 
 	StatesBytes int64
-	Streams     int // of telemetry. If Streams is 0, the first start creates one for 128 partitions, at most 8.
+	Streams     int // of telemetry; 0: the first start creates one for 128 partitions, at most 8
 
 	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros.
 	Known func(vehicle.ID) (driving, throttle signal.UnixMilli)
@@ -45,11 +45,9 @@ const (
 	recordBytes        = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
 
 	defaultPartitions = 64
-	// More streams cost more, because NATS replicates the waiting commits of a stream together: with
-	// 6,000 samples a second over 64 partitions, two took 17 % more CPU than one, and eight 50 %.
-	partitionsPerStream = 128
-	maxStreams          = 8
-	clusterReplicas     = 3
+	clusterReplicas   = 3
+	// Streams cost CPU (docs/scale.md).
+	partitionsPerStream, maxStreams = 128, 8
 
 	openBatches  = 8
 	payloadBytes = 1 << 20 // the default of NATS

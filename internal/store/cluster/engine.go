@@ -31,8 +31,8 @@ type Engine struct {
 	*conn
 	partitions int
 	configs    []jetstream.StreamConfig
-	telemetry  []*telemetryStream // the first of configs
-	name       string             // of this process, in the subject of what it shares of roads
+	telemetry  []writing // by stream, in the order of configs
+	name       string    // of this process, in the subject of what it shares of roads
 
 	queues   []*engine.Queue
 	backlog  backlog
@@ -76,7 +76,7 @@ type conn struct {
 }
 
 // All partitions share one limit for each kind.
-type warned struct{ fold, commit, backlog, limits lograte.Warning }
+type warned struct{ fold, commit, streams lograte.Warning }
 
 // Every later request over the connection would fail.
 func (c *conn) onClosed(nc *nats.Conn) {
@@ -156,9 +156,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	e.partitions, e.configs = fixed.partitions, streamConfigs(c, fixed)
-	for _, sc := range e.configs[:fixed.streams] {
-		e.telemetry = append(e.telemetry, &telemetryStream{name: sc.Name})
-	}
+	e.telemetry = make([]writing, fixed.streams)
 	if err = e.probeRights(ctx, e.configs); err != nil {
 		return nil, err
 	}
@@ -228,9 +226,9 @@ func (e *Engine) Writable() error {
 	}
 	// These are written to all the time, so a failure is noticed soon.
 	const nothing = "the engine stores nothing in %s"
-	for _, s := range e.telemetry {
-		if s.failing.Load() {
-			return fmt.Errorf(nothing, s.name)
+	for i := range e.telemetry {
+		if e.telemetry[i].failing.Load() {
+			return fmt.Errorf(nothing, e.TelemetryStream(i))
 		}
 	}
 	for _, name := range fedStreams {

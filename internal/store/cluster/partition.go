@@ -125,7 +125,7 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// isReplaced reports whether a stream of telemetry was created again, or has lost its newest commits, as by a
+// isReplaced reports whether the stream was created again, or has lost its newest commits, as by a
 // power cut. New commits then get sequences below next, and would be skipped.
 func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
@@ -316,22 +316,7 @@ func (t *Partition) Save(
 		return c, err
 	}
 	t.e.metrics.Checkpoint(c.Bytes, time.Since(start))
-	return c, c.ClearOld(ctx, before{t.e, t.rev}, t.number, dropped, erase)
-}
-
-// before removes only records before a cursor. A successor stores its pieces after it.
-type before struct {
-	*Engine
-	seq uint64
-}
-
-func (b before) Remove(ctx context.Context, stream string, records []store.Record) error {
-	for i := range records {
-		if records[i].Seq == 0 {
-			records[i].Seq = b.seq
-		}
-	}
-	return b.Engine.Remove(ctx, stream, records)
+	return c, c.ClearOld(ctx, t.e, t.rev, t.number, dropped, erase)
 }
 
 func (t *Partition) retry(ctx context.Context, try func() error) error {

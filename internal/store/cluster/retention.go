@@ -17,7 +17,8 @@ import (
 )
 
 type backlog struct {
-	oldest atomic.Int64    // age of the oldest commit that is not folded, ns
+	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
+	over   atomic.Bool
 	next   []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
 
 	measuring sync.Mutex // held during a measurement; guards the fields below
@@ -68,11 +69,8 @@ func (e *Engine) firstNeeded(i int) uint64 {
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, backlogEvery) {
-		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
-			e.warned.backlog.Log(e.config.Log, "cannot measure the backlog", "error", err)
-		}
-		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
-			e.warned.limits.Log(e.config.Log, "cannot check the limits of the streams", "error", err)
+		if err := errors.Join(e.measureBacklog(ctx), e.watchLimits(ctx, alarmed)); err != nil && ctx.Err() == nil {
+			e.warned.streams.Log(e.config.Log, "cannot measure the backlog or the streams", "error", err)
 		}
 	}
 }
@@ -102,16 +100,15 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			cursors[p] = *c
 		}
 	}
-	streams := make([]jetstream.Stream, len(e.telemetry))
-	unsaved, unfolded := make([]time.Duration, len(streams)), make([]uint64, len(streams))
-	for i, of := range e.telemetry {
-		s, err := e.js.Stream(ctx, of.name)
+	streams, unfolded := make([]jetstream.Stream, len(e.telemetry)), make([]uint64, len(e.telemetry))
+	for i := range streams {
+		s, err := e.js.Stream(ctx, e.TelemetryStream(i))
 		if err != nil {
 			return err
 		}
 		streams[i], unfolded[i] = s, s.CachedInfo().State.LastSeq+1
 	}
-	var oldest time.Duration
+	var oldest, unsaved time.Duration
 	for p, c := range cursors {
 		i := p % len(streams)
 		s, info := streams[i], streams[i].CachedInfo()
@@ -133,7 +130,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		}
 		e.backlog.next[p].Store(w.first)
 		unfolded[i] = min(unfolded[i], w.first)
-		unsaved[i] = max(unsaved[i], now.Sub(w.stored))
+		unsaved = max(unsaved, now.Sub(w.stored))
 		if next := folded[p] + 1; next > c.Next && next <= end {
 			w = &e.backlog.folding[p]
 			if err := w.find(ctx, s, p, next); err != nil {
@@ -144,19 +141,18 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			oldest = max(oldest, now.Sub(w.stored))
 		}
 	}
-	e.backlog.oldest.Store(int64(oldest))
-	for i, of := range e.telemetry {
-		info := streams[i].CachedInfo()
-		state := info.State
+	var bytes uint64 // of the stream with the most
+	for i, s := range streams {
+		state := s.CachedInfo().State
 		// Commits have similar sizes.
-		var bytes uint64
 		if n := state.LastSeq + 1 - unfolded[i]; n > 0 && state.Msgs > 0 {
-			bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
+			bytes = max(bytes, state.Bytes/state.Msgs*min(n, state.Msgs))
 		}
-		full := unsaved[i] > e.config.Retention/2 || bytes > uint64(info.Config.MaxBytes)/2
-		if of.full.Swap(full) != full {
-			e.config.Log.Warn("backlog", "stream", of.name, "refusing_samples", full, "oldest", unsaved[i], "bytes", bytes)
-		}
+	}
+	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2/uint64(len(streams))
+	e.backlog.oldest.Store(int64(oldest))
+	if e.backlog.over.Swap(over) != over {
+		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
 	}
 	return nil
 }
@@ -170,9 +166,9 @@ func (e *Engine) Trim(ctx context.Context) {
 		if e.Alive() != nil {
 			return // this node's data may be that of streams that no longer exist
 		}
-		for i, s := range e.telemetry {
+		for i := range e.telemetry {
 			if err := e.trim(ctx, i, e.config.Retention); err != nil && ctx.Err() == nil {
-				e.config.Log.Warn("cannot remove old telemetry", "stream", s.name, "error", err)
+				e.config.Log.Warn("cannot remove old telemetry", "stream", e.TelemetryStream(i), "error", err)
 			}
 		}
 	}
@@ -181,7 +177,7 @@ func (e *Engine) Trim(ctx context.Context) {
 func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
-	s, err := e.js.Stream(ctx, e.telemetry[i].name)
+	s, err := e.js.Stream(ctx, e.TelemetryStream(i))
 	if err != nil {
 		return err
 	}
@@ -198,7 +194,7 @@ func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error
 	if upTo == 0 {
 		upTo = state.LastSeq + 1
 	}
-	upTo = min(max(upTo, overBytes(state, info.Config.MaxBytes)), folded)
+	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes/int64(len(e.telemetry)))), folded)
 	if upTo <= state.FirstSeq {
 		return nil
 	}

@@ -255,13 +255,8 @@ func storedStream(
 	}
 	stored = s.CachedInfo().Config
 	is.replicas = stored.Replicas
-	if n, err := strconv.Atoi(stored.Metadata[partitionsKey]); err == nil {
-		is.partitions = n
-	}
-	is.streams = 1
-	if n, err := strconv.Atoi(stored.Metadata[streamsKey]); err == nil {
-		is.streams = n
-	}
+	is.partitions, _ = strconv.Atoi(stored.Metadata[partitionsKey])
+	is.streams, _ = strconv.Atoi(cmp.Or(stored.Metadata[streamsKey], "1"))
 	if isTelemetry(name) && min(is.partitions, is.streams) < 1 {
 		err = fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", name)
 	}

@@ -23,31 +23,25 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// telemetryStream has the partitions whose number modulo that of the streams is its index.
-type telemetryStream struct {
-	name       string
+type writing struct {
 	failing    atomic.Bool
 	committing atomic.Int32
-	full       atomic.Bool // too much of it is not folded
 }
 
-func (e *Engine) telemetryOf(p int) *telemetryStream { return e.telemetry[p%len(e.telemetry)] }
+func (e *Engine) writingOf(p int) *writing { return &e.telemetry[p%len(e.telemetry)] }
 
-// TelemetryStream returns the name of the stream that has a partition.
-func (e *Engine) TelemetryStream(p int) string { return e.telemetryOf(p).name }
+func (e *Engine) TelemetryStream(p int) string { return e.configs[p%len(e.telemetry)].Name }
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
 	}
+	if e.backlog.over.Load() {
+		return store.ErrBacklog
+	}
 	chunks, err := engine.Pack(samples, e.partitions, false)
 	if err != nil {
 		return err
-	}
-	for _, k := range chunks {
-		if e.telemetryOf(k.Partition).full.Load() {
-			return store.ErrBacklog
-		}
 	}
 	w := engine.NewWaiter(chunks)
 	for _, k := range chunks {
@@ -93,29 +87,29 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
-	s := e.telemetryOf(p)
-	s.committing.Add(1)
-	defer s.committing.Add(-1)
+	w := e.writingOf(p)
+	w.committing.Add(1)
+	defer w.committing.Add(-1)
 	id, subject := rand.Text(), codec.TelemetrySubject(p)
 	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, append([]byte{0}, s2.Encode(nil, packed)...))}
 	for {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
-		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(s.name))
+		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(e.TelemetryStream(p)))
 		cancel()
 		code := natsconn.Code(err)
 		switch {
 		case err == nil:
-			s.failing.Store(false)
+			w.failing.Store(false)
 			return ack.Sequence, nil // stored by this try or an earlier one
 		case full(err):
-			s.failing.Store(false) // NATS stores again once there is room
+			w.failing.Store(false) // NATS stores again once there is room
 			return 0, store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return 0, engine.ErrClosed
 		case errors.Is(err, nats.ErrMaxPayload), code != 0 && code != duplicateInProcess: // NATS refuses the commit
 			return 0, err
 		}
-		s.failing.Store(true)
+		w.failing.Store(true)
 		if ctx.Err() != nil {
 			return 0, err
 		}
@@ -154,9 +148,9 @@ func unpackCommit(m *nats.Msg) ([]byte, error) {
 
 // Only a stored commit proves that writes work; Append accepts none after a failure.
 func (e *Engine) tryTelemetry(ctx context.Context, p int) {
-	s := e.telemetryOf(p)
+	w := e.writingOf(p)
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if s.failing.Load() && s.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
+		if w.failing.Load() && w.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
 			_, _ = e.publish(ctx, p, nil)
 		}
 	}
