@@ -48,11 +48,7 @@ func (e *Engine) changeCursor(
 	return rev, err
 }
 
-func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
-	return e.followCursors(ctx, 0, caughtUp)
-}
-
-func (e *Engine) followCursors(ctx context.Context, longest time.Duration, caughtUp func()) error {
+func (e *Engine) FollowCursors(ctx context.Context, longest time.Duration, caughtUp func()) error {
 	defer e.followFolded()()
 	f := e.newFeed(codec.States, "cursor.*", codec.HeartbeatSubject(codec.States))
 	f.newer, f.apply, f.longest = true, e.noteCursor, longest

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -83,10 +84,7 @@ func (c *conn) onClosed(nc *nats.Conn) {
 	if !c.needed.Load() {
 		return
 	}
-	err := nc.LastError()
-	if err == nil {
-		err = nats.ErrConnectionClosed
-	}
+	err := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
 	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
 }
 
@@ -192,9 +190,9 @@ func (e *Engine) start() {
 		e.beats[name] = b
 		e.running.Go(func() { b.run(ctx) })
 	}
-	e.metrics = newMetrics(e.config.Registry, e.config.Newer, e.backlog.age, e.beats)
+	e.metrics = e.newMetrics()
 	for p := range e.partitions {
-		q := newQueue()
+		q := engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
 		e.queues = append(e.queues, q)
 		e.running.Go(func() { e.runQueue(ctx, p, q) })
 	}
@@ -276,16 +274,14 @@ type metrics struct {
 	missing *prometheus.GaugeVec
 }
 
-func newMetrics(
-	r prometheus.Registerer, newer *store.Newer, backlog func() time.Duration, beats map[string]*heartbeat,
-) *metrics {
+func (e *Engine) newMetrics() *metrics {
 	m := &metrics{
-		Metrics: engine.NewMetrics(r, backlog),
+		Metrics: engine.NewMetrics(e.config.Registry, e.backlog.age),
 		records: engine.OfStream("carstate_stream_records", "Records that a stream of the engine keeps."),
 		missing: engine.OfStream("carstate_stream_copies_missing",
 			"Copies of a stream that are out of reach or lag behind. Every node reports the same."),
 	}
-	r.MustRegister(m.records, m.missing, newer, feedAges(beats))
+	e.config.Registry.MustRegister(m.records, m.missing, e.config.Newer, feedAges(e.beats))
 	return m
 }
 

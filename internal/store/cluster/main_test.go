@@ -60,7 +60,7 @@ func open(t testing.TB, c Config) *Engine {
 	opened, err := Open(t.Context(), onServer(t, c))
 	e := testkit.Opened(t, opened, err)
 	background(t, func(ctx context.Context) error {
-		_ = e.FollowCursors(ctx, func() {}) // fails in a test of a replaced stream
+		_ = e.FollowCursors(ctx, 0, func() {}) // fails in a test of a replaced stream
 		return nil
 	})
 	testkit.Await(t, "the cursors are read", e.cursorsRead.Load)

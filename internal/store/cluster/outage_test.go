@@ -23,7 +23,7 @@ import (
 func follow(t *testing.T, e *Engine) {
 	t.Helper()
 	ready := make(chan struct{})
-	background(t, func(ctx context.Context) error { return e.FollowCursors(ctx, func() { close(ready) }) })
+	background(t, func(ctx context.Context) error { return e.FollowCursors(ctx, 0, func() { close(ready) }) })
 	<-ready
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -296,9 +297,7 @@ func (t *Partition) Save(
 			w.Expect, w.Expected = t.rev, true
 			_, err := t.e.storeIf(ctx, codec.States, codec.CursorSubject(t.number), []store.Write{w})
 			if errors.Is(err, store.ErrConflict) {
-				if lost := t.write(ctx, nil); lost != nil {
-					err = lost
-				}
+				err = cmp.Or(t.write(ctx, nil), err)
 			}
 			return err
 		})

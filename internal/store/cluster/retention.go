@@ -270,8 +270,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 			e.room.Store(info.Config.MaxBytes/100*reservedFrom - int64(info.State.Bytes))
 		}
 		switch {
-		case isTelemetry(name):
-		case percent >= fullAlarm && !alarmed[name]:
+		case percent >= fullAlarm && !alarmed[name] && !isTelemetry(name):
 			alarmed[name] = true
 			e.config.Log.Error("a stream is filling up",
 				"stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)

@@ -100,7 +100,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
-		configs[i].MaxConsumers, configs[i].MaxMsgs, configs[i].MaxMsgSize = -1, -1, -1 // no limits, as the server stores them
+		configs[i].MaxMsgs, configs[i].MaxMsgSize = -1, -1 // no limits, as the server stores them
 	}
 	return configs
 }
@@ -177,8 +177,11 @@ func ensureStream(
 			return fixedNumbers{}, err
 		}
 		found := stored.Name != ""
-		target := want
+		target, change := want, js.CreateStream
 		if found {
+			// If the servers have no room, creating an existing stream fails, even with the same
+			// configuration.
+			change = js.UpdateStream
 			target.replicas = cmp.Or(c.Replicas, is.replicas)
 			if target.replicas < is.replicas {
 				return fixedNumbers{}, store.ConfigError(fmt.Errorf("the stream %s has %d copies, "+
@@ -197,17 +200,9 @@ func ensureStream(
 			}
 		}
 		sc := streamConfigs(c, target)[i]
-		if found {
-			sc.MaxConsumers = stored.MaxConsumers // set by earlier versions for many partitions
-		}
-		if name == codec.States { // an operator may have raised its limit
+		sc.MaxConsumers = cmp.Or(stored.MaxConsumers, -1) // earlier versions set it
+		if name == codec.States {                         // an operator may have raised its limit
 			sc.MaxBytes = max(sc.MaxBytes, stored.MaxBytes)
-		}
-		// If the servers have no room, creating an existing stream fails, even with the same
-		// configuration.
-		change := js.CreateStream
-		if found {
-			change = js.UpdateStream
 		}
 		if !found || !sameStream(sc, stored) && !setUpByNewer(stored) {
 			err = natsconn.Patiently(ctx, func(ctx context.Context) error {
@@ -284,8 +279,6 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 
 const requestTimeout = 5 * time.Second
 
-const flowProbe = "$JS.FC.probe" // the flow-control subject of a consumer that does not exist
-
 // noRecord asks for a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
@@ -348,7 +341,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	// These requests get no answer, but a denial arrives before the answer to the next request.
 	ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
 	defer cancel()
-	err := cmp.Or(c.nc.Publish(flowProbe, nil), c.nc.FlushWithContext(ctx))
+	err := cmp.Or(c.nc.Publish("$JS.FC.probe", nil), c.nc.FlushWithContext(ctx))
 	if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
 		err = d
 	}

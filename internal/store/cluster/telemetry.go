@@ -28,8 +28,6 @@ type writing struct {
 	committing atomic.Int32
 }
 
-func (e *Engine) writingOf(p int) *writing { return &e.telemetry[p%len(e.telemetry)] }
-
 func (e *Engine) TelemetryStream(p int) string { return e.configs[p%len(e.telemetry)].Name }
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
@@ -60,10 +58,6 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 
 const maxWaitingBytes = 8 << 20
 
-func newQueue() *engine.Queue {
-	return engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
-}
-
 func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	q.Run(ctx, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
 		var packed []byte
@@ -87,7 +81,7 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
-	w := e.writingOf(p)
+	w := &e.telemetry[p%len(e.telemetry)]
 	w.committing.Add(1)
 	defer w.committing.Add(-1)
 	id, subject := rand.Text(), codec.TelemetrySubject(p)
@@ -148,7 +142,7 @@ func unpackCommit(m *nats.Msg) ([]byte, error) {
 
 // Only a stored commit proves that writes work; Append accepts none after a failure.
 func (e *Engine) tryTelemetry(ctx context.Context, p int) {
-	w := e.writingOf(p)
+	w := &e.telemetry[p%len(e.telemetry)]
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if w.failing.Load() && w.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
 			_, _ = e.publish(ctx, p, nil)
