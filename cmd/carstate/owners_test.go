@@ -270,7 +270,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	following, stopFollowing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := e.FollowCursors(following, func() {}); err != nil {
+		if err := e.FollowCursors(following, 0, func() {}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -28,7 +28,7 @@ func (n *Node) startBackground() {
 	// From the heartbeats alone, a node learns how old its copies of records are.
 	n.background(func() error {
 		if !n.config.needsStates() {
-			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
+			return n.cluster.FollowCursors(ctx, 0, n.health.caughtUp)
 		}
 		return n.engine.FollowAnswers(ctx, n.answers.Put, n.health.caughtUp)
 	})

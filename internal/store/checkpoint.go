@@ -233,8 +233,8 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 }
 
 // ClearOld removes the pieces of dropped checkpoints or, with all, of everything before c, also of
-// failed ones. Later ones may be those of another owner.
-func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Checkpoint, all bool) error {
+// failed ones. If upTo is not 0, later records may be those of another owner.
+func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int, dropped []Checkpoint, all bool) error {
 	var gone []Record
 	for _, d := range dropped {
 		from := 0
@@ -242,7 +242,7 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Ch
 			from = c.Pieces
 		}
 		for piece := from; piece < d.Pieces; piece++ {
-			gone = append(gone, Record{Subject: d.Subject(p, piece)})
+			gone = append(gone, Record{Subject: d.Subject(p, piece), Seq: upTo})
 		}
 	}
 	err := r.Remove(ctx, codec.States, gone)

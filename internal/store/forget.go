@@ -218,7 +218,11 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 // lift makes all nodes fold new samples of the vehicle, and then ingest accept them. In one step, a
 // node without the change could drop a sample that another has acknowledged.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
-	end, err := k.engine.End(ctx, codec.Telemetry)
+	stream, p := codec.Telemetry, codec.PartitionOf(id, k.engine.Partitions())
+	if e, ok := k.engine.(interface{ TelemetryStream(p int) string }); ok {
+		stream = e.TelemetryStream(p)
+	}
+	end, err := k.engine.End(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -230,7 +234,7 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err != nil {
 		return err
 	}
-	if _, err := k.AskOwner(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskTombstones}); err != nil {
+	if _, err := k.AskOwner(ctx, p, &Question{Kind: AskTombstones}); err != nil {
 		return err
 	}
 	return k.putTombstone(ctx, hash, func(t *access.Tombstone) error {

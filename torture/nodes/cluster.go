@@ -56,12 +56,6 @@ cluster { name: torture, listen: "%[1]s:%[4]d", routes: [ "%[5]s" ] }
 	c.nc = must.Get(nats.Connect(c.urls(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2)))
 	c.js = must.Get(jetstream.New(c.nc))
-	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		_, err := c.js.AccountInfo(ctx)
-		return err
-	}))
 }
 
 func (c *natsCluster) urls() string {
@@ -72,7 +66,7 @@ func (c *natsCluster) urls() string {
 	return strings.Join(urls, ",")
 }
 
-var streams = []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
+var streams = []string{codec.Telemetry, codec.Telemetry + "-1", codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
 
 func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

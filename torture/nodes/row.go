@@ -49,14 +49,18 @@ func run(ctx context.Context, a *row.Attempt) {
 			s.folder.Kill()
 		}
 	}()
+	s.follow = &following{a: s.a, at: make(map[vehicle.ID]signal.UnixMilli)}
+	must.Do(nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
+		s.engine, err = cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers,
+			Partitions: partitions, Streams: 2, Known: s.follow.known})
+		return err
+	}))
+	defer func() { must.Do(s.engine.Close()) }()
 	for i := range carstates {
 		s.nodes = append(s.nodes, s.startNode(ctx, fmt.Sprintf("node-%d", i)))
 		must.Do(s.nodes[i].AwaitReady(ctx, startWithin))
 	}
 	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
-	s.follow = &following{a: s.a, at: make(map[vehicle.ID]signal.UnixMilli)}
-	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers, Known: s.follow.known}))
-	defer func() { must.Do(s.engine.Close()) }()
 	defer s.stopTraffic()
 	s.startTraffic(ctx)
 	var revoked []time.Duration
@@ -264,7 +268,7 @@ func (s *system) disturb(ctx context.Context) {
 		}
 		server, led, lasting := rnd.IntN(servers), "", i%2 == 0
 		if lasting {
-			led = streams[rnd.IntN(3)] // which are written to all the time
+			led = streams[rnd.IntN(4)] // which are written to all the time
 			server = s.cluster.leader(ctx, led)
 			led = ", the leader of " + led + ","
 		}
@@ -381,7 +385,7 @@ func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
 	defer s.folder.Kill()
-	led := streams[rnd.IntN(2)]
+	led := streams[rnd.IntN(3)]
 	server := s.cluster.leader(ctx, led)
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)
 	s.load.Begin(time.Now())

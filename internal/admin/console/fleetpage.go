@@ -2,13 +2,13 @@ package console
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
 	"example.org/carstate/internal/admin/throughput"
-	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -129,7 +129,7 @@ func (c *Console) listRow(ctx context.Context, list string, x watched) (row list
 func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{Rates: r, Figures: now, Ready: c.Ready(), Writable: c.Writable()}
-	for _, name := range codec.Streams {
+	for _, name := range slices.Sorted(maps.Keys(now.Streams)) {
 		// The engine of one machine gives the size 0 until a table of the stream is on the disk.
 		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
 			v.Streams = append(v.Streams, bar{Name: name, Fill: s, Percent: 100 * s.Bytes / s.Limit})

@@ -62,9 +62,9 @@ func TestTokenForm(t *testing.T) {
 		"no vehicle":   {"vehicles", " ", "name the vehicles, or choose all"},
 		"no vid": {"vehicles", "A b-c",
 			"vehicle 2 of the list: a vid consists of ASCII letters and digits only"},
-		"no scope":     {"scope", "some", "choose which vehicles the token sees"},
-		"a rate":       {"rate", "fast", "a rate is a whole number"},
-		"an end":       {"days", "-1", "choose when it expires"},
+		"no scope": {"scope", "some", "choose which vehicles the token sees"},
+		"a rate":   {"rate", "fast", "a rate is a whole number"},
+		"an end":   {"days", "-1", "choose when it expires"},
 	} {
 		wrong := maps.Clone(form)
 		wrong.Set(c.field, c.value)

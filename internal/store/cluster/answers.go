@@ -47,7 +47,7 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 		}
 	}
 	// An owner of an older generation than that of the cursors is not asked.
-	err := e.followCursors(run, e.config.Patience.Markers/2, func() {
+	err := e.FollowCursors(run, e.config.Patience.Markers/2, func() {
 		for p := range e.partitions {
 			f := &follower{e: e, p: p, put: put, ready: ready}
 			following.Go(func() { f.run(run) })

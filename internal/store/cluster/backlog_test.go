@@ -44,17 +44,19 @@ func (e *Engine) backlogAge() (oldest time.Duration) {
 func trim(t *testing.T, e *Engine) {
 	t.Helper()
 	measure(t, e)
-	testkit.NoError(t, e.trim(t.Context(), e.config.Retention))
+	for i := range e.telemetry {
+		testkit.NoError(t, e.trim(t.Context(), i, e.config.Retention))
+	}
 }
 
-func forgetful(t *testing.T, url string, partitions int) *Engine {
+func forgetful(t *testing.T, e *Engine) *Engine {
 	t.Helper()
-	return open(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
+	return open(t, Config{Retention: time.Millisecond, Partitions: e.partitions, URLs: e.config.URLs})
 }
 
 func telemetry(t *testing.T, e *Engine) jetstream.StreamState {
 	t.Helper()
-	_, info := stream(t, e.js, codec.Telemetry)
+	_, info := stream(t, e.js, e.TelemetryStream(partitionOfCar(e)))
 	return info.State
 }
 
@@ -68,7 +70,7 @@ func series(from int64, n int) []vehicle.Sample {
 
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
-	p := take(t, e, 0)
+	p := take(t, e, partitionOfCar(e))
 	defer p.Close()
 	seq, samples := next(t, p)
 	for int64(samples[len(samples)-1].Time) < upTo {
@@ -80,7 +82,7 @@ func foldAll(t *testing.T, e *Engine, upTo int64) {
 func TestBacklogByAge(t *testing.T) {
 	t.Parallel()
 	const retention = 2 * time.Second
-	e := open(t, Config{Retention: retention})
+	e := open(t, split(Config{Retention: retention}))
 	storeSample(t, e, 1)
 	testkit.Await(t, "the backlog is too old", func() bool { measure(t, e); return e.backlogAge() > retention/2 })
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 2)}); !errors.Is(err, store.ErrBacklog) {
@@ -97,7 +99,7 @@ func TestBacklogByAge(t *testing.T) {
 func TestBacklogByBytes(t *testing.T) {
 	t.Parallel()
 	const limit = 256 << 10
-	e := open(t, Config{TelemetryBytes: limit})
+	e := open(t, split(Config{TelemetryBytes: 2 * limit}))
 	at, refused := int64(0), false
 	for !refused {
 		err := e.Append(t.Context(), series(at, 100))
@@ -121,7 +123,7 @@ func TestBacklogByBytes(t *testing.T) {
 func TestTelemetryFull(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
-	e := open(t, Config{TelemetryBytes: limit})
+	e := open(t, split(Config{TelemetryBytes: 2 * limit}))
 	at := int64(0)
 	err := e.Append(t.Context(), series(at, 900))
 	for ; err == nil; err = e.Append(t.Context(), series(at, 900)) {
@@ -133,6 +135,7 @@ func TestTelemetryFull(t *testing.T) {
 	if err := e.Writable(); err != nil {
 		t.Fatalf("a full stream is no broken engine: %v", err)
 	}
+	storeSampleOf(t, e, "carA", 1) // in the other stream
 	foldAll(t, e, at)
 	trim(t, e) // the sample is young
 	storeSample(t, e, at+1)
@@ -140,8 +143,7 @@ func TestTelemetryFull(t *testing.T) {
 
 func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	t.Parallel()
-	url := clustertest.Account(t)
-	e := open(t, Config{URLs: url})
+	e := open(t, split(Config{}))
 	for at := range int64(10) {
 		storeSample(t, e, at+1)
 	}
@@ -150,7 +152,7 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	if first := telemetry(t, e).FirstSeq; first != 1 {
 		t.Fatalf("telemetry begins at %d, although all of it is young", first)
 	}
-	short := forgetful(t, url, 1)
+	short := forgetful(t, e)
 	testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetry(t, e); s.FirstSeq != 7 || s.Msgs != 4 {
@@ -166,12 +168,11 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	t.Parallel()
-	url := clustertest.Account(t)
-	e := open(t, Config{Partitions: 2, URLs: url})
-	ids := make([]string, 2)
-	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
-		id := fmt.Sprintf("car%d", i)
-		ids[codec.PartitionOf(vehicle.ID(id), 2)] = id
+	// Partitions 1 and 3 are in one stream.
+	e := open(t, Config{Partitions: 4, Streams: 2})
+	ids := []string{"car", ""}
+	for i := 0; codec.PartitionOf(vehicle.ID(ids[1]), 4) != 3; i++ {
+		ids[1] = fmt.Sprintf("car%d", i)
 	}
 	for at := range int64(5) {
 		for _, id := range ids {
@@ -179,18 +180,18 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 		}
 	}
 	foldAll(t, e, 5)
-	short := forgetful(t, url, 2)
+	short := forgetful(t, e)
 	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetry(t, e); s.FirstSeq != 2 {
-		t.Fatalf("telemetry begins at %d; partition 1 needs it from 2 on", s.FirstSeq)
+		t.Fatalf("telemetry begins at %d; partition 3 needs it from 2 on", s.FirstSeq)
 	}
 }
 
 // A trim beside stores and folds removes nothing that is not folded, however old.
 func TestTrimRaces(t *testing.T) {
 	t.Parallel()
-	e := open(t, Config{Retention: time.Millisecond})
+	e := open(t, split(Config{Retention: time.Millisecond}))
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	const n = 600
@@ -214,14 +215,14 @@ func TestTrimRaces(t *testing.T) {
 				return
 			default:
 			}
-			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx, e.config.Retention)); err != nil {
+			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx, 1, e.config.Retention)); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	})
 	for at := int64(1); at <= n; {
-		p := take(t, e, 0)
+		p := take(t, e, 1)
 		for round := 0; round < 20 && at <= n; round++ {
 			seq, samples := next(t, p)
 			for _, x := range samples {
@@ -240,8 +241,11 @@ func TestTrimRaces(t *testing.T) {
 }
 
 func TestBacklogOfManyPartitions(t *testing.T) {
-	const partitions = 200
+	const partitions, streams = 300, 2
 	e := open(t, Config{Partitions: partitions})
+	if len(e.telemetry) != streams {
+		t.Errorf("%d streams, want %d", len(e.telemetry), streams)
+	}
 	asked := func() uint64 {
 		measure(t, e)
 		before := e.nc.Stats().OutMsgs
@@ -256,16 +260,16 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
 	}
-	if first := e.backlog.firstNeeded(); first != e.backlog.next[p].Load() || e.backlogAge() == 0 {
+	if first := e.firstNeeded(p % streams); first != e.backlog.next[p].Load() || e.backlogAge() == 0 {
 		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlogAge())
 	}
 	part := take(t, e, p)
 	seq, _ := next(t, part)
 	save(t, part, seq)
 	measure(t, e)
-	if e.backlog.firstNeeded() != seq+1 || e.backlogAge() != 0 {
+	if e.firstNeeded(p%streams) != seq+1 || e.backlogAge() != 0 {
 		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v",
-			seq, e.backlog.firstNeeded(), e.backlogAge())
+			seq, e.firstNeeded(p%streams), e.backlogAge())
 	}
 }
 
@@ -327,7 +331,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 	})
 	for before := uint64(0); before < 1000 && !t.Failed(); {
 		measure(t, e)
-		now := e.backlog.firstNeeded()
+		now := e.firstNeeded(0)
 		if now < before {
 			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
 		}

@@ -137,7 +137,7 @@ func TestCommitFitsPayload(t *testing.T) {
 }
 
 func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
-	q = newQueue()
+	q = engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
 	e.queues[0] = q
 	return q, func() {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -21,6 +21,7 @@ type Config struct {
 	Replicas int
 
 	StatesBytes int64
+	Streams     int // of telemetry; 0: the first start creates one for 128 partitions, at most 8
 
 	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros.
 	Known func(vehicle.ID) (driving, throttle signal.UnixMilli)
@@ -45,6 +46,8 @@ const (
 
 	defaultPartitions = 64
 	clusterReplicas   = 3
+	// Streams cost CPU (docs/scale.md).
+	partitionsPerStream, maxStreams = 128, 8
 
 	openBatches  = 8
 	payloadBytes = 1 << 20 // the default of NATS

@@ -38,7 +38,7 @@ func servers() storetest.Open {
 			urls[c.DataDir] = url
 		}
 		mu.Unlock()
-		e, err := Open(t.Context(), Config{Config: c, URLs: url})
+		e, err := Open(t.Context(), Config{Config: c, URLs: url, Streams: 3})
 		testkit.NoError(t, err)
 		return e
 	}
@@ -51,7 +51,7 @@ func TestConformance_ThreeServers(t *testing.T) {
 	storetest.RunOn(t, func(t *testing.T) store.Engine {
 		c.Wipe()
 		log := new(testkit.Buffer)
-		e := open(t, Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: urls, Replicas: 3})
+		e := open(t, Config{Partitions: 4, Streams: 3, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: urls, Replicas: 3})
 		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
 				t.Errorf("a right is missing:\n%s", log)

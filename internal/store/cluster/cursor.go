@@ -13,8 +13,8 @@ import (
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
-	Next       uint64 `json:"next"`       // sequence in TELEMETRY after that of the last checkpoint
-	Made       int64  `json:"made"`       // when the TELEMETRY stream of Next was created, Unix ns
+	Next       uint64 `json:"next"`       // sequence in its telemetry after that of the last checkpoint
+	Made       int64  `json:"made"`       // when the stream of Next was created, Unix ns
 	// Checkpoints are those that are kept, oldest first.
 	Checkpoints []store.Checkpoint `json:"checkpoints,omitempty"`
 
@@ -48,11 +48,7 @@ func (e *Engine) changeCursor(
 	return rev, err
 }
 
-func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
-	return e.followCursors(ctx, 0, caughtUp)
-}
-
-func (e *Engine) followCursors(ctx context.Context, longest time.Duration, caughtUp func()) error {
+func (e *Engine) FollowCursors(ctx context.Context, longest time.Duration, caughtUp func()) error {
 	defer e.followFolded()()
 	f := e.newFeed(codec.States, "cursor.*", codec.HeartbeatSubject(codec.States))
 	f.newer, f.apply, f.longest = true, e.noteCursor, longest

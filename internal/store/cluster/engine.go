@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,16 +31,16 @@ var (
 type Engine struct {
 	*conn
 	partitions int
-	name       string // of this process, in the subject of what it shares of roads
+	configs    []jetstream.StreamConfig
+	telemetry  []writing // by stream, in the order of configs
+	name       string    // of this process, in the subject of what it shares of roads
 
-	queues     []*engine.Queue
-	backlog    backlog
-	unfolded   *store.Unfolded
-	scarce     atomic.Bool
-	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
-	failing    atomic.Bool
-	committing atomic.Int32
-	metrics    *metrics
+	queues   []*engine.Queue
+	backlog  backlog
+	unfolded *store.Unfolded
+	scarce   atomic.Bool
+	room     atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
+	metrics  *metrics
 
 	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
@@ -77,17 +78,14 @@ type conn struct {
 }
 
 // All partitions share one limit for each kind.
-type warned struct{ fold, commit, backlog, limits lograte.Warning }
+type warned struct{ fold, commit, streams lograte.Warning }
 
 // Every later request over the connection would fail.
 func (c *conn) onClosed(nc *nats.Conn) {
 	if !c.needed.Load() {
 		return
 	}
-	err := nc.LastError()
-	if err == nil {
-		err = nats.ErrConnectionClosed
-	}
+	err := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
 	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
 }
 
@@ -152,10 +150,13 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, fmt.Errorf("the NATS cluster accepts messages of at most %d bytes: "+
 			"set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
-	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
+	fixed, err := ensureStreams(ctx, e.js, c)
+	if err != nil {
 		return nil, err
 	}
-	if err = e.probeRights(ctx, streamConfigs(c, fixedNumbers{partitions: e.partitions})); err != nil {
+	e.partitions, e.configs = fixed.partitions, streamConfigs(c, fixed)
+	e.telemetry = make([]writing, fixed.streams)
+	if err = e.probeRights(ctx, e.configs); err != nil {
 		return nil, err
 	}
 	err = natsconn.Patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
@@ -192,12 +193,14 @@ func (e *Engine) start() {
 	}
 	e.metrics = e.newMetrics()
 	for p := range e.partitions {
-		q := newQueue()
+		q := engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
 		e.queues = append(e.queues, q)
 		e.running.Go(func() { e.runQueue(ctx, p, q) })
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
-	e.running.Go(func() { e.tryTelemetry(ctx) })
+	for i := range e.telemetry {
+		e.running.Go(func() { e.tryTelemetry(ctx, i) })
+	}
 	e.running.Go(func() { e.sendAnswers(ctx) })
 	e.needed.Store(true)
 	if e.nc.IsClosed() {
@@ -222,8 +225,10 @@ func (e *Engine) Writable() error {
 	}
 	// These are written to all the time, so a failure is noticed soon.
 	const nothing = "the engine stores nothing in %s"
-	if e.failing.Load() {
-		return fmt.Errorf(nothing, codec.Telemetry)
+	for i := range e.telemetry {
+		if e.telemetry[i].failing.Load() {
+			return fmt.Errorf(nothing, e.TelemetryStream(i))
+		}
 	}
 	for _, name := range fedStreams {
 		if e.beats[name].failing.Load() {

@@ -254,8 +254,9 @@ func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt)
 	return &subscription{Subscription: sub}, sub.SetPendingLimits(-1, -1)
 }
 
-func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription, error) {
-	return c.subscribe(codec.Telemetry, requestTimeout, append(opts, nats.ConsumerFilterSubjects(subject))...)
+func (e *Engine) readTelemetry(p int, opts ...nats.SubOpt) (*subscription, error) {
+	opts = append(opts, nats.ConsumerFilterSubjects(codec.TelemetrySubject(p)))
+	return e.subscribe(e.TelemetryStream(p), requestTimeout, opts...)
 }
 
 // The client library has made another consumer, without a check that the stream is the same. The

@@ -21,7 +21,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	url := clustertest.Account(t)
-	b := startNode(t, Config{Partitions: 4, URLs: url}) // owns all partitions
+	b := startNode(t, Config{Partitions: 4, Streams: 4, URLs: url}) // owns all partitions
 	a := startNode(t, Config{URLs: url})
 	p := codec.PartitionOf(storetest.SecretVID, 4)
 	a.GrantAll(t)

@@ -60,12 +60,20 @@ func open(t testing.TB, c Config) *Engine {
 	opened, err := Open(t.Context(), onServer(t, c))
 	e := testkit.Opened(t, opened, err)
 	background(t, func(ctx context.Context) error {
-		_ = e.FollowCursors(ctx, func() {}) // fails in a test of a replaced stream
+		_ = e.FollowCursors(ctx, 0, func() {}) // fails in a test of a replaced stream
 		return nil
 	})
 	testkit.Await(t, "the cursors are read", e.cursorsRead.Load)
 	return e
 }
+
+// Of split, the vehicle "car" is in the second stream of telemetry.
+func split(c Config) Config {
+	c.Partitions, c.Streams = 2, 2
+	return c
+}
+
+func partitionOfCar(e *Engine) int { return codec.PartitionOf("car", e.partitions) }
 
 func take(t testing.TB, e *Engine, p int) *Partition {
 	t.Helper()
@@ -129,9 +137,10 @@ func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
 
 func readCursor(t *testing.T, e *Engine) cursor {
 	t.Helper()
-	is, err := e.Last(t.Context(), codec.States, codec.CursorSubject(0))
+	p := partitionOfCar(e)
+	is, err := e.Last(t.Context(), codec.States, codec.CursorSubject(p))
 	testkit.NoError(t, err)
-	c, err := decodeCursor(is, 0)
+	c, err := decodeCursor(is, p)
 	testkit.NoError(t, err)
 	return c
 }

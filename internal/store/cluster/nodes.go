@@ -76,14 +76,9 @@ func (e *Engine) ShareRoads(evidence []byte) {
 
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
 	own := roadsPrefix + e.name
-	sub, err := e.nc.Subscribe(roadsPrefix+"*", func(m *nats.Msg) {
+	return e.listen(roadsPrefix, func(m *nats.Msg) {
 		if m.Subject != own {
 			take(codec.UnsealMessage(m.Subject, m.Data))
 		}
 	})
-	if err != nil { // the connection is closed for good
-		e.config.Log.Warn("cannot subscribe to the road evidence of other nodes", "error", err)
-		return func() {}
-	}
-	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed
 }

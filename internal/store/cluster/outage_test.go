@@ -23,7 +23,7 @@ import (
 func follow(t *testing.T, e *Engine) {
 	t.Helper()
 	ready := make(chan struct{})
-	background(t, func(ctx context.Context) error { return e.FollowCursors(ctx, func() { close(ready) }) })
+	background(t, func(ctx context.Context) error { return e.FollowCursors(ctx, 0, func() { close(ready) }) })
 	<-ready
 }
 
@@ -117,6 +117,24 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	}
 }
 
+// The others store on, but the engine does not call itself writable.
+func TestOneStreamOfTelemetryLost(t *testing.T) {
+	t.Parallel()
+	e := open(t, split(Config{Patience: store.Patience{Store: time.Second}, Timeouts: impatient}))
+	testkit.NoError(t, e.js.DeleteStream(t.Context(), telemetryName(1)))
+	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); err == nil {
+		t.Fatal("a sample was acknowledged without its stream")
+	}
+	storeSampleOf(t, e, "carA", 1)
+	if err := e.Writable(); err == nil || !strings.Contains(err.Error(), telemetryName(1)) {
+		t.Errorf("got %v, want an error that names the stream", err)
+	}
+	_, err := ensureStreams(t.Context(), e.js, e.config)
+	testkit.NoError(t, err)
+	testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
+	storeSample(t, e, 2)
+}
+
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Timeouts: impatient})
@@ -146,9 +164,9 @@ func TestReplacedStream(t *testing.T) {
 
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
-	e := open(t, Config{Timeouts: impatient})
+	e := open(t, split(Config{Timeouts: impatient}))
 	ctx := testkit.Context(t)
-	part := take(t, e, 0)
+	part := take(t, e, 1)
 	for at := int64(1); at <= 4; at++ {
 		// In the first round it has delivered nothing yet, and the client library restarts at the
 		// beginning of the stream.
@@ -160,7 +178,7 @@ func TestForgottenConsumers(t *testing.T) {
 			}
 			next <- g
 		}()
-		testkit.Await(t, "a consumer was forgotten", func() bool { return forgetConsumers(ctx, e, codec.Telemetry) > 0 })
+		testkit.Await(t, "a consumer was forgotten", func() bool { return forgetConsumers(ctx, e, e.TelemetryStream(1)) > 0 })
 		storeSample(t, e, at)
 		g := <-next
 		if len(g.Samples) != 1 || int64(g.Samples[0].Time) != at {
@@ -169,10 +187,10 @@ func TestForgottenConsumers(t *testing.T) {
 		save(t, part, g.Seq)
 		if at == 2 {
 			part.Close()
-			part = take(t, e, 0)
+			part = take(t, e, 1)
 		}
 	}
-	if !e.Folding()[0] {
+	if !e.Folding()[1] {
 		t.Error("the partition does not count as folded by this process any more")
 	}
 }
@@ -183,14 +201,14 @@ func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
 	wire := newWire(t, url)
-	e := open(t, Config{URLs: wire.url, Timeouts: impatient})
+	e := open(t, split(Config{URLs: wire.url, Timeouts: impatient}))
 	ctx := testkit.Context(t)
 	js := clustertest.JetStream(t, url)
 	commits := func() uint64 {
-		_, info := stream(t, js, codec.Telemetry)
+		_, info := stream(t, js, e.TelemetryStream(1))
 		return info.State.Msgs
 	}
-	part := take(t, e, 0)
+	part := take(t, e, 1)
 	for round := range uint64(2) {
 		wire.deaf.Store(true)
 		stored := make(chan error, 1)
@@ -220,7 +238,7 @@ func TestLostAnswer(t *testing.T) {
 		}()
 		testkit.Await(t, "the server has stored the piece", func() bool {
 			s, _ := stream(t, js, codec.States)
-			_, err := s.GetLastMsgForSubject(ctx, c.Subject(0, 0))
+			_, err := s.GetLastMsgForSubject(ctx, c.Subject(1, 0))
 			return err == nil
 		})
 		wire.deaf.Store(false)

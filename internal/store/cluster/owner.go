@@ -123,7 +123,7 @@ func (e *Engine) sendAnswers(ctx context.Context) {
 }
 
 func (e *Engine) followFolded() (stop func()) {
-	sub, err := e.nc.Subscribe(foldedPrefix+"*", func(m *nats.Msg) {
+	return e.listen(foldedPrefix, func(m *nats.Msg) {
 		b, err := codec.UnsealMessage(m.Subject, m.Data)
 		for err == nil && len(b) > 0 {
 			p, n := binary.Uvarint(b)
@@ -137,6 +137,10 @@ func (e *Engine) followFolded() (stop func()) {
 			b = b[n+k:]
 		}
 	})
+}
+
+func (e *Engine) listen(prefix string, take nats.MsgHandler) (stop func()) {
+	sub, err := e.nc.Subscribe(prefix+"*", take)
 	if err != nil { // the connection is closed for good
 		return func() {}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type Partition struct {
 	name       string
 	owner      store.Owner
 	generation uint64 // of the cursor
-	made       int64  // when TELEMETRY was created, Unix ns
+	made       int64  // when its stream was created, Unix ns
 	end        uint64
 	// rewound is when the newest commit was stored, if the partition is folded again from its
 	// beginning. States may be as new as this, so an older commit does not show that their times
@@ -60,7 +61,7 @@ func (e *Engine) Take(
 		if !free(c.Owner) {
 			return false, store.ErrHeld
 		}
-		s, err := e.js.Stream(ctx, codec.Telemetry)
+		s, err := e.js.Stream(ctx, e.TelemetryStream(p))
 		if err != nil {
 			return false, err
 		}
@@ -86,7 +87,7 @@ func (e *Engine) Take(
 	}
 	if err == nil {
 		var last store.Record
-		if last, err = e.Last(ctx, codec.Telemetry, codec.TelemetrySubject(p)); last.Seq != 0 {
+		if last, err = e.Last(ctx, e.TelemetryStream(p), codec.TelemetrySubject(p)); last.Seq != 0 {
 			t.end, err = last.Seq, nil // Next says whether it can be decoded
 		}
 	}
@@ -125,7 +126,7 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// isReplaced reports whether TELEMETRY was created again, or has lost its newest commits, as by a
+// isReplaced reports whether the stream was created again, or has lost its newest commits, as by a
 // power cut. New commits then get sequences below next, and would be skipped.
 func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
@@ -147,7 +148,7 @@ func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 			return err
 		}
 	}
-	s, err := t.e.js.Stream(ctx, codec.Telemetry)
+	s, err := t.e.js.Stream(ctx, t.e.TelemetryStream(t.number))
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	}
 	if err != nil {
 		newer := t.e.config.Newer.Note(codec.Telemetry, err)
-		err = fmt.Errorf("%s: record %d: %w", codec.Telemetry, g.Seq, err)
+		err = fmt.Errorf("%s: record %d: %w", t.e.TelemetryStream(t.number), g.Seq, err)
 		if !newer {
 			t.e.fail(err)
 		}
@@ -196,7 +197,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetada
 			return nil, nil, t.fenced()
 		}
 		if t.sub == nil {
-			sub, err := t.e.readTelemetry(codec.TelemetrySubject(t.number), nats.StartSequence(t.next))
+			sub, err := t.e.readTelemetry(t.number, nats.StartSequence(t.next))
 			if err != nil {
 				return nil, nil, err
 			}
@@ -238,13 +239,13 @@ func (t *Partition) fenced() error { return fmt.Errorf("partition %d: %w", t.num
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	s, err := t.e.js.Stream(ctx, codec.Telemetry)
+	s, err := t.e.js.Stream(ctx, t.e.TelemetryStream(t.number))
 	if err != nil {
 		return nil
 	}
 	if info := s.CachedInfo(); isReplaced(info, t.made, t.next) {
 		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced,
-			codec.Telemetry, t.next-1, info.State.LastSeq)
+			info.Config.Name, t.next-1, info.State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
 	if err != nil || m == nil || t.sub == nil {
@@ -296,9 +297,7 @@ func (t *Partition) Save(
 			w.Expect, w.Expected = t.rev, true
 			_, err := t.e.storeIf(ctx, codec.States, codec.CursorSubject(t.number), []store.Write{w})
 			if errors.Is(err, store.ErrConflict) {
-				if lost := t.write(ctx, nil); lost != nil {
-					err = lost
-				}
+				err = cmp.Or(t.write(ctx, nil), err)
 			}
 			return err
 		})
@@ -316,22 +315,7 @@ func (t *Partition) Save(
 		return c, err
 	}
 	t.e.metrics.Checkpoint(c.Bytes, time.Since(start))
-	return c, c.ClearOld(ctx, before{t.e, t.rev}, t.number, dropped, erase)
-}
-
-// before removes only records before a cursor. A successor stores its pieces after it.
-type before struct {
-	*Engine
-	seq uint64
-}
-
-func (b before) Remove(ctx context.Context, stream string, records []store.Record) error {
-	for i := range records {
-		if records[i].Seq == 0 {
-			records[i].Seq = b.seq
-		}
-	}
-	return b.Engine.Remove(ctx, stream, records)
+	return c, c.ClearOld(ctx, t.e, t.rev, t.number, dropped, erase)
 }
 
 func (t *Partition) retry(ctx context.Context, try func() error) error {

@@ -8,16 +8,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/testkit"
 )
 
 // A subscription that is silent although a commit waits must be replaced.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
-	p := take(t, e, 0)
+	e := open(t, split(Config{Patience: slowStore, Timeouts: watchful}))
+	p := take(t, e, 1)
 	storeSample(t, e, 1)
 	next(t, p)
 	p.unsubscribe()
@@ -46,21 +44,20 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
-		"re-created":           func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 0) },
-		"re-created and grown": func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 20) },
+		"re-created":           func(t *testing.T, e *Engine) { recreate(t, e, e.TelemetryStream(1), 0) },
+		"re-created and grown": func(t *testing.T, e *Engine) { recreate(t, e, e.TelemetryStream(1), 20) },
 		// The test cannot shorten the stream.
-		"its end lost": func(t *testing.T, e *Engine) { save(t, take(t, e, 0), 1000) },
+		"its end lost": func(t *testing.T, e *Engine) { save(t, take(t, e, 1), 1000) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := clustertest.Account(t)
-			e := open(t, Config{URLs: url})
+			e := open(t, split(Config{}))
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
 			}
 			foldAll(t, e, 10)
 			lose(t, e)
 			storeSample(t, e, 1000)
-			trim(t, forgetful(t, url, 1))
+			trim(t, forgetful(t, e))
 			foldAll(t, e, 1000) // returns only if the sample is read
 			measure(t, e)
 			if age := e.backlogAge(); age != 0 {
@@ -75,13 +72,13 @@ func TestTelemetryReplaced(t *testing.T) {
 	for _, grown := range []int64{1, 30} {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
-			e := open(t, Config{Patience: slowStore, Timeouts: watchful})
-			p := take(t, e, 0)
+			e := open(t, split(Config{Patience: slowStore, Timeouts: watchful}))
+			p := take(t, e, 1)
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
 				next(t, p)
 			}
-			recreate(t, e, codec.Telemetry, grown)
+			recreate(t, e, e.TelemetryStream(1), grown)
 			if g, err := p.Next(testkit.Context(t)); !errors.Is(err, store.ErrReplaced) {
 				t.Fatalf("got %v, %v", g, err)
 			}
@@ -94,7 +91,7 @@ func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it kee
 	const partitions = 1001
 	e := open(t, Config{Partitions: partitions})
 	for p := range partitions {
-		sub, err := e.readTelemetry(codec.TelemetrySubject(p), nats.StartSequence(1))
+		sub, err := e.readTelemetry(p, nats.StartSequence(1))
 		if err != nil {
 			t.Fatalf("partition %d of %d: %v", p, partitions, err)
 		}

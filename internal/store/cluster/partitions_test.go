@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,41 +12,44 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// States are found in their partitions, also if only TELEMETRY is created again.
+// States are found in their partitions, and telemetry in its stream, also if a stream is created
+// again. Earlier versions have all in one.
 func TestPartitionsAreFixed(t *testing.T) {
 	t.Parallel()
-	url := clustertest.Account(t)
-	for _, n := range []int{3, 0, 3} {
-		for range 2 {
-			e, err := Open(t.Context(), Config{Partitions: n, URLs: url})
-			testkit.NoError(t, err)
-			if got := e.Partitions(); got != 3 {
-				t.Errorf("%d partitions; want 3", got)
+	for streams, subjects := range map[int]string{1: "[telemetry.*]", 2: "[telemetry.0 telemetry.2]"} {
+		url := clustertest.Account(t)
+		js := clustertest.JetStream(t, url)
+		for i, n := range []int{3, 0, 3} {
+			for again := range 2 {
+				e, err := Open(t.Context(), Config{Partitions: n, Streams: streams + i + again, URLs: url})
+				testkit.NoError(t, err)
+				if got := e.Partitions(); got != 3 || len(e.telemetry) != streams {
+					t.Errorf("%d partitions in %d streams; want 3 in %d", got, len(e.telemetry), streams)
+				}
+				e.Close()
+				_, info := stream(t, js, codec.Telemetry)
+				if got := fmt.Sprint(info.Config.Subjects); got != subjects {
+					t.Errorf("%s has %s, want %s", codec.Telemetry, got, subjects)
+				}
+				refused(t, Config{Partitions: 4, URLs: url}, "made with 3 partitions")
 			}
-			e.Close()
-			refused(t, Config{Partitions: 4, URLs: url}, "made with 3 partitions")
+			lost := []string{codec.Telemetry, codec.States, telemetryName(streams - 1)}[i]
+			testkit.NoError(t, js.DeleteStream(t.Context(), lost))
+			if lost != codec.States {
+				refused(t, Config{Partitions: 4, URLs: url}, "made with 3 partitions")
+			}
 		}
-		testkit.NoError(t, clustertest.JetStream(t, url).DeleteStream(t.Context(), codec.Telemetry))
-		refused(t, Config{Partitions: 4, URLs: url}, "made with 3 partitions")
 	}
 }
 
-func TestConsumersOfMadeStreams(t *testing.T) {
-	testkit.Slow(t, "it takes a real engine through seconds of work")
+func TestStreamsOfDifferentStarts(t *testing.T) {
 	t.Parallel()
-	const partitions = 1001
-	c := Config{Partitions: partitions, URLs: clustertest.Account(t)}
-	for range 3 {
-		e := open(t, c)
-		_, info := stream(t, e.js, codec.Telemetry)
-		if got, want := info.Config.MaxConsumers, 2*partitions+500; got != want {
-			t.Errorf("the limit is %d consumers after a start, want %d", got, want)
-		}
-		info.Config.MaxConsumers = -1
-		if _, err := e.js.UpdateStream(t.Context(), info.Config); err != nil {
-			t.Fatal(err)
-		}
+	url := clustertest.Account(t)
+	open(t, split(Config{URLs: url})).Close()
+	for _, name := range []string{codec.Telemetry, codec.States} {
+		testkit.NoError(t, clustertest.JetStream(t, url).DeleteStream(t.Context(), name))
 	}
+	refused(t, Config{Partitions: 3, Streams: 2, URLs: url}, "TELEMETRY and TELEMETRY-1 have different numbers of partitions")
 }
 
 func TestForeignStream(t *testing.T) {

@@ -30,7 +30,7 @@ func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 
 func everyStream(n int) map[string]int {
 	all := make(map[string]int)
-	for _, name := range codec.Streams {
+	for _, name := range append(codec.Streams, telemetryName(1)) {
 		all[name] = n
 	}
 	return all
@@ -59,7 +59,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	one := "nats://" + c.Nodes[0].Addr
 	start := func(urls string, replicas, want int) {
 		t.Helper()
-		e, err := Open(t.Context(), Config{Partitions: 4, URLs: urls, Replicas: replicas})
+		e, err := Open(t.Context(), Config{Partitions: 4, Streams: 2, URLs: urls, Replicas: replicas})
 		if err != nil {
 			t.Fatalf("--replicas %d: %v", replicas, err)
 		}
@@ -74,7 +74,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	start(one, 0, 3)
 	start(one, 3, 3)
 	// A missing stream gets as many replicas as the others.
-	for _, name := range []string{codec.Audit, codec.Telemetry} {
+	for _, name := range []string{codec.Audit, codec.Telemetry, telemetryName(1)} {
 		testkit.NoError(t, js.DeleteStream(t.Context(), name))
 		start(one, 0, 3)
 	}
@@ -91,7 +91,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 
 func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	registry := prometheus.NewPedanticRegistry()
-	open(t, Config{URLs: c.URLs(), Replicas: 3, Registry: registry})
+	e := open(t, Config{Partitions: 2, Streams: 2, URLs: c.URLs(), Replicas: 3, Registry: registry})
 	missing := func(want float64) func() bool {
 		return func() bool {
 			families, err := registry.Gather()
@@ -104,7 +104,7 @@ func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 					}
 				}
 			}
-			return streams == len(codec.Streams)
+			return streams == len(e.configs)
 		}
 	}
 	testkit.Await(t, "all streams have all copies", missing(0))
@@ -125,7 +125,7 @@ func firstStartsAtOnce(t *testing.T, urls string) {
 	js := clustertest.JetStream(t, urls)
 	for range 5 {
 		firstStarts(t, urls)
-		for _, name := range codec.Streams {
+		for name := range copies(t, js) {
 			testkit.NoError(t, js.DeleteStream(t.Context(), name))
 		}
 	}
@@ -158,7 +158,7 @@ func firstStarts(t *testing.T, urls string) {
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)
-			e, err := Open(testkit.Context(t), Config{Partitions: asked, URLs: urls})
+			e, err := Open(testkit.Context(t), Config{Partitions: asked, Streams: 3, URLs: urls})
 			if err != nil {
 				if !errors.Is(err, store.ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
 					t.Errorf("with %d: %v", asked, err)

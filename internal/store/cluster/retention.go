@@ -62,11 +62,11 @@ func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	return age > 0 && time.Since(time.Unix(0, e.heard[p].Load())) > e.config.Timeouts.Lease
 }
 
-// Below firstNeeded, all telemetry may be removed; 0 if that is unknown.
-func (b *backlog) firstNeeded() uint64 {
+// Below firstNeeded, all telemetry of stream i may be removed; 0 if that is unknown.
+func (e *Engine) firstNeeded(i int) uint64 {
 	first := uint64(math.MaxUint64)
-	for p := range b.next {
-		first = min(first, b.next[p].Load())
+	for p := i; p < e.partitions; p += len(e.telemetry) {
+		first = min(first, e.backlog.next[p].Load())
 	}
 	return first
 }
@@ -74,11 +74,8 @@ func (b *backlog) firstNeeded() uint64 {
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, backlogEvery) {
-		if err := e.measureBacklog(ctx); err != nil && ctx.Err() == nil {
-			e.warned.backlog.Log(e.config.Log, "cannot measure the backlog", "error", err)
-		}
-		if err := e.watchLimits(ctx, alarmed); err != nil && ctx.Err() == nil {
-			e.warned.limits.Log(e.config.Log, "cannot check the limits of the streams", "error", err)
+		if err := errors.Join(e.measureBacklog(ctx), e.watchLimits(ctx, alarmed)); err != nil && ctx.Err() == nil {
+			e.warned.streams.Log(e.config.Log, "cannot measure the backlog or the streams", "error", err)
 		}
 	}
 }
@@ -108,17 +105,20 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			cursors[p] = *c
 		}
 	}
-	s, err := e.js.Stream(ctx, codec.Telemetry)
-	if err != nil {
-		return err
+	streams, unfolded := make([]jetstream.Stream, len(e.telemetry)), make([]uint64, len(e.telemetry))
+	for i := range streams {
+		s, err := e.js.Stream(ctx, e.TelemetryStream(i))
+		if err != nil {
+			return err
+		}
+		streams[i], unfolded[i] = s, s.CachedInfo().State.LastSeq+1
 	}
-	info := s.CachedInfo()
-	state := info.State
-	now := info.TimeStamp // the server's clock, which also stamped the commits
 	var unsaved time.Duration
 	ages := make([]time.Duration, e.partitions)
-	unfolded := state.LastSeq + 1
 	for p, c := range cursors {
+		i := p % len(streams)
+		s, info := streams[i], streams[i].CachedInfo()
+		end, now := info.State.LastSeq+1, info.TimeStamp // the server's clock, which also stamped the commits
 		if c.newer {
 			e.backlog.next[p].Store(0) // unknown, so this node removes no telemetry
 			continue
@@ -131,13 +131,13 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			return err
 		}
 		if w.first == 0 {
-			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
+			e.backlog.next[p].Store(max(c.Next, end))
 			continue
 		}
 		e.backlog.next[p].Store(w.first)
-		unfolded = min(unfolded, w.first)
+		unfolded[i] = min(unfolded[i], w.first)
 		unsaved = max(unsaved, now.Sub(w.stored))
-		if next := folded[p] + 1; next > c.Next && next <= state.LastSeq+1 {
+		if next := folded[p] + 1; next > c.Next && next <= end {
 			w = &e.backlog.folding[p]
 			if err := w.find(ctx, s, p, next); err != nil {
 				return err
@@ -147,12 +147,15 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			ages[p] = max(0, now.Sub(w.stored))
 		}
 	}
-	// Commits have similar sizes.
-	var bytes uint64
-	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
-		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
+	var bytes uint64 // of the stream with the most
+	for i, s := range streams {
+		state := s.CachedInfo().State
+		// Commits have similar sizes.
+		if n := state.LastSeq + 1 - unfolded[i]; n > 0 && state.Msgs > 0 {
+			bytes = max(bytes, state.Bytes/state.Msgs*min(n, state.Msgs))
+		}
 	}
-	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
+	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2/uint64(len(streams))
 	for p, age := range ages {
 		e.metrics.Backlogs[p].Store(int64(age))
 	}
@@ -171,33 +174,35 @@ func (e *Engine) Trim(ctx context.Context) {
 		if e.Alive() != nil {
 			return // this node's data may be that of streams that no longer exist
 		}
-		if err := e.trim(ctx, e.config.Retention); err != nil && ctx.Err() == nil {
-			e.config.Log.Warn("cannot remove old telemetry", "error", err)
+		for i := range e.telemetry {
+			if err := e.trim(ctx, i, e.config.Retention); err != nil && ctx.Err() == nil {
+				e.config.Log.Warn("cannot remove old telemetry", "stream", e.TelemetryStream(i), "error", err)
+			}
 		}
 	}
 }
 
-func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
+func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
-	s, err := e.js.Stream(ctx, codec.Telemetry)
+	s, err := e.js.Stream(ctx, e.TelemetryStream(i))
 	if err != nil {
 		return err
 	}
 	info := s.CachedInfo()
 	state, now := info.State, info.TimeStamp // the server's clock, which also stamped the commits
-	folded := e.backlog.firstNeeded()
+	folded := e.firstNeeded(i)
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
-	upTo, err := e.firstSince(ctx, now.Add(-retention))
+	upTo, err := e.firstSince(ctx, info.Config.Name, now.Add(-retention))
 	if err != nil {
 		return err
 	}
 	if upTo == 0 {
 		upTo = state.LastSeq + 1
 	}
-	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes)), folded)
+	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes/int64(len(e.telemetry)))), folded)
 	if upTo <= state.FirstSeq {
 		return nil
 	}
@@ -213,8 +218,8 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
-	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
+func (c *conn) firstSince(ctx context.Context, stream string, t time.Time) (uint64, error) {
+	sub, err := c.subscribe(stream, requestTimeout, nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
 		return 0, err
 	}
@@ -252,11 +257,12 @@ const (
 	fullOver     = 75
 )
 
-// TELEMETRY fills and is trimmed all the time. alarmed has the streams for which the error was
+// Telemetry fills and is trimmed all the time. alarmed has the streams for which the error was
 // logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
-	for _, name := range codec.Streams {
+	for i := range e.configs {
+		name := e.configs[i].Name
 		s, err := e.js.Stream(ctx, name)
 		if err != nil {
 			return err
@@ -272,8 +278,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 			e.room.Store(info.Config.MaxBytes/100*reservedFrom - int64(info.State.Bytes))
 		}
 		switch {
-		case name == codec.Telemetry:
-		case percent >= fullAlarm && !alarmed[name]:
+		case percent >= fullAlarm && !alarmed[name] && !isTelemetry(name):
 			alarmed[name] = true
 			e.config.Log.Error("a stream is filling up",
 				"stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)

@@ -24,7 +24,17 @@ import (
 // Each contains heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
-const partitionsKey = "carstate.partitions"
+const (
+	partitionsKey = "carstate.partitions"
+	streamsKey    = "carstate.streams" // of telemetry; missing if all is in one
+)
+
+func telemetryName(i int) string {
+	if i == 0 {
+		return codec.Telemetry
+	}
+	return codec.Telemetry + "-" + strconv.Itoa(i)
+}
 
 // A carstate with a schema version lower than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
@@ -47,21 +57,29 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Duplicates: leastDuplicateWindow,
 		}
 	}
-	configs := []jetstream.StreamConfig{
-		{
-			Name:              codec.Telemetry,
-			Subjects:          []string{"telemetry.*"},
-			MaxBytes:          c.TelemetryBytes,
+	var configs []jetstream.StreamConfig
+	for i := range m.streams {
+		sc := jetstream.StreamConfig{
+			Name:              telemetryName(i),
+			MaxBytes:          c.TelemetryBytes / int64(m.streams),
 			Discard:           jetstream.DiscardNew,
 			Duplicates:        duplicateWindow,
-			MaxConsumers:      consumersOf(m.partitions),
 			MaxMsgsPerSubject: -1,
-		},
+		}
+		for p := i; p < m.partitions; p += m.streams {
+			sc.Subjects = append(sc.Subjects, codec.TelemetrySubject(p))
+		}
+		if m.streams == 1 {
+			sc.Subjects = []string{"telemetry.*"}
+		}
+		configs = append(configs, sc)
+	}
+	configs = append(configs,
 		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "chunk.*.*.*", "cursor.*", "member.*"),
 		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*.*"),
 		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*",
 			"tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
-		{
+		jetstream.StreamConfig{
 			Name:              codec.Audit,
 			Subjects:          []string{codec.AuditSubject},
 			MaxBytes:          recordBytes,
@@ -71,35 +89,28 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxMsgsPerSubject: -1,
 		},
 		lastValue(codec.Roads, recordBytes, jetstream.DiscardOld, codec.RoadPrefix+"*"),
-	}
+	)
 	for i := range configs {
 		configs[i].Metadata = map[string]string{schemaKey: strconv.Itoa(codec.SchemaVersion)}
-		if name := configs[i].Name; name == codec.Telemetry || name == codec.States {
+		if name := configs[i].Name; isTelemetry(name) || name == codec.States {
 			configs[i].Metadata[partitionsKey] = strconv.Itoa(m.partitions)
+			if m.streams > 1 {
+				configs[i].Metadata[streamsKey] = strconv.Itoa(m.streams)
+			}
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
-		configs[i].MaxConsumers = cmp.Or(configs[i].MaxConsumers, -1)
 		configs[i].MaxMsgs, configs[i].MaxMsgSize = -1, -1 // no limits, as the server stores them
 	}
 	return configs
 }
 
-const usualConsumers = 1000 // the limit of a stream that does not set one
-
-// Each folded partition needs a consumer, and for some seconds those of a dead node exist, too.
-// With -1, the server's default, an operator need not raise the account's limit.
-func consumersOf(partitions int) int {
-	if partitions <= usualConsumers*9/10 {
-		return -1
-	}
-	return 2*partitions + usualConsumers/2
-}
-
 // The first start chooses fixedNumbers, and later ones read them from the streams.
-type fixedNumbers struct{ partitions, replicas int }
+type fixedNumbers struct{ partitions, streams, replicas int } // streams of telemetry
 
-func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
+func isTelemetry(name string) bool { return strings.HasPrefix(name, codec.Telemetry) }
+
+func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (fixedNumbers, error) {
 	// If TELEMETRY alone was lost, each vehicle stays in the partition under which its state is
 	// stored.
 	_, was, err := storedStream(ctx, js, codec.States)
@@ -107,7 +118,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		err = c.checkPartitions(was.partitions)
 	}
 	if err != nil {
-		return 0, err
+		return was, err
 	}
 	replicas := 1
 	if strings.Contains(c.URLs, ",") {
@@ -117,13 +128,14 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
 		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
 	}
-	for i := range codec.Streams {
-		is, err := ensureStream(ctx, js, c, i, want)
-		if err != nil {
-			return 0, err
-		}
-		if i == 0 {
-			want = is
+	usual := min(max(1, want.partitions/partitionsPerStream), maxStreams)
+	want.streams = min(want.partitions, cmp.Or(was.streams, c.Streams, usual))
+	if want, err = ensureStream(ctx, js, c, 0, want); err != nil {
+		return want, err
+	}
+	for i := range streamConfigs(c, want)[1:] {
+		if _, err := ensureStream(ctx, js, c, 1+i, want); err != nil {
+			return want, err
 		}
 	}
 	// If the cluster has changed its leader since, the answers above may be invalid.
@@ -131,7 +143,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	if err == nil && is.partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
 	}
-	return want.partitions, err
+	return want, err
 }
 
 func (c Config) checkPartitions(stored int) error {
@@ -157,7 +169,7 @@ const (
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
-	name := codec.Streams[i]
+	name := streamConfigs(c, want)[i].Name
 	var last error
 	for range ensureTries {
 		stored, is, err := storedStream(ctx, js, name)
@@ -165,8 +177,11 @@ func ensureStream(
 			return fixedNumbers{}, err
 		}
 		found := stored.Name != ""
-		target := want
+		target, change := want, js.CreateStream
 		if found {
+			// If the servers have no room, creating an existing stream fails, even with the same
+			// configuration.
+			change = js.UpdateStream
 			target.replicas = cmp.Or(c.Replicas, is.replicas)
 			if target.replicas < is.replicas {
 				return fixedNumbers{}, store.ConfigError(fmt.Errorf("the stream %s has %d copies, "+
@@ -178,18 +193,16 @@ func ensureStream(
 				if err := c.checkPartitions(is.partitions); err != nil {
 					return fixedNumbers{}, err
 				}
-				target.partitions = is.partitions
+				target.partitions, target.streams = is.partitions, is.streams
+			} else if isTelemetry(name) && (is.partitions != want.partitions || is.streams != want.streams) {
+				return fixedNumbers{}, fmt.Errorf("the streams %s and %s have different numbers of partitions: "+
+					"delete the one that was made by mistake", codec.Telemetry, name)
 			}
 		}
 		sc := streamConfigs(c, target)[i]
-		if name == codec.States { // an operator may have raised its limit
+		sc.MaxConsumers = cmp.Or(stored.MaxConsumers, -1) // earlier versions set it
+		if name == codec.States {                         // an operator may have raised its limit
 			sc.MaxBytes = max(sc.MaxBytes, stored.MaxBytes)
-		}
-		// If the servers have no room, creating an existing stream fails, even with the same
-		// configuration.
-		change := js.CreateStream
-		if found {
-			change = js.UpdateStream
 		}
 		if !found || !sameStream(sc, stored) && !setUpByNewer(stored) {
 			err = natsconn.Patiently(ctx, func(ctx context.Context) error {
@@ -237,11 +250,10 @@ func storedStream(
 	}
 	stored = s.CachedInfo().Config
 	is.replicas = stored.Replicas
-	if n, err := strconv.Atoi(stored.Metadata[partitionsKey]); err == nil {
-		is.partitions = n
-	}
-	if name == codec.Telemetry && is.partitions < 1 {
-		err = fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
+	is.partitions, _ = strconv.Atoi(stored.Metadata[partitionsKey])
+	is.streams, _ = strconv.Atoi(cmp.Or(stored.Metadata[streamsKey], "1"))
+	if isTelemetry(name) && min(is.partitions, is.streams) < 1 {
+		err = fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", name)
 	}
 	return stored, is, err
 }
@@ -267,8 +279,6 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 
 const requestTimeout = 5 * time.Second
 
-const flowProbe = "$JS.FC.probe" // the flow-control subject of a consumer that does not exist
-
 // noRecord asks for a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
@@ -278,39 +288,38 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	var asking sync.WaitGroup
 	var failed error
 	var mu sync.Mutex
-	fail := func(subject string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		failed = fmt.Errorf("a request to NATS for %s failed: %w", subject, err)
-		if natsconn.IsNoLeader(err) {
-			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
-				subject)
-		}
-	}
 	ask := func(m *nats.Msg) {
 		asking.Go(func() {
 			err := natsconn.Patiently(ctx, func(ctx context.Context) error {
 				_, err := c.nc.RequestMsgWithContext(ctx, m)
 				return err
 			})
-			if err != nil {
-				fail(m.Subject, err)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case natsconn.IsNoLeader(err):
+				failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
+					m.Subject)
+			case err != nil:
+				failed = fmt.Errorf("a request to NATS for %s failed: %w", m.Subject, err)
 			}
 		})
 	}
 	question := func(subject, body string) { ask(&nats.Msg{Subject: subject, Data: []byte(body)}) }
 	for _, config := range configs {
-		for _, s := range config.Subjects {
+		name, subjects := config.Name, config.Subjects
+		if isTelemetry(name) {
+			subjects = subjects[:1] // the right is to all of them
+		}
+		for _, s := range subjects {
 			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
 			m.Header.Set(jetstream.ExpectedStreamHeader, "no-such-stream")
 			ask(m)
 		}
-	}
-	for _, name := range []string{codec.Telemetry, codec.States} {
-		// No stream has this subject.
-		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
-	}
-	for _, name := range codec.Streams {
+		if isTelemetry(name) || name == codec.States {
+			// No stream has this subject.
+			question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
+		}
 		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
 		if name == codec.Audit {
 			continue
@@ -318,32 +327,23 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
 	}
-	// These requests get no answer, but a denial arrives before the answer to the next request.
-	tries := map[string]func() error{flowProbe: func() error { return c.nc.Publish(flowProbe, nil) }}
 	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
 		subject := prefix + "probe"
-		tries[subject] = func() error { return c.nc.Publish(subject, codec.SealMessage(subject, []byte{0})) }
-		tries[prefix+"*"] = func() error {
-			sub, err := c.nc.SubscribeSync(prefix + "*")
-			if err != nil {
-				return err
-			}
-			return sub.Unsubscribe()
+		sub, err := c.nc.SubscribeSync(prefix + "*")
+		if err == nil {
+			err = cmp.Or(c.nc.Publish(subject, codec.SealMessage(subject, []byte{0})), sub.Unsubscribe())
+		}
+		if err != nil {
+			return err
 		}
 	}
-	for subject, do := range tries {
-		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
-			defer cancel()
-			err := cmp.Or(do(), c.nc.FlushWithContext(ctx))
-			if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
-				err = d
-			}
-			if err != nil {
-				fail(subject, err)
-			}
-		})
-	}
 	asking.Wait()
-	return failed
+	// These requests get no answer, but a denial arrives before the answer to the next request.
+	ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
+	defer cancel()
+	err := cmp.Or(c.nc.Publish("$JS.FC.probe", nil), c.nc.FlushWithContext(ctx))
+	if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
+		err = d
+	}
+	return cmp.Or(failed, err)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -21,6 +22,13 @@ import (
 	"example.org/carstate/internal/store/engine"
 	"example.org/carstate/internal/vehicle"
 )
+
+type writing struct {
+	failing    atomic.Bool
+	committing atomic.Int32
+}
+
+func (e *Engine) TelemetryStream(p int) string { return e.configs[p%len(e.telemetry)].Name }
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
@@ -50,10 +58,6 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 
 const maxWaitingBytes = 8 << 20
 
-func newQueue() *engine.Queue {
-	return engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
-}
-
 func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	q.Run(ctx, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
 		var packed []byte
@@ -77,28 +81,29 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
-	e.committing.Add(1)
-	defer e.committing.Add(-1)
+	w := &e.telemetry[p%len(e.telemetry)]
+	w.committing.Add(1)
+	defer w.committing.Add(-1)
 	id, subject := rand.Text(), codec.TelemetrySubject(p)
 	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, append([]byte{0}, s2.Encode(nil, packed)...))}
 	for {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
-		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
+		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(e.TelemetryStream(p)))
 		cancel()
 		code := natsconn.Code(err)
 		switch {
 		case err == nil:
-			e.failing.Store(false)
+			w.failing.Store(false)
 			return ack.Sequence, nil // stored by this try or an earlier one
 		case full(err):
-			e.failing.Store(false) // NATS stores again once there is room
+			w.failing.Store(false) // NATS stores again once there is room
 			return 0, store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return 0, engine.ErrClosed
 		case errors.Is(err, nats.ErrMaxPayload), code != 0 && code != duplicateInProcess: // NATS refuses the commit
 			return 0, err
 		}
-		e.failing.Store(true)
+		w.failing.Store(true)
 		if ctx.Err() != nil {
 			return 0, err
 		}
@@ -136,10 +141,11 @@ func unpackCommit(m *nats.Msg) ([]byte, error) {
 }
 
 // Only a stored commit proves that writes work; Append accepts none after a failure.
-func (e *Engine) tryTelemetry(ctx context.Context) {
+func (e *Engine) tryTelemetry(ctx context.Context, p int) {
+	w := &e.telemetry[p%len(e.telemetry)]
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_, _ = e.publish(ctx, 0, nil)
+		if w.failing.Load() && w.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
+			_, _ = e.publish(ctx, p, nil)
 		}
 	}
 }
@@ -153,7 +159,7 @@ const (
 
 // If the context ends within a window, its samples are missing.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
-	s, err := e.js.Stream(ctx, codec.Telemetry)
+	s, err := e.js.Stream(ctx, e.TelemetryStream(codec.PartitionOf(id, e.partitions)))
 	if ctx.Err() != nil {
 		return store.Recent{Since: e.config.Now()}, nil
 	}
@@ -180,12 +186,12 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// made is the creation time of TELEMETRY, Unix ns. first is the first commit that was read, or
+// made is the creation time of the stream, Unix ns. first is the first commit that was read, or
 // until.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {
-	sub, err := e.readTelemetry(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.StartTime(from))
+	sub, err := e.readTelemetry(codec.PartitionOf(id, e.partitions), nats.StartTime(from))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -309,7 +309,7 @@ func (t *Partition) Save(
 		s.mu.Unlock()
 		s.cursor.Store(c.Seq)
 		s.e.metrics.Checkpoint(c.Bytes, time.Since(start))
-		return c.ClearOld(ctx, s.e, s.number, dropped, erase)
+		return c.ClearOld(ctx, s.e, 0, s.number, dropped, erase)
 	})
 }
 
