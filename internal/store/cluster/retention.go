@@ -196,6 +196,23 @@ func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
+func (e *Engine) Ends(ctx context.Context) ([]uint64, error) {
+	end, err := e.End(ctx, codec.Telemetry)
+	return []uint64{end.Last}, err
+}
+
+func (e *Engine) TrimTo(ctx context.Context, ends []uint64) (gone bool, err error) {
+	s, err := e.js.Stream(ctx, codec.Telemetry)
+	if err != nil {
+		return false, err
+	}
+	folded := e.backlog.firstNeeded()
+	if upTo := min(ends[0]+1, folded); upTo > s.CachedInfo().State.FirstSeq {
+		err = s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
+	}
+	return folded > ends[0] && err == nil, err
+}
+
 // overBytes returns 0 below 80 % of limit, and else the sequence from which about 60 % remain.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
