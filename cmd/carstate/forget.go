@@ -15,7 +15,7 @@ type forgetCommand struct {
 	adminFlags
 	VID string `arg:"" name:"vid" help:"The vehicle."`
 	sureFlag
-	Allow bool `help:"Allow the vehicle to report again; it starts without its old state."`
+	Allow bool `help:"Allow a vehicle that is erased to report again; it starts without its old state."`
 	JSON  bool `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
 
@@ -28,11 +28,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 		if !c.Allow {
 			return c.forget(ctx, w, client, id)
 		}
-		r, err := client.Allow(ctx, id)
-		if errors.Is(err, access.ErrNotFound) {
-			err = errors.New("this vehicle is not forgotten: there is nothing to allow")
-		}
-		return r, err
+		return client.Allow(ctx, id)
 	})
 }
 
@@ -60,7 +56,7 @@ func (c *forgetCommand) forget(
 	if err == nil && r.Removed == (access.RemovedCount{}) {
 		fmt.Fprintln(w.err, "Nothing is known of this vehicle, or nothing any more since it was forgotten before, "+
 			"and no token or source names it. Its telemetry is refused."+
-			" If the vid was a mistake: carstate forget VID --allow")
+			" If the vid was a mistake: carstate forget VID --allow, once it is erased")
 	}
 	return r, err
 }

@@ -101,6 +101,8 @@ token grants   0
 source grants  0
 erased         when the NATS cluster compacts its files
 `},
+		{"forget", access.ForgetReceipt{Vehicle: "7f", ForgottenAt: at, AllowedAt: &at},
+			"allowed again at 2026-11-20 11:00Z: vehicle 7f starts without its old state; grant it to tokens and sources again\n"},
 		{"status", wire.Status{Version: "v1", Reason: "it starts", NewerRecords: []string{"TOKENS", "AUDIT"}},
 			`health       not ready: it starts; upgrade this node: it cannot read what a newer version stored in TOKENS, AUDIT
 version      v1 (this command: development)

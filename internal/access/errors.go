@@ -4,8 +4,9 @@ import "errors"
 
 var (
 	// no such credential, or the vehicle to be allowed is not forgotten
-	ErrNotFound = errors.New("there is no such record")
-	ErrExists   = errors.New("the name is taken")
+	ErrNotFound  = errors.New("there is no such record")
+	ErrExists    = errors.New("the name is taken")
+	ErrNotErased = errors.New("the vehicle is not erased yet")
 	// Another attempt fails in the same way.
 	ErrDamaged  = errors.New("the part of the stored data that this needs is damaged")
 	ErrNotEmpty = errors.New("a backup is restored into an empty service only, and this one has tokens, sources or " +

@@ -32,39 +32,37 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 	return VehicleHash{}, fmt.Errorf("the hash of a vehicle has %d hexadecimal digits", 2*len(h))
 }
 
+// TombstoneState says which of a forgotten vehicle's data may be stored.
+type TombstoneState uint8
+
+const (
+	StateForgotten TombstoneState = iota // all
+	StateRemoved                         // no state and no grant, but samples on their way
+	StateQuiet                           // no further sample
+	StateTrimmed                         // no sample
+	StateErased                          // none
+	StateAllowed                         // new data only
+)
+
 // Tombstone prevents data of a forgotten vehicle from being stored again.
 type Tombstone struct {
-	Vehicle   VehicleHash `json:"-"`
-	Forgotten time.Time   `json:"forgotten"`
-	Lifted    time.Time   `json:"lifted,omitzero"`
-	// Opened is set some time after Lifted: the node that folds the vehicle's samples must receive
-	// Lifted first, or would ignore samples that another node accepts.
-	Opened bool `json:"opened,omitempty"`
-	// all stored data that name the vehicle are deleted
-	Removed bool `json:"removed,omitempty"`
-	// From Quiet on, no node stores its telemetry. Last is the newest telemetry record at that
-	// time.
-	Quiet time.Time `json:"quiet,omitzero"`
-	Last  uint64    `json:"last,omitempty"`
-	// Erased is when even the deletion marker of its state was removed. On one machine, no byte on
-	// the disk names the vehicle after this time.
-	Erased time.Time `json:"erased,omitzero"`
-	// Stale and Made are of a lifted tombstone: samples up to the sequence Stale in the telemetry
-	// stream created at Made (Unix nanoseconds) stay forgotten.
-	Stale uint64 `json:"stale,omitempty"`
-	Made  int64  `json:"made,omitempty"`
-	// Unread: a newer version wrote it. It may have been lifted, so samples are neither accepted
-	// nor used.
+	Vehicle   VehicleHash    `json:"-"`
+	Forgotten time.Time      `json:"forgotten"` // also tells this forget from others of the vehicle
+	State     TombstoneState `json:"state,omitempty"`
+	Since     time.Time      `json:"since,omitzero"` // since when it has this state
+	// Ends has the newest sequence of each stream of telemetry at the start of StateQuiet.
+	Ends []uint64 `json:"ends,omitempty"`
+	// Seen is when this process received the tombstone. It does not depend on the clock.
+	Seen time.Time `json:"-"`
+	// Unread: a newer version wrote it, so its state is unknown.
 	Unread bool `json:"-"`
 }
 
-func (t Tombstone) InForce() bool { return !t.Opened }
+// InForce reports whether the vehicle's telemetry is refused.
+func (t Tombstone) InForce() bool { return t.State < StateAllowed }
 
-// Covers reports whether a stored sample must be ignored. made is the creation time of its
-// telemetry stream, in Unix nanoseconds.
-func (t Tombstone) Covers(seq uint64, made int64) bool {
-	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
-}
+// Covers reports whether stored data of the vehicle must be ignored.
+func (t Tombstone) Covers() bool { return t.State < StateErased || t.Unread }
 
 // Forgotten is a node's copy of all tombstones. The zero value has no key and none.
 type Forgotten struct {
@@ -124,7 +122,7 @@ func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	return f.keys[0].Sum(string(id))
 }
 
-// Find returns one in force if there are several, under different keys.
+// Of several, under different keys, Find returns the one in the earliest state.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false
@@ -132,7 +130,7 @@ func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, k := range f.keys {
-		if t, has := f.tombstones[k.Sum(string(id))]; has && (!ok || t.InForce()) {
+		if t, has := f.tombstones[k.Sum(string(id))]; has && (!ok || t.State < found.State) {
 			found, ok = t, true
 		}
 	}
@@ -158,9 +156,9 @@ func (f *Forgotten) Without(v Vehicles) (_ Vehicles, ok bool) {
 	return v.Without(gone...)
 }
 
-func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
+func (f *Forgotten) Covers(id vehicle.ID) bool {
 	t, ok := f.Find(id)
-	return ok && t.Covers(seq, made)
+	return ok && t.Covers()
 }
 
 func (f *Forgotten) Len() (n int) {

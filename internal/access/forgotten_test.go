@@ -4,13 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/vehicle"
 )
 
 func vidKeyOf(b byte) []byte {
@@ -21,7 +18,7 @@ func vidKeyOf(b byte) []byte {
 
 func TestForgottenUnderSeveralKeys(t *testing.T) {
 	var f access.Forgotten
-	if f.Has("A") || f.Covers("A", 1, 1) || f.Len() != 0 {
+	if f.Has("A") || f.Covers("A") || f.Len() != 0 {
 		t.Error("the zero table knows of a vehicle")
 	}
 	f.SetKeys(vidKeyOf(1))
@@ -35,28 +32,26 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 	if !f.Has("A") || f.Has("B") || f.Len() != 1 {
 		t.Error("A is forgotten, and nobody else")
 	}
-	// Allowed again here, but forgotten in the other installation.
-	f.Put(access.Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), Lifted: time.Unix(2, 0), Opened: true, Stale: 7, Made: 3})
-	if f.Has("A") || f.Len() != 0 {
-		t.Error("A was allowed again")
-	}
-	if !f.Covers("A", 7, 3) || f.Covers("A", 8, 3) || f.Covers("A", 7, 4) {
-		t.Error("of one that was allowed again, samples count from the next place on")
-	}
 	f.SetKeys(vidKeyOf(1), vidKeyOf(2))
 	var theirs access.Forgotten
 	theirs.SetKeys(vidKeyOf(2))
-	f.Put(access.Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0)})
 	if f.Hash("A") != own {
 		t.Error("the own key is the first")
 	}
-	if !f.Has("A") || !f.Covers("A", 99, 3) || len(f.All()) != 2 {
-		t.Error("what either installation has forgotten is forgotten")
+	for here := range access.StateAllowed + 1 {
+		for there := range access.StateAllowed + 1 {
+			f.Put(access.Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), State: here})
+			f.Put(access.Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), State: there})
+			first := min(here, there)
+			if is, ok := f.Find("A"); !ok || is.State != first || f.Has("A") != (first != access.StateAllowed) ||
+				f.Covers("A") != (first < access.StateErased) || len(f.All()) != 2 {
+				t.Errorf("states %d and %d: found %+v", here, there, is)
+			}
+		}
 	}
-	// After the first of the two steps, telemetry is still refused.
-	f.Put(access.Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), Lifted: time.Unix(4, 0), Stale: 9, Made: 3})
-	if !f.Has("A") || f.Covers("A", 10, 3) {
-		t.Error("half allowed: what comes now counts, and is not taken in")
+	f.Put(access.Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), State: access.StateErased, Unread: true})
+	if !f.Has("A") || !f.Covers("A") {
+		t.Error("a tombstone that cannot be read has no force")
 	}
 }
 
@@ -71,26 +66,5 @@ func TestParseVehicleHash(t *testing.T) {
 		if _, err := access.ParseVehicleHash(bad); err == nil {
 			t.Errorf("%q is a hash", bad)
 		}
-	}
-}
-
-func TestForgottenConcurrently(t *testing.T) {
-	var f access.Forgotten
-	f.SetKeys(vidKeyOf(1))
-	var running sync.WaitGroup
-	for range 4 {
-		running.Go(func() {
-			for i := range 200 {
-				id := vehicle.ID(fmt.Sprint("Car", i))
-				f.Put(access.Tombstone{Vehicle: f.Hash(id)})
-				if !f.Has(id) {
-					t.Error("what was put is not there")
-				}
-			}
-		})
-	}
-	running.Wait()
-	if f.Len() != 200 {
-		t.Errorf("%d are forgotten", f.Len())
 	}
 }

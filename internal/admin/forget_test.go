@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -28,12 +28,16 @@ func TestForgetAndAllow(t *testing.T) {
 	if err != nil || r.Vehicle != hash || r.Removed.States != 1 || !r.ForgottenAt.Equal(noon) {
 		t.Errorf("got receipt %+v, %v; want vehicle %s at %v", r, err, hash, noon)
 	}
-	const forgotten = "this vehicle was forgotten at 2026-11-20 12:00:00Z: its data are erased and its telemetry is " +
-		"refused; `carstate forget VID --allow` accepts its telemetry again"
+	const forgotten = "this vehicle was forgotten at 2026-11-20 12:00:00Z: its data are deleted and its telemetry is " +
+		"refused; once it is erased, `carstate forget VID --allow` accepts its telemetry again"
 	if _, err := s.Vehicle(t.Context(), "V1"); err == nil || err.Error() != forgotten ||
 		!errors.Is(err, access.ErrNotFound) {
 		t.Errorf("the forgotten vehicle: got %v, want %s", err, forgotten)
 	}
+	early := fmt.Errorf("%w: try again after 2026-11-20 13:15Z", access.ErrNotErased)
+	s.store.Fail("Allow", early)
+	s.want(t, "POST", "/v1/vehicles/V1/allow", "", http.StatusConflict, early.Error())
+	s.store.Fail("Allow", nil)
 	if _, err := s.Allow(t.Context(), "V1"); err != nil {
 		t.Error(err)
 	}
@@ -41,7 +45,7 @@ func TestForgetAndAllow(t *testing.T) {
 	if _, err := s.Vehicle(t.Context(), "V1"); err == nil || err.Error() != unknown {
 		t.Errorf("the allowed vehicle: got %v, want %s", err, unknown)
 	}
-	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did,
+	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow", "Audit failed", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did,
 		want) {
 		t.Errorf("the store was asked for %q, want %q", did, want)
 	}
@@ -60,37 +64,6 @@ func TestForgetAndAllow(t *testing.T) {
 	s.store.Fail("Forget", errors.New("the disk of V1 is full"))
 	if _, err := s.Forget(t.Context(), "V1"); err == nil || strings.Contains(err.Error(), "disk") {
 		t.Errorf("a failure is reported as %v", err)
-	}
-}
-
-// A grant would store the vid again.
-func TestForgottenIsGrantedToNobody(t *testing.T) {
-	s := start(t)
-	testkit.NoError(t, second(s.Forget(t.Context(), "F")))
-	tok := s.issue(t)
-	calls := map[string]func() error{
-		"issue": func() error {
-			_, err := s.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
-				Vehicles: access.VehicleSet("A", "F")})
-			return err
-		},
-		"grant": func() error {
-			_, err := s.GrantToken(t.Context(), tok.ID, []vehicle.ID{"A", "F"}, nil)
-			return err
-		},
-		"source": func() error {
-			_, err := s.AddSource(t.Context(), access.Credential{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
-			return err
-		},
-	}
-	for name, call := range calls {
-		err := call()
-		if err == nil || !strings.Contains(err.Error(), "vehicle 2 of the list was forgotten") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := s.GrantToken(t.Context(), tok.ID, nil, []vehicle.ID{"F"}); err != nil {
-		t.Errorf("taking it away: %v", err)
 	}
 }
 

@@ -55,7 +55,7 @@ var operationTexts = map[string]string{
 	"vehicle.list":     "List vehicles in pages, or export the complete list as a file.",
 	"vehicle.show":     "Show what is known of a vehicle, with the reasons of its verdicts.",
 	"vehicle.forget":   "Erase a vehicle on every node and refuse its telemetry from now on.",
-	"vehicle.allow":    "Accept telemetry of a forgotten vehicle again. The vehicle starts without stored data.",
+	"vehicle.allow":    "Accept telemetry of a forgotten vehicle again. It starts without stored data; 409 until it is erased.",
 	"vehicle.relearn":  "Discard what was learned of a vehicle's throttle, and its anomaly; learn both again.",
 	"vehicle.bury":     "Forget the vehicles of kept receipts.",
 	"change.list": "Follow the changes of vehicles' states as server-sent events. Each event change has a " +

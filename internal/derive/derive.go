@@ -36,6 +36,8 @@ type Config struct {
 	Records store.Records
 	// AwaitTombstones is [store.Engine.AwaitTombstones].
 	AwaitTombstones func(ctx context.Context) error
+	// Covers reports whether the vehicle is forgotten, and its data ignored. If nil, none is.
+	Covers func(vehicle.ID) (bool, error)
 	// Gone reports whether the marker of a forgotten vehicle is needed no more. If nil, none is.
 	Gone func(vehicle.ID) bool
 	// Loaded is called with the number of vehicles of each partition that is read. It may be nil.
@@ -87,6 +89,9 @@ func New(c Config) *Deriver {
 	}
 	if c.Replay == nil {
 		c.Replay = c.Fold
+	}
+	if c.Covers == nil {
+		c.Covers = func(vehicle.ID) (bool, error) { return false, nil }
 	}
 	if c.Gone == nil {
 		c.Gone = func(vehicle.ID) bool { return false }

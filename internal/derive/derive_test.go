@@ -40,12 +40,11 @@ func open(t testing.TB, c local.Config) *local.Engine {
 // spied is a partition that checks when a deriver publishes.
 type spied struct {
 	store.Partition
-	t         testing.TB
-	folded    uint64
-	live      bool
-	save      func(context.Context, store.Checkpoint) error
-	saved     func()
-	forgotten func(vehicle.ID, uint64) (bool, error)
+	t      testing.TB
+	folded uint64
+	live   bool
+	save   func(context.Context, store.Checkpoint) error
+	saved  func()
 }
 
 func (p *spied) Seek(ctx context.Context, c store.Checkpoint) error {
@@ -87,13 +86,6 @@ func (p *spied) Save(
 	return c, err
 }
 
-func (p *spied) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
-	if p.forgotten != nil {
-		return p.forgotten(id, seq)
-	}
-	return p.Partition.Forgotten(id, seq)
-}
-
 // config is for all partitions of e, which the deriver takes from any owner. An owner that has no
 // states yet must store none. change, unless nil, gets each partition.
 func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
@@ -104,7 +96,7 @@ func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
 			if err != nil {
 				return nil, err
 			}
-			if _, err := owner.Reply(ctx, &store.Question{Kind: store.AskErase}); !errors.Is(err, store.ErrNoOwner) {
+			if _, err := owner.Reply(ctx, &store.Question{Kind: store.AskCheckpoint}); !errors.Is(err, store.ErrNoOwner) {
 				t.Errorf("a question before the states are loaded: got %v, want %v", err, store.ErrNoOwner)
 			}
 			s := &spied{Partition: part, t: t, saved: func() {}}
@@ -376,12 +368,12 @@ func TestRun_FailsWithinGroup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	put(t, e, storetest.Speed("car", last, 50))
-	derive.New(config(t, e, func(p *spied) {
-		p.forgotten = func(vehicle.ID, uint64) (bool, error) {
-			cancel()
-			return false, derive.ErrInjected
-		}
-	})).Run(ctx)
+	c := config(t, e, nil)
+	c.Covers = func(vehicle.ID) (bool, error) {
+		cancel()
+		return false, derive.ErrInjected
+	}
+	derive.New(c).Run(ctx)
 	stop := start(t, config(t, e, nil))
 	ask(t, e, "car", store.AskState)
 	stop()
@@ -567,9 +559,8 @@ func TestForget(t *testing.T) {
 	e := open(t, local.Config{})
 	ids := cars(e, 4, "")
 	var gone, forget atomic.Bool
-	c := config(t, e, func(p *spied) {
-		p.forgotten = func(id vehicle.ID, _ uint64) (bool, error) { return forget.Load() && id == ids[1], nil }
-	})
+	c := config(t, e, nil)
+	c.Covers = func(id vehicle.ID) (bool, error) { return forget.Load() && id == ids[1], nil }
 	c.Gone = func(id vehicle.ID) bool { return gone.Load() && id == ids[0] }
 	tab, stop := follow(t, e), start(t, c)
 	for _, id := range ids[:3] {
@@ -606,12 +597,14 @@ func TestForget(t *testing.T) {
 	is(store.AskErase, ids[1], ids[3])
 }
 
-// A vehicle that keeps reporting is forgotten, allowed, and forgotten again while samples are
-// folded. None of its old data comes back, and another vehicle loses nothing.
+// A vehicle that keeps reporting is forgotten, erased, allowed, and forgotten again while samples
+// are folded. None of its old data comes back, and another vehicle loses nothing.
 func TestForget_WhileFolding(t *testing.T) {
-	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir()})
+	clock := testkit.NewClock(time.Now())
+	c := store.Config{DataDir: t.TempDir(), Now: clock.Now}
+	e, err := local.Open(t.Context(), local.Config{Config: c})
 	testkit.NoError(t, err)
-	n := storetest.Start(t, e, store.Config{}) // closes it
+	n := storetest.Start(t, e, c) // closes it
 	const gone, other, rounds = vehicle.ID("Gone"), vehicle.ID("Other"), 6
 	now := time.Now().UnixMilli() - 1_000_000
 	send := func(count int) {
@@ -619,13 +612,6 @@ func TestForget_WhileFolding(t *testing.T) {
 			now += 100
 			n.Put(t, storetest.Speed(other, now, 50), storetest.Speed(gone, now, 50))
 		}
-	}
-	wait := func(id vehicle.ID) (s vehicle.State) {
-		testkit.Await(t, "all is folded", func() bool {
-			s, _ = n.StateOf(t, id)
-			return int64(s.Time) == now
-		})
-		return s
 	}
 	for range rounds {
 		send(30)
@@ -636,18 +622,22 @@ func TestForget_WhileFolding(t *testing.T) {
 		if n.Knows(gone) {
 			t.Error("the table still has the vehicle when Forget returns")
 		}
-		send(10)
-		wait(other)
+		now += 100
+		n.Drive(t, now, gone, other)
 		if _, ok := n.StateOf(t, gone); ok || n.Knows(gone) {
 			t.Error("waiting samples brought the vehicle back")
 		}
-		_, err := n.Allow(t.Context(), gone)
-		testkit.NoError(t, err)
+		n.Erase(t, clock)
+		n.MustAllow(t, gone)
 		now += 100
-		n.Put(t, storetest.Speed(gone, now, 7))
-		if got := wait(gone); got.Traffic != vehicle.Observe(vehicle.State{}, storetest.Speed(gone, now, 7)).Traffic {
-			t.Errorf("after Allow: got %+v, want a state without a past", got)
+		n.Drive(t, now, gone)
+		s, _ := n.StateOf(t, gone)
+		if want := vehicle.Observe(vehicle.State{}, storetest.Speed(gone, now, 50)); s.Time != want.Time || s.Traffic != want.Traffic {
+			t.Errorf("after Allow: got %+v, want a state without a past", s)
 		}
+	}
+	if s, ok := n.StateOf(t, other); !ok || int64(s.Time) != now-100 {
+		t.Errorf("the other vehicle: got %+v, want a state of %d", s, now-100)
 	}
 }
 
@@ -742,7 +732,7 @@ func TestLoad_DamagedCheckpoints(t *testing.T) {
 				testkit.NoError(t, derive.Spoil(e, 0, is))
 			}
 			trimmed := func() bool {
-				gone, err := e.TrimTo(part.End())
+				gone, err := e.TrimTo(t.Context(), []uint64{part.End()})
 				testkit.NoError(t, err)
 				return gone
 			}

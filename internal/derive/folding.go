@@ -125,7 +125,7 @@ func (f *folding) put(piece store.Piece) error {
 			if at, _ := f.states.find(e.Vehicle); at%n != i {
 				return nil
 			}
-			forgotten, err := f.part.Forgotten(e.Vehicle, piece.Seq)
+			forgotten, err := f.config.Covers(e.Vehicle)
 			if forgotten {
 				e.State = nil
 			}
@@ -199,7 +199,7 @@ func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample)
 				skips = true
 				continue
 			}
-			if skips, err = f.part.Forgotten(id, g.Seq); err != nil {
+			if skips, err = f.config.Covers(id); err != nil {
 				return err
 			}
 			if skips = skips || g.Seq <= f.ahead[id]; skips {
@@ -424,7 +424,7 @@ const replyBytes = 256 << 10
 func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	switch q.Kind {
-	case store.AskTombstones, store.AskDrop, store.AskDropAll:
+	case store.AskTombstones, store.AskDrop, store.AskDropAll, store.AskErase:
 		if err := f.config.AwaitTombstones(ctx); err != nil {
 			return r, err
 		}
@@ -456,7 +456,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		var found []vehicle.ID
 		for record := range f.states.all {
 			if id := vehicle.ID(vidOf(record)); len(stateOf(record)) > 0 {
-				forgotten, err := f.part.Forgotten(id, f.seq)
+				forgotten, err := f.config.Covers(id)
 				if err != nil {
 					return r, err
 				}

@@ -115,6 +115,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Replay:          n.roads.Refold,
 		Records:         n.engine,
 		AwaitTombstones: n.engine.AwaitTombstones,
+		Covers:          n.records.Covers,
 		Gone:            n.records.Gone,
 		Checkpoint:      checkpoint,
 		SilentDays:      int((n.silentAfter() + day - 1) / day),

@@ -119,6 +119,8 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 	switch {
 	case errors.Is(err, access.ErrNotFound):
 		return noRecord(action)
+	case errors.Is(err, access.ErrNotErased):
+		return Refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, access.ErrExists) && action == "operator.add":
 		return Refuse(http.StatusConflict,
 			"an operator of this name exists: choose another name, or remove that one first")

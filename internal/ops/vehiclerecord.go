@@ -120,10 +120,10 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 }
 
 func (p *Operations) notReported(id vehicle.ID) *Refusal {
-	if at, ok := p.Forgotten(id); ok {
-		return Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are erased and its telemetry is "+
-			"refused; `carstate forget VID --allow` accepts its telemetry again",
-			at.UTC().Format("2006-01-02 15:04:05Z"))
+	if t, ok := p.Forgotten(id); ok {
+		return Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are deleted and its telemetry is "+
+			"refused; once it is erased, `carstate forget VID --allow` accepts its telemetry again",
+			t.Forgotten.UTC().Format("2006-01-02 15:04:05Z"))
 	}
 	return Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 }

@@ -41,9 +41,9 @@ func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID
 	return Relearned{string(id), at.Time()}, err
 }
 
-func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
-	t, found := p.cfg.Forgotten.Find(id)
-	return t.Forgotten, found && t.InForce()
+func (p *Operations) Forgotten(id vehicle.ID) (t access.Tombstone, ok bool) {
+	t, ok = p.cfg.Forgotten.Find(id)
+	return t, ok && t.InForce()
 }
 
 func (p *Operations) onVehicle(

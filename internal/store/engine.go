@@ -86,6 +86,10 @@ type Engine interface {
 	// Trim removes telemetry that is folded and older than the retention, and above 80 % of the
 	// limit, the oldest folded, down to 60 %. It runs until ctx ends or the engine fails.
 	Trim(ctx context.Context)
+	// Ends returns the sequence of the newest telemetry, in each stream of it. TrimTo removes folded
+	// telemetry up to there. gone is false if some is not folded yet.
+	Ends(ctx context.Context) ([]uint64, error)
+	TrimTo(ctx context.Context, ends []uint64) (gone bool, err error)
 
 	Partitions() int
 	// Take makes the process with this name the owner, once it has received every stored tombstone;
@@ -132,11 +136,9 @@ type Eraser interface {
 	// files. ErasedWithin estimates how long that takes.
 	Erased(ctx context.Context) error
 	ErasedWithin() (time.Duration, error)
-	// TrimTo removes folded telemetry up to last. gone is false if some is not folded yet.
-	TrimTo(last uint64) (gone bool, err error)
 }
 
-// Partition is one that this process owns. Save and Forgotten may be called concurrently.
+// Partition is one that this process owns.
 type Partition interface {
 	// Checkpoints returns those as of Take, oldest first.
 	Checkpoints() []Checkpoint
@@ -148,9 +150,6 @@ type Partition interface {
 	Seek(ctx context.Context, c Checkpoint) error
 	// Next waits for the next group. After a loss of the partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)
-	// Forgotten reports whether to ignore a vehicle in a group or checkpoint with this sequence.
-	// [codec.IsNewer] is true for the error if a newer version wrote the tombstone.
-	Forgotten(id vehicle.ID, seq uint64) (bool, error)
 	// Live begins publishing, with all that the owner has, from several goroutines.
 	Live(ctx context.Context, answers func(put func(vehicle.ID, *Answer)))
 	Publish(id vehicle.ID, a *Answer)

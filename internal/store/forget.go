@@ -1,11 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,176 +11,47 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/workers"
 	"example.org/carstate/internal/vehicle"
 )
 
-type tombstoneRecord struct {
-	Vehicle []byte `json:"vehicle"`
-	access.Tombstone
-}
-
-type vidKeysRecord struct {
-	Keys [][]byte `json:"keys"`
-}
-
 const (
-	vidKeyBytes = 32
-	maxVIDKeys  = 16
+	eraseEvery    = 10 * time.Second
+	forgetTimeout = time.Minute    // after which a forget without a note of its end counts as interrupted
+	eraseTimeout  = 24 * time.Hour // An erasure may rewrite tens of millions of states.
 )
 
-var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
-
-// LoadVIDKeys passes to f this installation's own key, which it creates if there is none, and those
-// of restored backups.
-func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
-	key := make([]byte, vidKeyBytes)
-	rand.Read(key)
-	keys := vidKeysRecord{Keys: [][]byte{key}}
-	_, err := Change(ctx, r, defaultStore, codec.Sources, codec.VIDKeysSubject, func(is Record) (_ []Write, err error) {
-		if is.Seq == 0 {
-			return AppendJSON(nil, codec.VIDKeysSubject, keys)
-		}
-		keys, err = decodeVIDKeys(is.Body)
-		return nil, err
-	})
-	if err != nil {
-		return fmt.Errorf("cannot load the tombstone key: %w", err)
-	}
-	f.SetKeys(keys.Keys...)
-	return nil
+type transition struct {
+	from access.TombstoneState
+	due  func(access.Tombstone) bool
+	do   func(ctx context.Context, due []access.Tombstone) (done bool, err error)
+	to   access.TombstoneState
 }
 
-func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
-	if err := LoadVIDKeys(ctx, r, f); err != nil {
-		return err
+// transitions are those that time brings; ends was read after now. Forget makes those to
+// StateForgotten and to StateRemoved, and Allow the last. DESIGN.md has the reasons.
+func (k *RecordStore) transitions(now time.Time, ends []uint64) []transition {
+	interrupted := func(t access.Tombstone) bool { return now.Sub(t.Since).Abs() >= forgetTimeout }
+	settled := func(t access.Tombstone) bool {
+		return !t.Seen.IsZero() && now.Sub(t.Seen).Abs() >= 2*k.config.Patience.Store
 	}
-	return r.Scan(ctx, codec.Sources, []string{"tombstone.*"}, func(rec Record) error {
-		t, err := decodeTombstone(rec.Subject, rec.Body)
-		if err == nil {
-			f.Put(t)
+	noteEnds := func(_ context.Context, due []access.Tombstone) (bool, error) {
+		for i := range due {
+			due[i].Ends = ends
 		}
-		return err
-	})
-}
-
-func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
-	ok := json.Unmarshal(body, &r) == nil && len(r.Keys) > 0
-	for _, k := range r.Keys {
-		ok = ok && len(k) == vidKeyBytes
+		return true, nil
 	}
-	if !ok {
-		return r, fmt.Errorf("%w: the tombstone key", codec.ErrDamaged)
+	reset := func(t access.Tombstone) bool { // the clock, or a stream
+		return now.Before(t.Since) || !slices.EqualFunc(ends, t.Ends, func(is, was uint64) bool { return is >= was })
 	}
-	_, err = withKeys(r.Keys, nil)
-	return r, err
-}
-
-func withKeys(ours, theirs [][]byte) ([][]byte, error) {
-	for _, key := range theirs {
-		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
-			ours = append(ours, key)
-		}
+	old := func(t access.Tombstone) bool { return now.Sub(t.Since) >= k.keptFor() }
+	rested := func(access.Tombstone) bool { return now.Sub(k.lastErased) >= k.config.Patience.Markers }
+	return []transition{
+		{access.StateForgotten, interrupted, k.removeForgotten, access.StateRemoved},
+		{access.StateRemoved, settled, noteEnds, access.StateQuiet},
+		{access.StateQuiet, reset, noteEnds, access.StateQuiet},
+		{access.StateQuiet, old, k.trimTelemetry, access.StateTrimmed},
+		{access.StateTrimmed, rested, k.eraseMarkers, access.StateErased},
 	}
-	if len(ours) > maxVIDKeys {
-		return ours, Unfit{codec.VIDKeysSubject, errVIDKeys}
-	}
-	return ours, nil
-}
-
-// The error is [Unfit] if there were too many keys with those of a backup.
-func (k *RecordStore) CheckVIDKeys(ctx context.Context, backup *Checker) error {
-	is, err := k.engine.Last(ctx, codec.Sources, codec.VIDKeysSubject)
-	if err != nil {
-		return err
-	}
-	ours, err := decodeVIDKeys(is.Body)
-	if err == nil {
-		_, err = withKeys(ours.Keys, backup.vidKeys)
-	}
-	return err
-}
-
-// A hash cannot be converted to another key, so each vid is looked up with every key.
-func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, err error) {
-	theirs, err := decodeVIDKeys(r.Body)
-	if err != nil {
-		return false, err
-	}
-	err = k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
-		ours, err := decodeVIDKeys(is.Body)
-		if err != nil {
-			return nil, err
-		}
-		n := len(ours.Keys)
-		ours.Keys, err = withKeys(ours.Keys, theirs.Keys)
-		switch added = len(ours.Keys) > n; {
-		case err != nil:
-			return nil, errVIDKeys
-		case !added:
-			return nil, nil
-		}
-		return AppendJSON(nil, codec.VIDKeysSubject, ours)
-	})
-	return added, err
-}
-
-func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
-	var r tombstoneRecord
-	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) ||
-		codec.TombstoneSubject(access.VehicleHash(r.Vehicle)) != subject {
-		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
-	}
-	if r.Forgotten.IsZero() {
-		return access.Tombstone{}, Unfit{"tombstone", errors.New("the time of forgetting is missing")}
-	}
-	r.Tombstone.Vehicle = access.VehicleHash(r.Vehicle)
-	return r.Tombstone, nil
-}
-
-// The receipt says from when no byte on the disk names the vehicle, if the engine can tell. If
-// Forget fails after the tombstone, EraseDue completes it.
-func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
-	hash := k.forgotten.Hash(id)
-	eraser, tells := k.engine.(Eraser)
-	var work time.Duration
-	if tells {
-		if work, err = eraser.ErasedWithin(); err != nil {
-			return r, err
-		}
-	}
-	now := k.config.Now().UTC().Truncate(time.Millisecond)
-	var t access.Tombstone
-	put := func(renew bool) error {
-		return k.putTombstone(ctx, hash, func(is *access.Tombstone) error {
-			// A second forget does not delay the erasure.
-			if renew || is.Forgotten.IsZero() || !is.Removed || !is.Lifted.IsZero() || !is.Erased.IsZero() {
-				*is = access.Tombstone{Vehicle: hash, Forgotten: now}
-			}
-			t = *is
-			return nil
-		})
-	}
-	if err := put(false); err != nil {
-		return r, err
-	}
-	removed, err := k.remove(ctx, id)
-	if err != nil {
-		return r, err
-	}
-	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
-		// Data was stored again after an earlier forget, and must be erased, too.
-		if err := put(true); err != nil {
-			return r, err
-		}
-	}
-	r = receipt(t)
-	r.Removed = removed
-	if tells {
-		by := t.Forgotten.Add(k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work)
-		r.ErasedBy = &by
-	}
-	return r, k.noteRemoved(ctx, t)
 }
 
 // keptFor is how long data that names a forgotten vehicle stays once no node stores more.
@@ -191,81 +59,217 @@ func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// noteRemoved does nothing if the vehicle was forgotten once more.
-func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
-	return k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
-		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
-		return nil
-	})
+// Only the owner of partition 0 erases. A former owner may, too, as every step can be repeated. A
+// node whose engine has failed must not: its tombstones may be those of a replaced stream.
+func (k *RecordStore) Erase(ctx context.Context) {
+	for range periodic.Every(ctx, eraseEvery) {
+		if k.engine.Alive() != nil {
+			return
+		}
+		if !k.engine.Folding()[0] {
+			continue
+		}
+		if err := k.EraseDue(ctx); err != nil && ctx.Err() == nil {
+			k.config.Log.Warn("cannot erase forgotten vehicles yet; will retry", "error", err)
+		}
+	}
 }
 
-// The vehicle has no earlier data. The error is [access.ErrNotFound] if it is not forgotten.
+func (k *RecordStore) EraseDue(ctx context.Context) error {
+	if len(k.tombstones(access.Tombstone.Covers)) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
+	defer cancel()
+	now := k.config.Now()
+	ends, err := k.engine.Ends(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range k.transitions(now, ends) {
+		due := k.tombstones(func(t access.Tombstone) bool { return t.State == x.from && x.due(t) })
+		if err := k.pass(ctx, x, due); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *RecordStore) tombstones(which func(access.Tombstone) bool) []access.Tombstone {
+	return slices.DeleteFunc(k.forgotten.All(), func(t access.Tombstone) bool { return !which(t) })
+}
+
+// pass leaves out vehicles that were forgotten once more meanwhile.
+func (k *RecordStore) pass(ctx context.Context, x transition, due []access.Tombstone) error {
+	if len(due) == 0 {
+		return nil
+	}
+	if done, err := x.do(ctx, due); err != nil || !done {
+		return err
+	}
+	for _, t := range due {
+		if _, err := k.changeTombstone(ctx, t.Vehicle, func(is *access.Tombstone) bool {
+			if !is.Forgotten.Equal(t.Forgotten) || is.State != t.State {
+				return false
+			}
+			is.State, is.Since, is.Ends = x.to, k.now(), t.Ends
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *RecordStore) now() time.Time { return k.config.Now().UTC().Truncate(time.Millisecond) }
+
+// removeForgotten knows only hashes of vehicles.
+func (k *RecordStore) removeForgotten(ctx context.Context, _ []access.Tombstone) (bool, error) {
+	if _, err := k.AskOwners(ctx, AskDropAll); err != nil {
+		return false, err
+	}
+	_, _, err := k.dropGrants(ctx, k.forgotten.Without)
+	return err == nil, err
+}
+
+func (k *RecordStore) trimTelemetry(ctx context.Context, due []access.Tombstone) (bool, error) {
+	last := slices.Clone(due[0].Ends)
+	for _, t := range due {
+		for i := range last {
+			last[i] = max(last[i], t.Ends[i])
+		}
+	}
+	return k.engine.TrimTo(ctx, last)
+}
+
+func (k *RecordStore) eraseMarkers(ctx context.Context, due []access.Tombstone) (bool, error) {
+	k.lastErased = k.config.Now()
+	// A node without the tombstone may have granted the vehicle meanwhile.
+	_, _, err := k.dropGrants(ctx, k.forgotten.Without)
+	if err == nil {
+		_, err = k.AskOwners(ctx, AskErase)
+	}
+	if eraser, tells := k.engine.(Eraser); tells && err == nil {
+		err = eraser.Erased(ctx)
+	}
+	if err == nil {
+		k.config.Log.Info("erased forgotten vehicles",
+			"vehicles", len(due), "took", k.config.Now().Sub(k.lastErased).Round(time.Millisecond))
+	}
+	return err == nil, err
+}
+
+// [codec.IsNewer] is true for the error of Covers if a newer version wrote the tombstone.
+func (k *RecordStore) Covers(id vehicle.ID) (bool, error) {
+	t, ok := k.forgotten.Find(id)
+	if ok && t.Unread {
+		return false, fmt.Errorf("%w: a tombstone", codec.ErrNewer)
+	}
+	return ok && t.Covers(), nil
+}
+
+func (k *RecordStore) Gone(id vehicle.ID) bool {
+	t, ok := k.forgotten.Find(id)
+	return ok && t.State >= access.StateTrimmed && !t.Unread && k.engine.Alive() == nil
+}
+
+// The receipt says from when no byte on the disk names the vehicle, if the engine can tell. If
+// Forget fails after the tombstone, EraseDue completes it.
+func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
+	hash, now := k.forgotten.Hash(id), k.now()
+	within, tells, err := k.erasedWithin()
+	if err != nil {
+		return r, err
+	}
+	t, err := k.changeTombstone(ctx, hash, func(is *access.Tombstone) bool {
+		// A second forget does not delay the erasure.
+		if !is.Forgotten.IsZero() && is.State < access.StateTrimmed {
+			return false
+		}
+		*is = access.Tombstone{Vehicle: hash, Forgotten: now, Since: now}
+		return true
+	})
+	if err != nil {
+		return r, err
+	}
+	removed, err := k.remove(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	stored := removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) // again
+	t, err = k.changeTombstone(ctx, hash, func(is *access.Tombstone) bool {
+		switch {
+		case !is.Forgotten.Equal(t.Forgotten):
+			return false // forgotten once more
+		case stored || is.State >= access.StateTrimmed: // the marker comes too late for the erasure
+			*is = access.Tombstone{Vehicle: hash, Forgotten: now, Since: now}
+		case is.State == access.StateForgotten:
+			is.State, is.Since = access.StateRemoved, k.now()
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil && t.Forgotten.IsZero() {
+		err = errNoTombstone
+	}
+	r = receipt(t)
+	r.Removed = removed
+	if tells {
+		by := t.Forgotten.Add(within)
+		r.ErasedBy = &by
+	}
+	return r, err
+}
+
+var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
+
+// within counts from the forget. If tells, the bytes are gone then, too.
+func (k *RecordStore) erasedWithin() (within time.Duration, tells bool, err error) {
+	eraser, tells := k.engine.(Eraser)
+	if tells {
+		within, err = eraser.ErasedWithin()
+	}
+	return within + k.keptFor() + k.config.Patience.Markers + 5*time.Minute, tells, err
+}
+
+// Allow makes the vehicle one that has no earlier data. The error is [access.ErrNotFound] if it is
+// not forgotten, and [access.ErrNotErased] before it is erased.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
 	}
+	// An owner that covers the vehicle could drop a sample that another node has acknowledged.
+	ask := func(ctx context.Context, _ []access.Tombstone) (bool, error) {
+		_, err := k.AskOwner(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskTombstones})
+		return err == nil, err
+	}
 	for {
 		t, ok := k.forgotten.Find(id) // by any of the keys
-		if !ok || t.Opened {
+		if !ok || !t.InForce() {
 			return receipt(t), nil
 		}
-		if err := k.lift(ctx, id, t.Vehicle); err != nil {
+		if t.State != access.StateErased {
+			within, _, err := k.erasedWithin()
+			after, soon := t.Forgotten.Add(within), k.now().Add(k.config.Patience.Markers)
+			if after.Before(soon) { // the service was stopped meanwhile
+				after = soon
+			}
+			return access.ForgetReceipt{}, cmp.Or(err, fmt.Errorf("%w: try again after %s", access.ErrNotErased,
+				after.UTC().Format("2006-01-02 15:04Z")))
+		}
+		if err := k.pass(ctx, transition{do: ask, to: access.StateAllowed}, []access.Tombstone{t}); err != nil {
 			return access.ForgetReceipt{}, err
 		}
 	}
 }
 
-// lift makes all nodes fold new samples of the vehicle, and then ingest accept them. In one step, a
-// node without the change could drop a sample that another has acknowledged.
-func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
-	stream, p := codec.Telemetry, codec.PartitionOf(id, k.engine.Partitions())
-	if e, ok := k.engine.(interface{ TelemetryStream(p int) string }); ok {
-		stream = e.TelemetryStream(p)
+func receipt(t access.Tombstone) access.ForgetReceipt {
+	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten}
+	if t.State == access.StateAllowed {
+		r.AllowedAt = &t.Since
 	}
-	end, err := k.engine.End(ctx, stream)
-	if err != nil {
-		return err
-	}
-	err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
-		t.Lifted = k.config.Now().UTC().Truncate(time.Millisecond)
-		t.Stale, t.Made = end.Last, end.Made
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := k.AskOwner(ctx, p, &Question{Kind: AskTombstones}); err != nil {
-		return err
-	}
-	return k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
-		t.Opened = true
-		return nil
-	})
-}
-
-var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
-
-// putTombstone waits until this node's table has the tombstone. If there is none and Forgotten
-// stays zero, the error is errNoTombstone.
-func (k *RecordStore) putTombstone(
-	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
-) error {
-	subject := codec.TombstoneSubject(hash)
-	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
-		t := access.Tombstone{Vehicle: hash}
-		if is.Seq != 0 {
-			if t, err = decodeTombstone(subject, is.Body); err != nil {
-				return nil, err
-			}
-		}
-		if err := change(&t); err != nil {
-			return nil, err
-		}
-		if is.Seq == 0 && t.Forgotten.IsZero() {
-			return nil, errNoTombstone
-		}
-		return AppendJSON(nil, subject, tombstoneRecord{hash[:], t})
-	})
+	return r
 }
 
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.RemovedCount, err error) {
@@ -283,35 +287,6 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 		return v.Without(id)
 	})
 	return n, err
-}
-
-const (
-	askPause   = 100 * time.Millisecond
-	askWriters = 2 // folding needs most of a node's
-)
-
-// While a partition has no owner, as during a takeover, AskOwner retries for Patience.Store. The
-// reply of an owner that stores a checkpoint first may take longer.
-func (k *RecordStore) AskOwner(ctx context.Context, p int, q *Question) (r Reply, err error) {
-	for began := time.Now(); ; {
-		r, err = k.engine.Ask(ctx, p, q)
-		if !errors.Is(err, ErrNoOwner) || time.Since(began) > k.config.Patience.Store || periodic.Pause(ctx, askPause) != nil {
-			return r, err
-		}
-	}
-}
-
-func (k *RecordStore) AskOwners(ctx context.Context, kind string) ([]Reply, error) {
-	replies := make([]Reply, k.engine.Partitions())
-	ctx, asking := workers.New(ctx, askWriters)
-	var err error
-	for p := range replies {
-		err = cmp.Or(err, asking.Start(func() (err error) {
-			replies[p], err = k.AskOwner(ctx, p, &Question{Kind: kind})
-			return err
-		}))
-	}
-	return replies, cmp.Or(err, asking.Wait())
 }
 
 // dropGrants also changes revoked and removed credentials. without returns what remains of a grant,
@@ -339,83 +314,4 @@ func (k *RecordStore) dropGrants(
 		}
 	}
 	return tokens, sources, nil
-}
-
-var errKnownTombstone = errors.New("the vehicle's tombstone is known")
-
-func (k *RecordStore) MergeTombstone(ctx context.Context, r Record) (buried bool, err error) {
-	t, err := decodeTombstone(r.Subject, r.Body)
-	if err != nil || !t.InForce() {
-		return false, err
-	}
-	return k.bury(ctx, t.Vehicle, t.Forgotten)
-}
-
-// bury does nothing if the vehicle is forgotten already, or was allowed again since.
-func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
-	err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
-		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
-			return errKnownTombstone
-		}
-		*t = access.Tombstone{Vehicle: hash, Forgotten: at}
-		return nil
-	})
-	if errors.Is(err, errKnownTombstone) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Bury forgets vehicles again by receipts that operators have kept, as after a restore from an
-// older backup, unless they were allowed since. After an error, those of the receipts before are
-// forgotten.
-func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
-	for _, r := range receipts {
-		hash, err := access.ParseVehicleHash(r.Vehicle)
-		if err != nil {
-			return buried, err
-		}
-		if r.AllowedAt != nil {
-			continue
-		}
-		did, err := k.bury(ctx, hash, r.ForgottenAt)
-		if err != nil {
-			return buried, err
-		}
-		if did {
-			buried++
-		}
-	}
-	if buried == 0 {
-		return 0, nil
-	}
-	return buried, k.removeForgotten(ctx)
-}
-
-// removeForgotten knows only hashes of vehicles. After an error, EraseDue calls it again.
-func (k *RecordStore) removeForgotten(ctx context.Context) error {
-	before := k.forgotten.All()
-	_, err := k.AskOwners(ctx, AskDropAll)
-	if err != nil {
-		return err
-	}
-	if _, _, err = k.dropGrants(ctx, k.forgotten.Without); err != nil {
-		return err
-	}
-	for _, t := range before {
-		if !t.Removed {
-			if err := k.noteRemoved(ctx, t); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func receipt(t access.Tombstone) access.ForgetReceipt {
-	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten}
-	if !t.Lifted.IsZero() {
-		r.AllowedAt = &t.Lifted
-	}
-	return r
 }

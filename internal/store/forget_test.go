@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -22,100 +23,162 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 	return r
 }
 
-// Erasing changes nothing if the tombstones were lost with their stream.
-func TestEraseWithoutTombstone(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(time.Now())
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{Now: clock.Now})
-	mustForget(t, k, secretVID)
-	stone, _ := e.forgotten.Find(secretVID)
-	testkit.NoError(t, k.noteQuiet(t.Context(), []access.Tombstone{stone}, clock.Now()))
-	clock.Advance(24 * time.Hour)
-	if !k.Gone(secretVID) {
-		t.Error("an old marker is not expired")
-	}
-	if k.Gone("unknown") {
-		t.Error("a marker without a tombstone is expired")
-	}
-	gone := access.Tombstone{Vehicle: e.forgotten.Hash("unknown"), Forgotten: time.Now()}
-	erased := func(t *access.Tombstone) { t.Erased = time.Now() }
-	if err := k.updateTombstones(t.Context(), []access.Tombstone{gone}, erased); err != nil {
-		t.Error(err)
-	}
-	if err := k.noteRemoved(t.Context(), gone); !errors.Is(err, errNoTombstone) {
-		t.Errorf("noteRemoved without a tombstone: got %v, want %v", err, errNoTombstone)
-	}
-	if err := k.lift(t.Context(), "unknown", gone.Vehicle); !errors.Is(err, errNoTombstone) {
-		t.Errorf("lift without a tombstone: got %v, want %v", err, errNoTombstone)
-	}
-	if r, err := e.Last(t.Context(), codec.Sources, codec.TombstoneSubject(gone.Vehicle)); r.Seq != 0 || err != nil {
-		t.Errorf("a missing tombstone was created: got %s, error %v", r.Body, err)
-	}
-	e.dead = ErrReplaced
-	if k.Gone(secretVID) {
-		t.Error("a marker is expired by an outdated table of tombstones")
-	}
-}
-
 // telling is an engine in memory that can tell when bytes are gone.
 type telling struct {
 	*memory
-	folded uint64 // cursor of the only partition
-	erased int
+	end, folded uint64 // of telemetry
+	had         bool   // the owner of the partition had a state to drop
+	asked       func() // what happens while the owner is asked; nil: nothing
+	erased      int
 }
 
-func (e *telling) ErasedWithin() (time.Duration, error) { return time.Hour, nil }
-func (e *telling) TrimTo(last uint64) (bool, error)     { return last <= e.folded, nil }
-func (e *telling) Erased(context.Context) error         { e.erased++; return nil }
+func (e *telling) Ends(context.Context) ([]uint64, error)              { return []uint64{e.end}, nil }
+func (e *telling) ErasedWithin() (time.Duration, error)                { return time.Hour, nil }
+func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
+func (e *telling) TrimTo(_ context.Context, to []uint64) (bool, error) { return to[0] <= e.folded, nil }
 
-// The receipt says by when the vehicle is erased, and nothing is erased before all telemetry that
-// may name it is gone.
-func TestEraseAfterTelemetry(t *testing.T) {
-	t.Parallel()
-	began := time.Now()
-	clock := testkit.NewClock(began)
-	e := &telling{memory: newMemory(t)}
-	k := runRecordStore(t, e, Config{Now: clock.Now})
-	r := mustForget(t, k, secretVID)
-	want := r.ForgottenAt.Add(DefaultRetention + 10*time.Minute + 5*time.Minute + time.Hour)
-	if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
-		t.Errorf("erased by %v, want %s", r.ErasedBy, want)
+func (e *telling) Ask(context.Context, int, *Question) (Reply, error) {
+	if e.asked != nil {
+		e.asked()
 	}
-	subject := codec.TelemetrySubject(0)
-	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})}
-	last := e.put(t, codec.Telemetry, w)
-	for _, step := range []struct {
-		at     time.Duration
-		folded uint64
-		times  int
+	return Reply{Had: e.had}, nil
+}
+
+func (e *telling) stateOf(id vehicle.ID) access.TombstoneState {
+	t, _ := e.forgotten.Find(id)
+	return t.State
+}
+
+// startTelling has a tombstone of secretVID in this state, as if a node had died right then. put
+// replaces it.
+func startTelling(t *testing.T, state access.TombstoneState) (
+	e *telling, k *RecordStore, clock *testkit.Clock, put func(access.TombstoneState),
+) {
+	t.Helper()
+	clock = testkit.NewClock(time.Now())
+	e = &telling{memory: newMemory(t)}
+	k = runRecordStore(t, e, Config{Now: clock.Now})
+	hash, now := e.forgotten.Hash(secretVID), k.now()
+	put = func(state access.TombstoneState) {
+		stone := access.Tombstone{Forgotten: now, Since: now, State: state}
+		e.put(t, codec.Sources, write(t, codec.TombstoneSubject(hash), tombstoneRecord{Vehicle: hash[:], Tombstone: stone}))
+	}
+	put(state)
+	return e, k, clock, put
+}
+
+// Every transition that time brings, and what delays it.
+func TestTransitions(t *testing.T) {
+	t.Parallel()
+	e, k, clock, _ := startTelling(t, access.StateForgotten)
+	const none = access.StateForgotten
+	for i, step := range []struct {
+		after       time.Duration
+		end, folded uint64
+		first, next access.TombstoneState // next is of a vehicle that is forgotten in step 8
+		erased      int                   // times
 	}{
-		{0, last, 0}, {time.Minute, last, 0}, // the sequence is recorded in the tombstone
-		{2 * time.Hour, last - 1, 0}, {2*time.Hour + 10*time.Second, last, 1}, {3 * time.Hour, last, 1},
+		{59 * time.Second, 9, 0, access.StateForgotten, none, 0},
+		{time.Second, 9, 0, access.StateRemoved, none, 0},
+		{39 * time.Second, 9, 0, access.StateRemoved, none, 0}, // a sample may be on its way
+		{time.Second, 10, 0, access.StateQuiet, none, 0},
+		{-48 * time.Hour, 20, 20, access.StateQuiet, none, 0}, // the clock is set back
+		{59 * time.Minute, 30, 30, access.StateQuiet, none, 0},
+		{time.Minute, 30, 19, access.StateQuiet, none, 0}, // a sample is not folded yet
+		{time.Minute, 5, 5, access.StateQuiet, none, 0},   // telemetry was created again
+		{5 * time.Minute, 5, 5, access.StateQuiet, access.StateRemoved, 0},
+		{time.Minute, 6, 6, access.StateQuiet, access.StateQuiet, 0},
+		{54 * time.Minute, 9, 5, access.StateErased, access.StateQuiet, 1},
+		{6 * time.Minute, 9, 9, access.StateAllowed, access.StateTrimmed, 1}, // erasing reads and writes all
+		{4 * time.Minute, 9, 9, access.StateAllowed, access.StateErased, 2},
+		{48 * time.Hour, 9, 9, access.StateAllowed, access.StateErased, 2},
 	} {
-		e.folded = step.folded
-		clock.Advance(began.Add(step.at).Sub(clock.Now()))
-		testkit.NoError(t, k.EraseDue(t.Context()))
-		if e.erased != step.times {
-			t.Errorf("after %s, folded up to %d: erased %d times, want %d", step.at, step.folded, e.erased, step.times)
+		clock.Advance(step.after)
+		e.end, e.folded = step.end, step.folded
+		if i == 8 {
+			r := mustForget(t, k, "next")
+			want := r.ForgottenAt.Add(DefaultRetention + 10*time.Minute + 5*time.Minute + time.Hour)
+			if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
+				t.Errorf("erased by %v, want %s", r.ErasedBy, want)
+			}
 		}
+		testkit.NoError(t, k.EraseDue(t.Context()))
+		if first, next := e.stateOf(secretVID), e.stateOf("next"); first != step.first || next != step.next || e.erased != step.erased {
+			t.Errorf("step %d: states %d and %d, erased %d times; want %d, %d, %d", i, first, next, e.erased, step.first,
+				step.next, step.erased)
+		}
+		covered, err := k.Covers(secretVID)
+		if err != nil || covered != (step.first < access.StateErased) || k.Gone(secretVID) != (step.first > access.StateQuiet) {
+			t.Errorf("step %d: covered %v, %v; marker gone %v", i, covered, err, k.Gone(secretVID))
+		}
+		if is := e.stateOf(secretVID); is == access.StateAllowed {
+			continue
+		}
+		r, err := k.Allow(t.Context(), secretVID)
+		if early := errors.Is(err, access.ErrNotErased); early == (step.first == access.StateErased) ||
+			!early && !r.AllowedAt.Equal(k.now()) {
+			t.Errorf("step %d: Allow: got %+v, %v", i, r, err)
+		}
+	}
+	e.dead = ErrReplaced
+	if k.Gone("next") || k.Gone("unknown") {
+		t.Error("a marker is gone without a tombstone, or by an outdated table of tombstones")
+	}
+}
+
+// A second forget changes nothing but the counts, unless data was stored again, or the erasure
+// would leave the marker that it has made.
+func TestForget_Again(t *testing.T) {
+	t.Parallel()
+	for state := range access.StateAllowed + 1 {
+		for _, had := range []bool{false, true} {
+			e, k, clock, _ := startTelling(t, state)
+			clock.Advance(time.Hour)
+			e.had = had
+			r := mustForget(t, k, secretVID)
+			if again := had || state > access.StateQuiet; r.ForgottenAt.Equal(k.now()) != again ||
+				e.stateOf(secretVID) > access.StateQuiet || (r.Removed.States == 1) != had {
+				t.Errorf("state %d, had a state %v: got %+v, state %d", state, had, r, e.stateOf(secretVID))
+			}
+		}
+	}
+	e, k, clock, put := startTelling(t, access.StateQuiet)
+	e.asked = func() { put(access.StateErased) }
+	mustForget(t, k, secretVID)
+	if is := e.stateOf(secretVID); is != access.StateForgotten {
+		t.Errorf("erased meanwhile: state %d, want %d", is, access.StateForgotten)
+	}
+	// A tombstone that was lost with its stream is not created again.
+	subject := codec.TombstoneSubject(e.forgotten.Hash(secretVID))
+	e.asked = func() { e.remove(codec.Sources, subject) }
+	if _, err := k.Forget(t.Context(), secretVID); !errors.Is(err, errNoTombstone) {
+		t.Errorf("Forget: got %v, want %v", err, errNoTombstone)
+	}
+	clock.Advance(time.Hour)
+	testkit.NoError(t, k.EraseDue(t.Context()))
+	if r, err := e.Last(t.Context(), codec.Sources, subject); r.Seq != 0 || err != nil {
+		t.Errorf("a missing tombstone was created: got %s, error %v", r.Body, err)
 	}
 }
 
 func TestTombstone_StoredForm(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	hash := access.VehicleHash{1}
-	for want, stone := range map[string]access.Tombstone{
-		`{"vehicle":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","forgotten":"2023-11-14T22:13:20Z"}`: {
-			Vehicle: hash, Forgotten: at, Unread: true},
-		`{"vehicle":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","forgotten":"2023-11-14T22:13:20Z",` +
-			`"lifted":"2023-11-14T22:13:21Z","opened":true,"removed":true,"quiet":"2023-11-14T22:13:22Z","last":7,` +
-			`"erased":"2023-11-14T22:13:23Z","stale":9,"made":11}`: {
-			Vehicle: hash, Forgotten: at, Lifted: at.Add(time.Second), Opened: true, Removed: true,
-			Quiet: at.Add(2 * time.Second), Last: 7, Erased: at.Add(3 * time.Second), Stale: 9, Made: 11},
+	subject, begins := codec.TombstoneSubject(hash), `{"vehicle":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",`+
+		`"forgotten":"2023-11-14T22:13:20Z"`
+	stone := access.Tombstone{Vehicle: hash, Forgotten: at, State: access.StateQuiet, Since: at.Add(time.Second), Ends: []uint64{7}}
+	stored := begins + `,"state":2,"since":"2023-11-14T22:13:21Z","ends":[7]}`
+	if got, err := json.Marshal(tombstoneRecord{Vehicle: hash[:], Tombstone: stone}); err != nil || string(got) != stored {
+		t.Errorf("got %s, %v, want %s", got, err, stored)
+	}
+	for text, want := range map[string]access.Tombstone{
+		stored:       stone,
+		begins + "}": {Vehicle: hash, Forgotten: at},
+		begins + `,"lifted":"2023-11-14T22:13:21Z","opened":true,"removed":true,"stale":9,"made":11}`: {
+			Vehicle: hash, Forgotten: at, State: access.StateAllowed, Since: at.Add(time.Second)},
 	} {
-		if got, err := json.Marshal(tombstoneRecord{hash[:], stone}); err != nil || string(got) != want {
-			t.Errorf("got %s, %v, want %s", got, err, want)
+		if got, err := decodeTombstone(subject, []byte(text)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func hostile() map[string]struct {
 		})},
 		"many keys of tombstones": {codec.VIDKeysSubject, "tombstonekey: at most 16 installations", manyKeys},
 		"a tombstone of no time": {
-			codec.TombstoneSubject(access.VehicleHash(hash)), "tombstone: the time of forgetting is missing",
+			codec.TombstoneSubject(access.VehicleHash(hash)), "tombstone: the time of forgetting is missing, or",
 			tombstoneRecord{Vehicle: hash},
 		},
 		"a vid of a set": {"tokenset.cstidHOSTILE00000.0", "set of vehicles: ", setRecord{

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -12,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/workers"
 )
 
 // When a call that changes a record returns nil, the record is on disk and in this node's table.
@@ -25,8 +28,6 @@ type RecordStore struct {
 	Sources    Feed
 	by         string // names this process in records of usage
 	lastErased time.Time
-	// firstSeen says when EraseDue first saw a tombstone that is not quiet yet.
-	firstSeen map[access.Tombstone]time.Time
 
 	roadsChanged chan struct{} // receives a value after a restore or a forget of roads
 	roadsRefused *prometheus.CounterVec
@@ -156,6 +157,7 @@ func (k *RecordStore) apply(r Record, large Sets) error {
 		if err != nil {
 			return err
 		}
+		t.Seen = k.config.Now()
 		k.forgotten.Put(t)
 	case codec.VIDKeysSubject:
 		keys, err := decodeVIDKeys(r.Body)
@@ -179,12 +181,40 @@ func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
 			// Nodes that can decode the record erase.
-			now := k.config.Now()
-			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
+			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: k.now(), State: access.StateErased, Unread: true})
 		}
 	case codec.VIDKeysSubject:
 		k.config.Newer.loseKeys()
 	}
+}
+
+const (
+	askPause   = 100 * time.Millisecond
+	askWriters = 2 // folding needs most of a node's
+)
+
+// While a partition has no owner, as during a takeover, AskOwner retries for Patience.Store. The
+// reply of an owner that stores a checkpoint first may take longer.
+func (k *RecordStore) AskOwner(ctx context.Context, p int, q *Question) (r Reply, err error) {
+	for began := time.Now(); ; {
+		r, err = k.engine.Ask(ctx, p, q)
+		if !errors.Is(err, ErrNoOwner) || time.Since(began) > k.config.Patience.Store || periodic.Pause(ctx, askPause) != nil {
+			return r, err
+		}
+	}
+}
+
+func (k *RecordStore) AskOwners(ctx context.Context, kind string) ([]Reply, error) {
+	replies := make([]Reply, k.engine.Partitions())
+	ctx, asking := workers.New(ctx, askWriters)
+	var err error
+	for p := range replies {
+		err = cmp.Or(err, asking.Start(func() (err error) {
+			replies[p], err = k.AskOwner(ctx, p, &Question{Kind: kind})
+			return err
+		}))
+	}
+	return replies, cmp.Or(err, asking.Wait())
 }
 
 // Checker checks the records of a backup. Set records precede their credential.

@@ -321,7 +321,7 @@ func TestVehicle_Pages(t *testing.T) {
 
 func TestForgetIsUndone(t *testing.T) {
 	f := loggedIn(t)
-	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
+	f.want(f.post("/vehicles/typo/allow"), http.StatusNotFound, "this vehicle is not forgotten")
 	f.want(f.post("/vehicles/typo/forget", "vid", "typo"), http.StatusOK, "Forgotten")
 	a := f.get("/vehicles/typo")
 	f.want(a, http.StatusNotFound, "This vehicle was forgotten", `/vehicles/typo/allow"`,
@@ -334,6 +334,10 @@ func TestForgetIsUndone(t *testing.T) {
 	}
 	f.want(f.get("/vehicles/typo"), http.StatusNotFound, "Telemetry of this vehicle is accepted again.",
 		"No vehicle with this vid has reported")
+	f.store.Forgotten.Put(access.Tombstone{Vehicle: f.store.Forgotten.Hash("typo"), State: access.StateQuiet})
+	a = f.get("/vehicles/typo")
+	f.want(a, http.StatusNotFound, "Once it is erased completely")
+	f.lacks("the page of a vehicle that is not erased offers to accept its telemetry", a, "typo/allow")
 	if did := f.did(); !strings.Contains(did, "vehicle.allow") {
 		t.Errorf("the operator did %s, want vehicle.allow", did)
 	}

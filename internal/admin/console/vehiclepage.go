@@ -28,6 +28,7 @@ type vehicleView struct {
 	VID         vehicle.ID
 	Known       bool
 	Forgotten   bool // its telemetry is refused
+	Erased      bool // it may be accepted again
 	ForgottenAt time.Time
 	Verdicts    []verdictView
 	Readings    []ops.ReadingRecord
@@ -99,7 +100,8 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID, past **curve) 
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
 	if statusOf(err) == http.StatusNotFound {
-		v.ForgottenAt, v.Forgotten = c.Ops.Forgotten(id)
+		t, forgotten := c.Ops.Forgotten(id)
+		v.Forgotten, v.ForgottenAt, v.Erased = forgotten, t.Forgotten, t.State == access.StateErased
 		return v, nil
 	}
 	if err != nil {

@@ -244,11 +244,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error
 	today := uint16(r.config.Now().Unix() / (24 * 3600))
 	for _, rec := range batch {
 		id, _ := codec.VehicleOfState(rec.Subject)
-		s, err := codec.DecodeState(rec.Body)
-		if err != nil {
-			return err
-		}
-		if r.forgotten(id, s) {
+		if r.forgotten(id) {
 			n.Forgotten++
 			continue
 		}
@@ -371,11 +367,10 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.R
 	return nil
 }
 
-// A vehicle that was allowed again counts as forgotten if the backup was begun before that, or if
-// the state s is older than the forget.
-func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
+// A vehicle that was allowed again counts as forgotten if the backup was begun before that.
+func (r *restore) forgotten(id vehicle.ID) bool {
 	t, ok := r.engine.Forgotten().Find(id)
-	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
+	return ok && (t.InForce() || !r.info.Began.After(t.Since))
 }
 
 const compareReaders = 16
@@ -440,7 +435,7 @@ func (r *restore) compareState(ctx context.Context, rec store.Record) (n access.
 	if err != nil {
 		return n, err
 	}
-	if r.forgotten(id, theirs) {
+	if r.forgotten(id) {
 		return access.RestoreCount{Forgotten: 1}, nil
 	}
 	ours, ok, err := store.State(ctx, r.engine, id)

@@ -150,9 +150,8 @@ func (f *follower) load(ctx context.Context) error {
 
 // A time in the future is not newer: a clock was wrong.
 func (f *follower) show(id vehicle.ID, a *store.Answer) {
-	stone, forgotten := f.e.forgotten.Find(id)
 	switch none := (store.Answer{}); {
-	case forgotten && stone.Lifted.IsZero():
+	case f.e.forgotten.Covers(id):
 		a = &none
 	case f.compare && *a != none && f.e.config.Known != nil:
 		driving, throttle := f.e.config.Known(id)

@@ -266,14 +266,6 @@ func (t *Partition) unsubscribe() {
 	}
 }
 
-func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
-	stone, ok := t.e.forgotten.Find(id)
-	if ok && stone.Unread {
-		return false, fmt.Errorf("partition %d: %w: a tombstone of one of its vehicles", t.number, codec.ErrNewer)
-	}
-	return ok && stone.Covers(seq, t.made), nil
-}
-
 var errNearlyFull = errors.New("the stream STATES is nearly full, and would drop its oldest record: " +
 	"raise its limit (nats stream edit STATES --max-bytes)")
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -207,6 +208,33 @@ func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error
 		return nil
 	}
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
+}
+
+func (e *Engine) Ends(ctx context.Context) (ends []uint64, err error) {
+	for i := range e.telemetry {
+		end, failed := e.End(ctx, e.TelemetryStream(i))
+		ends, err = append(ends, end.Last), cmp.Or(err, failed)
+	}
+	return ends, err
+}
+
+func (e *Engine) TrimTo(ctx context.Context, ends []uint64) (gone bool, err error) {
+	gone = true
+	for i, end := range ends {
+		s, err := e.js.Stream(ctx, e.TelemetryStream(i))
+		if err != nil {
+			return false, err
+		}
+		folded := e.firstNeeded(i)
+		if upTo := min(end+1, folded); upTo > s.CachedInfo().State.FirstSeq {
+			err = s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
+		}
+		if err != nil {
+			return false, err
+		}
+		gone = gone && folded > end
+	}
+	return gone, nil
 }
 
 // overBytes returns 0 below 80 % of limit, and else the sequence from which about 60 % remain.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/storetest"
@@ -141,9 +139,9 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
-	var ahead atomic.Int64
+	clock := testkit.NewClock(time.Now())
 	config := Config{Partitions: maxStreams, Streams: maxStreams, Log: slog.New(slog.NewTextHandler(log, nil)),
-		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
+		Now: clock.Now, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
 	config.Replicas = 3 // no first start, so the streams are changed
 	n := startNode(t, config)
@@ -191,25 +189,8 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
 		t.Error(err)
 	}
-	for _, to := range []time.Duration{time.Minute, 2 * time.Minute, store.DefaultRetention + 3*time.Minute} {
-		n.Drive(t, 2000+int64(to), cars[0])
-		ahead.Store(int64(to))
-		for p := range n.Partitions() { // only what is in a checkpoint is removed
-			_, err := n.Ask(ctx, p, &store.Question{Kind: store.AskCheckpoint})
-			must(err)
-		}
-		measure(t, n.cluster)
-		for i := range maxStreams {
-			must(n.cluster.trim(ctx, i, time.Millisecond)) // by the servers' clock, which the test does not move
-		}
-		must(n.EraseDue(ctx))
-		ahead.Store(0)
-	}
-	if stone := n.Forgotten().All()[0]; stone.Erased.IsZero() {
-		t.Errorf("not erased: %+v", stone)
-	}
-	_, err = n.Allow(ctx, storetest.SecretVID)
-	must(err)
+	n.Erase(t, clock)
+	n.MustAllow(t, storetest.SecretVID)
 	must(n.Audit(ctx, access.Event{Actor: "ada", Action: "test"}))
 	if events, _, err := n.AuditPage(ctx, 0, 100); err != nil || len(events) != 1 {
 		t.Errorf("the audit has %d events: %v", len(events), err)

@@ -166,11 +166,11 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	if err != nil {
 		return store.Recent{}, fmt.Errorf("cannot read the retained telemetry: %w", err)
 	}
-	state, made, now := s.CachedInfo().State, s.CachedInfo().Created.UnixNano(), e.config.Now()
+	state, now := s.CachedInfo().State, e.config.Now()
 	found, until := store.Recent{Since: now}, state.LastSeq+1
 	for span := firstWindow; ; span *= windowGrowth {
 		from := now.Add(-span)
-		first, samples, err := e.window(ctx, id, from, until, made)
+		first, samples, err := e.window(ctx, id, from, until)
 		if ctx.Err() != nil {
 			break
 		}
@@ -186,10 +186,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// made is the creation time of the stream, Unix ns. first is the first commit that was read, or
-// until.
+// first is the first commit that was read, or until.
 func (e *Engine) window(
-	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
+	ctx context.Context, id vehicle.ID, from time.Time, until uint64,
 ) (first uint64, found []vehicle.Sample, err error) {
 	sub, err := e.readTelemetry(codec.PartitionOf(id, e.partitions), nats.StartTime(from))
 	if err != nil {
@@ -218,7 +217,7 @@ func (e *Engine) window(
 			continue // far cheaper than decoding all samples of the commit
 		}
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
-			if x.Vehicle == id && !e.forgotten.Covers(id, meta.Sequence.Stream, made) {
+			if x.Vehicle == id && !e.forgotten.Covers(id) {
 				found = append(found, x)
 			}
 		})

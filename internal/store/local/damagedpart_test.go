@@ -162,7 +162,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 		p, err := e.Take(ctx, 0, "me", storetest.Empty{}, store.Anyone)
 		testkit.NoError(t, err)
 		save(ctx, t, p, 2, partGroups)
-		if gone, err := e.TrimTo(partGroups); err != nil || !gone {
+		if gone, err := e.TrimTo(ctx, []uint64{partGroups}); err != nil || !gone {
 			t.Errorf("damage at %v: got %v, %v, want that all groups are trimmed", at, gone, err)
 		}
 		if seq, _, err := e.firstGroup(0, 0); err != nil || seq != 0 {

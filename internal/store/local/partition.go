@@ -13,7 +13,6 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/vehicle"
 )
 
 // Further samples of a partition are read from the disk when they are folded.
@@ -203,10 +202,6 @@ func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, g.before)
 	}
 	return t.s.e.readError(err)
-}
-
-func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
-	return t.s.e.forgotten.Covers(id, seq, t.s.e.dir.Made), nil
 }
 
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {

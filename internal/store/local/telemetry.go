@@ -231,7 +231,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 			return found, it.r.explain(err)
 		}
 		for _, x := range g.samples {
-			if x.Vehicle == id && !e.forgotten.Covers(id, g.seq, e.dir.Made) {
+			if x.Vehicle == id && !e.forgotten.Covers(id) {
 				found.Samples = append(found.Samples, x)
 			}
 		}

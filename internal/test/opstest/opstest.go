@@ -138,7 +138,7 @@ func (m *Store) AuditPage(
 	return events, older, nil
 }
 
-// Forget says that one state was removed.
+// Forget says that one state was removed, and erases the vehicle at once.
 func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if err := m.begin(ctx, "Forget"); err != nil {
 		return access.ForgetReceipt{}, err
@@ -147,7 +147,7 @@ func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt
 }
 
 func (m *Store) bury(hash access.VehicleHash) access.ForgetReceipt {
-	m.Forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: forgottenAt})
+	m.Forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: forgottenAt, State: access.StateErased})
 	return access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: hash.String(), ForgottenAt: forgottenAt,
 		Removed: access.RemovedCount{States: 1}}
 }
@@ -159,8 +159,7 @@ func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt,
 		return access.ForgetReceipt{}, err
 	}
 	r := m.bury(m.Forgotten.Hash(id))
-	m.Forgotten.Put(access.Tombstone{Vehicle: m.Forgotten.Hash(id), Forgotten: forgottenAt, Lifted: forgottenAt,
-		Opened: true})
+	m.Forgotten.Put(access.Tombstone{Vehicle: m.Forgotten.Hash(id), Forgotten: forgottenAt, State: access.StateAllowed})
 	return r, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ type Node struct {
 	Tables *access.Tables
 	Roads  road.Map
 	Stop   func() // ends the node and closes the engine; further calls do nothing
+	Leave  func() // releases the partitions
 	open   func(t testing.TB) store.Engine
 	config store.Config
 
@@ -41,11 +43,11 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
 	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]store.Answer)}
 	n.Service = backup.New(store.NewRecordStore(e, c, n.Tables), e, c, n.Tables)
-	stopFolding := Fold(e, n.RecordStore, &n.Roads)
+	n.Leave = Fold(e, n.RecordStore, &n.Roads)
 	answers := func(ctx context.Context, caughtUp func()) error { return e.FollowAnswers(ctx, n.put, caughtUp) }
 	stop := follow(t, n.Tokens.Run, n.Sources.Run, answers)
 	n.Stop = sync.OnceFunc(func() {
-		stopFolding()
+		n.Leave()
 		stop()
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -71,7 +73,8 @@ func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
 	}
 	name := rand.Text()
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), Fold: m.Fold, Records: e, AwaitTombstones: e.AwaitTombstones, Gone: k.Gone,
+		Partitions: e.Partitions(), Fold: m.Fold, Records: e, AwaitTombstones: e.AwaitTombstones,
+		Covers: k.Covers, Gone: k.Gone,
 		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
 			return e.Take(ctx, p, name, owner, func(holder string) bool { return holder == "" || holder == name })
 		},
@@ -190,9 +193,20 @@ func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	return r
 }
 
-func allow(t testing.TB, k *store.RecordStore, id vehicle.ID) {
+// Erase lets time pass on the clock of the node, by the hour, until all forgotten vehicles are erased.
+func (n *Node) Erase(t testing.TB, clock *testkit.Clock) {
 	t.Helper()
-	_, err := k.Allow(t.Context(), id)
+	testkit.Await(t, "the forgotten vehicles are erased", func() bool {
+		clock.Advance(time.Hour)
+		_, err := n.AskOwners(t.Context(), store.AskCheckpoint)
+		testkit.NoError(t, errors.Join(err, n.EraseDue(t.Context())))
+		return !slices.ContainsFunc(n.Forgotten().All(), access.Tombstone.Covers)
+	})
+}
+
+func (n *Node) MustAllow(t testing.TB, id vehicle.ID) {
+	t.Helper()
+	_, err := n.Allow(t.Context(), id)
 	testkit.NoError(t, err)
 }
 

@@ -37,24 +37,6 @@ func recentOfOne(t *testing.T, e store.Engine) {
 	}
 }
 
-// Recent returns no sample from before the vehicle was forgotten, even when it reports again.
-func recentForgets(t *testing.T, open Open) {
-	e := started(t, open, store.Config{})
-	k := e.RecordStore
-	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
-	_, err := k.Forget(testkit.Context(t), "car1")
-	testkit.NoError(t, err)
-	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
-		t.Errorf("after Forget: got %+v, error %v; want no samples", r, err)
-	}
-	allow(t, k, "car1")
-	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}))
-	r, err := e.Recent(testkit.Context(t), "car1", 1000)
-	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
-		t.Errorf("after Allow: got %+v, error %v; want one sample", r, err)
-	}
-}
-
 // Recent finds samples that were stored an hour ago.
 func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64

@@ -72,7 +72,6 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 // ofStores' tests open engines themselves.
 var ofStores = map[string]func(*testing.T, Open){
 	"recent samples of long ago":             recentLooksBack,
-	"recent samples are forgotten":           recentForgets,
 	"answers follow":                         answersFollow,
 	"a backup leaves nothing out":            backupOfAll,
 	"a damaged checkpoint":                   checkpointDamaged,

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+)
+
+type tombstoneRecord struct {
+	Vehicle []byte `json:"vehicle"`
+	access.Tombstone
+	// Earlier builds stored no state. All but these are erased once more.
+	Opened bool      `json:"opened,omitempty"`
+	Lifted time.Time `json:"lifted,omitzero"`
+}
+
+type vidKeysRecord struct {
+	Keys [][]byte `json:"keys"`
+}
+
+const (
+	vidKeyBytes = 32
+	maxVIDKeys  = 16
+)
+
+var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
+
+// LoadVIDKeys passes to f this installation's own key, which it creates if there is none, and those
+// of restored backups.
+func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
+	key := make([]byte, vidKeyBytes)
+	rand.Read(key)
+	keys := vidKeysRecord{Keys: [][]byte{key}}
+	_, err := Change(ctx, r, defaultStore, codec.Sources, codec.VIDKeysSubject, func(is Record) (_ []Write, err error) {
+		if is.Seq == 0 {
+			return AppendJSON(nil, codec.VIDKeysSubject, keys)
+		}
+		keys, err = decodeVIDKeys(is.Body)
+		return nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("cannot load the tombstone key: %w", err)
+	}
+	f.SetKeys(keys.Keys...)
+	return nil
+}
+
+func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
+	if err := LoadVIDKeys(ctx, r, f); err != nil {
+		return err
+	}
+	return r.Scan(ctx, codec.Sources, []string{"tombstone.*"}, func(rec Record) error {
+		t, err := decodeTombstone(rec.Subject, rec.Body)
+		if err == nil {
+			f.Put(t)
+		}
+		return err
+	})
+}
+
+func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
+	ok := json.Unmarshal(body, &r) == nil && len(r.Keys) > 0
+	for _, k := range r.Keys {
+		ok = ok && len(k) == vidKeyBytes
+	}
+	if !ok {
+		return r, fmt.Errorf("%w: the tombstone key", codec.ErrDamaged)
+	}
+	_, err = withKeys(r.Keys, nil)
+	return r, err
+}
+
+func withKeys(ours, theirs [][]byte) ([][]byte, error) {
+	for _, key := range theirs {
+		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
+			ours = append(ours, key)
+		}
+	}
+	if len(ours) > maxVIDKeys {
+		return ours, Unfit{codec.VIDKeysSubject, errVIDKeys}
+	}
+	return ours, nil
+}
+
+// The error is [Unfit] if there were too many keys with those of a backup.
+func (k *RecordStore) CheckVIDKeys(ctx context.Context, backup *Checker) error {
+	is, err := k.engine.Last(ctx, codec.Sources, codec.VIDKeysSubject)
+	if err != nil {
+		return err
+	}
+	ours, err := decodeVIDKeys(is.Body)
+	if err == nil {
+		_, err = withKeys(ours.Keys, backup.vidKeys)
+	}
+	return err
+}
+
+// A hash cannot be converted to another key, so each vid is looked up with every key.
+func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, err error) {
+	theirs, err := decodeVIDKeys(r.Body)
+	if err != nil {
+		return false, err
+	}
+	err = k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
+		ours, err := decodeVIDKeys(is.Body)
+		if err != nil {
+			return nil, err
+		}
+		n := len(ours.Keys)
+		ours.Keys, err = withKeys(ours.Keys, theirs.Keys)
+		switch added = len(ours.Keys) > n; {
+		case err != nil:
+			return nil, errVIDKeys
+		case !added:
+			return nil, nil
+		}
+		return AppendJSON(nil, codec.VIDKeysSubject, ours)
+	})
+	return added, err
+}
+
+func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
+	var r tombstoneRecord
+	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) ||
+		codec.TombstoneSubject(access.VehicleHash(r.Vehicle)) != subject {
+		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
+	}
+	if r.Forgotten.IsZero() || r.State > access.StateAllowed {
+		return access.Tombstone{}, Unfit{"tombstone", errors.New("the time of forgetting is missing, or the state is unknown")}
+	}
+	if r.Opened {
+		r.State, r.Since = access.StateAllowed, r.Lifted
+	}
+	r.Tombstone.Vehicle = access.VehicleHash(r.Vehicle)
+	return r.Tombstone, nil
+}
+
+// changeTombstone waits until this node's table has the tombstone. If there is none, change gets a
+// zero Forgotten; if it returns false, nothing is stored.
+func (k *RecordStore) changeTombstone(
+	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) bool,
+) (t access.Tombstone, err error) {
+	subject := codec.TombstoneSubject(hash)
+	err = k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
+		t = access.Tombstone{Vehicle: hash}
+		if is.Seq != 0 {
+			t, err = decodeTombstone(subject, is.Body)
+		}
+		if err != nil || !change(&t) {
+			return nil, err
+		}
+		return AppendJSON(nil, subject, tombstoneRecord{Vehicle: hash[:], Tombstone: t})
+	})
+	return t, err
+}
+
+func (k *RecordStore) MergeTombstone(ctx context.Context, r Record) (buried bool, err error) {
+	t, err := decodeTombstone(r.Subject, r.Body)
+	if err != nil || !t.InForce() {
+		return false, err
+	}
+	return k.bury(ctx, t.Vehicle, t.Forgotten)
+}
+
+// bury does nothing if the vehicle is forgotten already, or was allowed again since.
+func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
+	_, err = k.changeTombstone(ctx, hash, func(t *access.Tombstone) bool {
+		buried = t.Forgotten.IsZero() || !t.InForce() && at.After(t.Since)
+		if buried {
+			*t = access.Tombstone{Vehicle: hash, Forgotten: at, Since: k.now()}
+		}
+		return buried
+	})
+	return buried && err == nil, err
+}
+
+// Bury forgets vehicles again by receipts that operators have kept, as after a restore from an
+// older backup, unless they were allowed since. After an error, those of the receipts before are
+// forgotten.
+func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
+	for _, r := range receipts {
+		hash, err := access.ParseVehicleHash(r.Vehicle)
+		if err != nil {
+			return buried, err
+		}
+		if r.AllowedAt != nil {
+			continue
+		}
+		did, err := k.bury(ctx, hash, r.ForgottenAt)
+		if err != nil {
+			return buried, err
+		}
+		if did {
+			buried++
+		}
+	}
+	if buried == 0 {
+		return 0, nil
+	}
+	due := k.tombstones(func(t access.Tombstone) bool { return t.State == access.StateForgotten })
+	return buried, k.pass(ctx, k.transitions(k.config.Now(), nil)[0], due)
+}
