@@ -160,10 +160,6 @@ type forgottenView struct {
 }
 
 func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
-	if _, forgotten := c.Ops.Forgotten(id); !forgotten {
-		c.fail(w, s, "Nothing to accept", ops.Refuse(http.StatusConflict, "this vehicle is not forgotten"))
-		return
-	}
 	if _, err := c.Ops.Allow(r.Context(), s.who, id); err != nil {
 		c.fail(w, s, "Not accepted", err)
 		return
