@@ -32,11 +32,6 @@ type Write struct {
 	Expected bool
 }
 
-type End struct {
-	Last uint64 // sequence of the newest record; 0 if the stream never had one
-	Made int64  // creation time, Unix ns; sequences of a re-created stream start again
-}
-
 type Records interface {
 	// Last returns the current record of a subject; its Seq is 0 if there is none.
 	Last(ctx context.Context, stream, subject string) (Record, error)
@@ -57,7 +52,8 @@ type Records interface {
 	// Remove removes records, but not a successor of one. If Seq is 0, it removes whatever the
 	// subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
-	End(ctx context.Context, stream string) (End, error)
+	// End returns the sequence of the newest record; 0 if the stream never had one.
+	End(ctx context.Context, stream string) (uint64, error)
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
 	// new one, in order.
 	Feed(stream string, apply func(Record) error) Feed

@@ -131,13 +131,13 @@ func (m *memory) ScanFrom(
 	return next, damaged, err
 }
 
-func (m *memory) End(_ context.Context, stream string) (e End, err error) {
+func (m *memory) End(_ context.Context, stream string) (last uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if all := m.records[stream]; len(all) > 0 {
-		e.Last = all[len(all)-1].Seq
+		last = all[len(all)-1].Seq
 	}
-	return e, nil
+	return last, nil
 }
 
 func (m *memory) Feed(stream string, apply func(Record) error) Feed {

@@ -224,7 +224,7 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 	}
 	with := func(is Record) ([]Write, error) {
 		boxes := decodeForgotten(is)
-		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end.Last})
+		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end})
 		return AppendJSON(nil, forgottenSubject, boxes)
 	}
 	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, with)

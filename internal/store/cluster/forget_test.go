@@ -92,9 +92,9 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		return err
 	}
 	stop := follow()
-	was, err := e.End(ctx, codec.Sources)
+	was, err := e.js.Stream(ctx, codec.Sources)
 	testkit.NoError(t, err)
-	old := was.Made
+	old := was.CachedInfo().Created.UnixNano()
 	testkit.NoError(t, take())
 	stop() // like a node that has not noticed the new stream yet
 	recreate(t, e, codec.Sources, 0)

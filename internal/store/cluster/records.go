@@ -124,13 +124,12 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 	return err
 }
 
-func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
+func (c *conn) End(ctx context.Context, stream string) (uint64, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
-		return store.End{}, err
+		return 0, err
 	}
-	info := s.CachedInfo()
-	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
+	return s.CachedInfo().State.LastSeq, nil
 }
 
 // A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
@@ -248,7 +247,7 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 			defer stop()
 			for reading.Err() == nil {
 				if end, err := c.End(reading, stream); err == nil {
-					_ = f.Wait(reading, end.Last) // fails if the context has ended
+					_ = f.Wait(reading, end) // fails if the context has ended
 					return
 				}
 				_ = periodic.Pause(reading, feedBackoff) // the loop ends with the context

@@ -213,7 +213,7 @@ func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error
 func (e *Engine) Ends(ctx context.Context) (ends []uint64, err error) {
 	for i := range e.telemetry {
 		end, failed := e.End(ctx, e.TelemetryStream(i))
-		ends, err = append(ends, end.Last), cmp.Or(err, failed)
+		ends, err = append(ends, end), cmp.Or(err, failed)
 	}
 	return ends, err
 }

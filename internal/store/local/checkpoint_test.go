@@ -29,7 +29,7 @@ func TestCheckpoints_AcrossRestarts(t *testing.T) {
 		end := func() uint64 {
 			is, err := e.End(ctx, codec.States)
 			testkit.NoError(t, err)
-			return is.Last
+			return is
 		}
 		var found atomic.Int64
 		ready, ended := make(chan struct{}), make(chan struct{})

@@ -236,14 +236,11 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 	})
 }
 
-func (e *Engine) End(_ context.Context, name string) (store.End, error) {
-	end := store.End{Made: e.dir.Made}
+func (e *Engine) End(_ context.Context, name string) (uint64, error) {
 	if s := e.streams[name]; s != nil {
-		end.Last = s.last.Load()
-	} else {
-		end.Last = e.telemetryEnd()
+		return s.last.Load(), nil
 	}
-	return end, nil
+	return e.telemetryEnd(), nil
 }
 
 func (e *Engine) loadEnds() error {
