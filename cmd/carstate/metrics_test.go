@@ -107,7 +107,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 		`carstate_driving_judged_total{free_flow="road"} 0`,
 		`carstate_roads_refused_total{reason="profile"} 0`,
 		"carstate_data_dir_free_bytes ",
-		"carstate_store_bytes ",
+		`carstate_data_dir_bytes{kind="reserve"} `,
 		"carstate_tls_certificate_expiry_timestamp_seconds ",
 		"process_start_time_seconds ",
 		"go_goroutines ",

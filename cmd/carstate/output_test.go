@@ -109,7 +109,7 @@ vehicles     -
 tokens       -
 sources      -
 operators    0
-store        -
+data dir     -
 disk free    -
 last backup  none in the newest events of the audit
 `},

@@ -68,7 +68,7 @@ func AppendJSON(writes []Write, subject string, v any) ([]Write, error) {
 }
 
 var errScarce = errors.New("the room for stored data is nearly used up: " +
-	"operators can only revoke, remove and forget, and the admin key is not limited")
+	"operators can only revoke, remove, forget and back up, and the admin key is not limited")
 
 func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	if !ev.Reserved() && k.engine.Scarce() {

@@ -53,7 +53,7 @@ type Engine struct {
 	now       func() time.Time
 	forgotten access.Forgotten
 	metrics   *engine.Metrics
-	used      prometheus.Gauge
+	used      *prometheus.GaugeVec
 	trouble   lograte.Warning
 
 	hasher     *access.Hasher
@@ -64,7 +64,9 @@ type Engine struct {
 	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowAnswers has begun
 	over       atomic.Bool
-	scarce     atomic.Bool  // the disk has less free space than reservedBytes
+	reserve    reserve
+	scarce     atomic.Bool  // only changes that take rights away are stored
+	full       atomic.Bool  // nor is a checkpoint stored
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
 	writesFailed  context.Context // ends at the first fatal error of Pebble
@@ -99,7 +101,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.halted = halted
 	context.AfterFunc(e.writesFailed, func() { halt(errWritesFailed) })
 	context.AfterFunc(e.cut, func() { halt(errClosed) })
-	if e.dir, err = openDataDir(c.FS, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
+	e.reserve.fs, e.reserve.path = c.FS, c.FS.PathJoin(c.DataDir, reserveDir)
+	fs := vfs.OnDiskFull(c.FS, func() { e.drawReserve() })
+	if e.dir, err = openDataDir(fs, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -114,6 +118,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, e.dir.unusable("written", storeDir, err)
 		}
 	}
+	e.reserve.open()
 	if err = e.checkSpace(); err != nil {
 		return nil, err
 	}
@@ -140,10 +145,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		e.log.Warn("carstate.json was damaged or lost: it was written again from its copy")
 	}
 	e.metrics = engine.NewMetrics(c.Registry, e.backlogAge)
-	e.used = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "carstate_store_bytes",
-		Help: "Bytes of the store's files.",
-	})
+	e.used = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "carstate_data_dir_bytes",
+		Help: "Disk space of the files in the data directory, by what is in them. other: nothing of the store.",
+	}, []string{"kind"})
 	c.Registry.MustRegister(e.used)
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
@@ -197,11 +202,13 @@ func (e *Engine) openError(err error) error {
 // load stall for more than half a second.
 func (e *Engine) options() *pebble.Options {
 	fs := &haltingFS{
-		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, backOff: &e.tablesBackOff, cut: e.cut,
+		FS: e.dir.fs, plain: e.config.FS, draw: e.drawReserve, failWrites: e.failWrites, dir: e.dir,
+		backOff: &e.tablesBackOff, cut: e.cut,
 	}
 	o := &pebble.Options{
 		FS:                          fs,
 		Logger:                      logger{e},
+		Cleaner:                     remover{},
 		CacheSize:                   e.config.MemoryBytes,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
 		MemTableStopWritesThreshold: memTables * 3 / 4,
@@ -290,6 +297,9 @@ var errWritesFailed = errors.New("the store met a write error and stores nothing
 
 // Records can still be written to the write-ahead log.
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
+
+var errScarce = errors.New("the disk is full or nearly so: telemetry is refused, and operators can only revoke, " +
+	"remove, forget and back up; carstate status says what fills the disk")
 
 var errClosed = engine.ErrClosed
 
@@ -446,6 +456,9 @@ func (e *Engine) Writable() error {
 	}
 	if e.writesFailed.Err() != nil {
 		return errWritesFailed
+	}
+	if e.scarce.Load() {
+		return errScarce
 	}
 	if e.tablesFailing.Load() {
 		return errTablesFailing

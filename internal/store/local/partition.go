@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
@@ -324,6 +325,11 @@ func (t *Partition) owning(do func() error) error {
 }
 
 func (s *partitionState) store(ctx context.Context, w store.Write) error {
+	for s.e.full.Load() {
+		if err := periodic.Pause(ctx, watchEvery); err != nil {
+			return err
+		}
+	}
 	_, err := s.e.Store(ctx, codec.States, []store.Write{w})
 	if errors.Is(err, errWritesFailed) {
 		<-ctx.Done() // until the process ends, once the disk accepts writes again

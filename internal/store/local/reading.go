@@ -258,14 +258,14 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// Pebble needs space for tables with all records of the logs, and for a new log. Without a figure
-// from the file system, there is enough.
+// Pebble needs space for tables with all records of the logs, and takes it from the reserve, too.
+// Without a figure from the file system, there is enough.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {
 		return nil
 	}
-	need := uint64(e.config.MemoryBytes) / memTables
+	need := uint64(probeBytes) // for other new files
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
 		return nil // reading the directory fails later, with a better error
@@ -275,12 +275,11 @@ func (e *Engine) checkSpace() error {
 			continue
 		}
 		if info, err := e.config.FS.Stat(e.config.FS.PathJoin(e.dir.name(storeDir), f)); err == nil {
-			need += uint64(info.Size())
+			need += uint64(info.Size()) / 16 * 17
 		}
 	}
-	if disk.AvailBytes < need {
-		err := fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed",
-			disk.AvailBytes>>20, need>>20+1)
+	if room := disk.AvailBytes + uint64(e.reserve.parts())*partBytes; room < need {
+		err := fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed", room>>20, need>>20+1)
 		return e.dir.unusable("written", "", err)
 	}
 	return nil

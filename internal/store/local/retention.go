@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -31,30 +36,94 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// With less free space than reservedBytes, or than a 32nd of a small disk, only changes that take
-// rights away are stored.
+// The reserve has reservedBytes, or a 32nd of a small disk. While it has less, or less than that is
+// free beside it, only changes that take rights away are stored.
 const reservedBytes = 64 << 20
 
 func (e *Engine) measureDisk() {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
-	scarce := err == nil && disk.AvailBytes < min(reservedBytes, disk.TotalBytes/32)
-	if e.scarce.Swap(scarce) != scarce {
-		e.log.Warn("room on the disk", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
+	if err != nil {
+		disk = vfs.DiskUsage{AvailBytes: math.MaxInt64}
 	}
+	least := min(reservedBytes, disk.TotalBytes/32)
+	enough, parts := least, int(least/partBytes)
+	if e.scarce.Load() {
+		enough += least / 4
+	}
+	held := e.reserve.parts()
+	more := min(parts-held, int(disk.AvailBytes-min(disk.AvailBytes, least/4))/partBytes)
+	if more > 0 && !e.reserve.none {
+		if err := e.reserve.fill(held + more); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			e.reserve.none = true
+			e.log.Warn("no room on the disk can be reserved, so a full disk will take no revocation", "error",
+				e.dir.unusable("written", reserveDir, err))
+		}
+		held, disk.AvailBytes = e.reserve.parts(), disk.AvailBytes-uint64(more)*partBytes
+	}
+	short := held < parts && !e.reserve.none
+	e.full.Store(short && disk.AvailBytes < least)
+	e.setScarce(short || disk.AvailBytes < enough)
+}
+
+func (e *Engine) setScarce(scarce bool) {
+	switch {
+	case e.scarce.Swap(scarce) == scarce:
+	case scarce:
+		e.log.Warn(errScarce.Error())
+	default:
+		e.log.Info("there is room on the disk again, and telemetry is accepted")
+	}
+}
+
+func (e *Engine) drawReserve() (drawn bool) {
+	if drawn = e.reserve.draw(); drawn {
+		e.full.Store(true)
+		e.setScarce(true)
+	}
+	return drawn
 }
 
 // A scrape does not ask the database, which does not respond after a fatal error.
 func (e *Engine) measureBytes() {
+	used := e.bytesOfFiles()
 	fills := func(name string, letter byte, limit uint64) {
 		if bytes, err := e.diskUsage(span(letter)); err == nil {
 			e.metrics.Fills(name, bytes, limit)
+			used[strings.ToLower(name)] = float64(bytes)
+			used["overhead"] = max(0, used["overhead"]-float64(bytes))
 		}
 	}
 	for name, letter := range letters {
 		fills(name, letter, 0)
 	}
 	fills(codec.Telemetry, letterTelemetry, uint64(e.config.TelemetryBytes))
-	e.used.Set(float64(e.db.Metrics().DiskSpaceUsage()))
+	for kind, bytes := range used {
+		e.used.WithLabelValues(kind).Set(bytes)
+	}
+}
+
+// With what files have allocated in advance. The tables of the streams are part of the overhead.
+func (e *Engine) bytesOfFiles() map[string]float64 {
+	used := map[string]float64{"log": 0, "overhead": 0, reserveDir: 0, "other": 0}
+	_ = filepath.WalkDir(e.config.DataDir, func(path string, _ fs.DirEntry, _ error) error {
+		dir, _ := filepath.Rel(e.config.DataDir, path)
+		dir, _, _ = strings.Cut(dir, "/")
+		kind := "other"
+		switch {
+		case dir == storeDir && isLog(path):
+			kind = "log"
+		case dir == storeDir:
+			kind = "overhead"
+		case dir == reserveDir:
+			kind = reserveDir
+		}
+		var is syscall.Stat_t
+		if syscall.Lstat(path, &is) == nil { // it may be gone
+			used[kind] += float64(is.Blocks) * 512
+		}
+		return nil
+	})
+	return used
 }
 
 // Trim keeps telemetry whose states are not stored. If its size, or the age of what is not folded,
@@ -100,7 +169,7 @@ func (e *Engine) Trim(ctx context.Context) {
 		if err := e.trim(); err != nil && ctx.Err() == nil {
 			e.trouble.Log(e.log, "cannot remove old telemetry", "error", err)
 		}
-		if last := audit.last.Load(); last >= merged+auditTable && !e.tablesFailing.Load() {
+		if last := audit.last.Load(); last >= merged+auditTable && e.Writable() == nil {
 			if err := e.mergeAudit(ctx, merged+1, last); err != nil && ctx.Err() == nil {
 				e.trouble.Log(e.log, "cannot merge the tables of the audit", "error", err)
 			}
@@ -256,7 +325,7 @@ func (e *Engine) Erased(ctx context.Context) error {
 	return e.awaitRemoved(ctx)
 }
 
-// Pebble would keep some of the log files, with their contents, to reuse them.
+// Pebble removes logs later.
 func (e *Engine) emptyLogs() error {
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
