@@ -2,14 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -72,6 +70,7 @@ func printJSON(w io.Writer, v any) error {
 
 var outputFuncs = template.FuncMap{
 	"ago":        ago,
+	"bytes":      inwords.Bytes,
 	"content":    describeBackup,
 	"count":      count,
 	"day":        day,
@@ -79,7 +78,6 @@ var outputFuncs = template.FuncMap{
 	"isLoopback": netaddr.IsLoopback,
 	"isOn":       func(b *bool) bool { return b != nil && *b },
 	"join":       strings.Join,
-	"shares":     shares,
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
@@ -119,23 +117,6 @@ func figure(unit string, v *float64, size float64) string {
 		return "-"
 	}
 	return inwords.Measure(*v/size, unit)
-}
-
-// shares has the total, and then the parts, largest first.
-func shares(bytes map[string]float64) string {
-	var total float64
-	var parts []string
-	kinds := slices.Collect(maps.Keys(bytes))
-	slices.SortFunc(kinds, func(a, b string) int { return cmp.Or(cmp.Compare(bytes[b], bytes[a]), cmp.Compare(a, b)) })
-	for _, kind := range kinds {
-		if b := bytes[kind]; b > 0 {
-			parts, total = append(parts, kind+" "+inwords.Bytes(b)), total+b
-		}
-	}
-	if len(parts) == 0 {
-		return "-"
-	}
-	return inwords.Bytes(total) + ": " + strings.Join(parts, ", ")
 }
 
 func count(c ops.VehicleCount) string {

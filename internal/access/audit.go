@@ -22,8 +22,7 @@ type Event struct {
 	Outcome string    `json:"outcome"` // "intended"; then "failed" if it failed
 }
 
-// Reserved events may use the room that is kept for taking rights away. A backup may, so that it can
-// be taken before the disk is cleared.
+// Reserved events may use the room that is kept for taking rights away.
 func (e *Event) Reserved() bool {
 	switch e.Action {
 	case "token.revoke", "source.remove", "operator.remove", "vehicle.forget", "backup.take":

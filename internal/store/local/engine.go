@@ -65,8 +65,8 @@ type Engine struct {
 	following  chan struct{} // closed once FollowAnswers has begun
 	over       atomic.Bool
 	reserve    reserve
-	scarce     atomic.Bool  // only changes that take rights away are stored
-	full       atomic.Bool  // nor is a checkpoint stored
+	unreserved bool         // it cannot be made, for another reason than a full disk
+	refusing   bool         // telemetry, as of the last measurement
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
 	writesFailed  context.Context // ends at the first fatal error of Pebble
@@ -102,7 +102,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	context.AfterFunc(e.writesFailed, func() { halt(errWritesFailed) })
 	context.AfterFunc(e.cut, func() { halt(errClosed) })
 	e.reserve.fs, e.reserve.path = c.FS, c.FS.PathJoin(c.DataDir, reserveDir)
-	fs := vfs.OnDiskFull(c.FS, func() { e.drawReserve() })
+	fs := vfs.OnDiskFull(c.FS, func() { e.reserve.draw() })
 	if e.dir, err = openDataDir(fs, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, e.dir.unusable("written", storeDir, err)
 		}
 	}
-	e.reserve.open()
+	parts, _ := c.FS.List(e.reserve.path)
+	_ = e.reserve.fill(len(parts)) // measureDisk tries again
 	if err = e.checkSpace(); err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.metrics = engine.NewMetrics(c.Registry, e.backlogAge)
 	e.used = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "carstate_data_dir_bytes",
-		Help: "Disk space of the files in the data directory, by what is in them. other: nothing of the store.",
+		Help: "Disk space of what is in the data directory.",
 	}, []string{"kind"})
 	c.Registry.MustRegister(e.used)
 	var background context.Context
@@ -198,11 +199,9 @@ func (e *Engine) openError(err error) error {
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
-// With Pebble's defaults, one memtable of 4 MB and twelve tables on the first level, writes under
-// load stall for more than half a second.
 func (e *Engine) options() *pebble.Options {
 	fs := &haltingFS{
-		FS: e.dir.fs, plain: e.config.FS, draw: e.drawReserve, failWrites: e.failWrites, dir: e.dir,
+		FS: e.dir.fs, plain: e.config.FS, draw: e.reserve.draw, failWrites: e.failWrites, dir: e.dir,
 		backOff: &e.tablesBackOff, cut: e.cut,
 	}
 	o := &pebble.Options{
@@ -254,7 +253,6 @@ func (e *Engine) options() *pebble.Options {
 // When all but one are full, writes wait, so a quarter of the memory is the block cache.
 const memTables = 4
 
-// These sizes, and keys for answers, shortened a start with a million vehicles from 3.2 s to 1.3 s.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -278,7 +276,6 @@ func (e *Engine) backgroundError(err error) {
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
-// Pebble's informational messages are of no use to an operator.
 type logger struct{ e *Engine }
 
 func (l logger) Infof(string, ...any) {}
@@ -295,11 +292,7 @@ func (l logger) Fatalf(format string, args ...any) {
 
 var errWritesFailed = errors.New("the store met a write error and stores nothing until it starts again")
 
-// Records can still be written to the write-ahead log.
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
-
-var errScarce = errors.New("the disk is full or nearly so: telemetry is refused, and operators can only revoke, " +
-	"remove, forget and back up; carstate status says what fills the disk")
 
 var errClosed = engine.ErrClosed
 
@@ -448,7 +441,7 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
-func (e *Engine) Scarce() bool { return e.scarce.Load() }
+func (e *Engine) Scarce() bool { return e.reserve.scarce.Load() }
 
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
@@ -457,8 +450,8 @@ func (e *Engine) Writable() error {
 	if e.writesFailed.Err() != nil {
 		return errWritesFailed
 	}
-	if e.scarce.Load() {
-		return errScarce
+	if e.reserve.scarce.Load() {
+		return store.ErrScarce
 	}
 	if e.tablesFailing.Load() {
 		return errTablesFailing

@@ -155,7 +155,7 @@ func fillDisk(
 				break working
 			case <-stalled.C:
 				// While only tables cannot be written, or the reserve is used, writers wait for room.
-				if err := w.e.Writable(); errors.Is(err, errTablesFailing) || errors.Is(err, errScarce) {
+				if err := w.e.Writable(); errors.Is(err, errTablesFailing) || errors.Is(err, store.ErrScarce) {
 					room.Store(true)
 				}
 			case <-limit:
@@ -206,8 +206,7 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// An engine that can write its log but no tables says so, keeps no caller of Append waiting,
-// answers queries, and continues once there is room.
+// An engine that can write its log but no tables says so, and continues once there is room.
 func TestEngine_RoomForLogOnly(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -447,7 +446,7 @@ func TestRoadsDamage(t *testing.T) {
 // freedWrites counts the writes that fit into removed parts of the reserve.
 type freedWrites struct{ left atomic.Int64 }
 
-const partWrites = 100
+const partWrites = 200
 
 func (f *freedWrites) fails(op errorfs.Op, full bool) bool {
 	if op.Kind == errorfs.OpRemove && strings.Contains(op.Path, reserveDir) {
@@ -461,8 +460,8 @@ func freeBytes(fs *vfs.MemFS, free uint64) {
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free, TotalBytes: 128 << 20})
 }
 
-// A nearly full disk takes neither telemetry nor changes, except those that take rights away. A full
-// one takes these, too, also after a start. Once there is room, telemetry is accepted.
+// A nearly full disk takes neither telemetry nor changes, except those that take rights away; a full
+// one does, too, also after a start.
 func TestLastRoomIsReserved(t *testing.T) {
 	t.Parallel()
 	ctx, mem := testkit.Context(t), vfs.NewMem()
@@ -519,12 +518,12 @@ func TestLastRoomIsReserved(t *testing.T) {
 	}
 	freeBytes(mem, 2*reserved)
 	testkit.Await(t, "telemetry is accepted", accepts)
-	full.Store(true) // between two measurements
+	full.Store(true)
+	freeBytes(mem, 1)
 	revoke(1)
 	if held() != parts-1 || !refuses() {
 		t.Errorf("%d parts are held, telemetry is refused: %v", held(), refuses())
 	}
-	freeBytes(mem, 1)
 	revoke(5)
 	before, err := e.End(ctx, codec.Audit)
 	testkit.NoError(t, err)

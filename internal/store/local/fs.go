@@ -22,7 +22,7 @@ func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 type haltingFS struct {
 	vfs.FS
 	plain      vfs.FS      // does not draw: compactions would use up the reserve
-	draw       func() bool // see drawReserve
+	draw       func() bool // of the reserve
 	failWrites func(error)
 	dir        *dataDir
 	backOff    *atomic.Bool    // the next table is created after a pause
@@ -66,15 +66,14 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return f, err
 }
 
-// remover removes files, and keeps Pebble from reusing old logs: they would take room, and could
-// still name a forgotten vehicle.
-type (
-	remover struct {
-		pebble.DeleteCleaner
-		noReuse
-	}
-	noReuse struct{ pebble.ArchiveCleaner } // only its method that keeps logs from being reused
-)
+// remover keeps Pebble from reusing old logs: they would take room, and could still name a forgotten
+// vehicle.
+type remover struct {
+	pebble.DeleteCleaner
+	noReuse
+}
+
+type noReuse struct{ pebble.ArchiveCleaner } // only its method that remover needs
 
 func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
@@ -114,12 +113,6 @@ func (f *haltingFile) Sync() error {
 func (f *haltingFile) SyncData() error {
 	f.fs.halt(f.File.SyncData())
 	return nil
-}
-
-func (f *haltingFile) SyncTo(length int64) (bool, error) {
-	full, err := f.File.SyncTo(length)
-	f.fs.halt(err)
-	return full, nil
 }
 
 // After each sync, manifestFile records in carstate.json how much of the manifest is on disk.

@@ -84,7 +84,6 @@ func (s *partitionState) stored() uint64 {
 	return s.last
 }
 
-// If a group does not fit into the queue, Next reads it from the disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,6 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// With on, deliver adds later groups to the queue.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +323,7 @@ func (t *Partition) owning(do func() error) error {
 }
 
 func (s *partitionState) store(ctx context.Context, w store.Write) error {
-	for s.e.full.Load() {
+	for s.e.reserve.full.Load() {
 		if err := periodic.Pause(ctx, watchEvery); err != nil {
 			return err
 		}

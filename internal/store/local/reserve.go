@@ -3,23 +3,24 @@ package local
 import (
 	"crypto/rand"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// reserve is room for taking rights away after another program has filled the disk: files of
-// partBytes whose blocks are allocated. Each removed file makes room for one write that has failed,
-// so that the other program gets at most the rest of a part.
+// reserve is room for taking rights away after other programs have filled the disk: files whose
+// blocks are allocated. No sync is needed: a file that a power cut removes is made again.
 type reserve struct {
-	fs   vfs.FS // not that of OnDiskFull, whose writes wait for draw
-	path string
-	mu   sync.Mutex // guards held
-	held []string
-	none bool // it cannot be made, for another reason than a full disk
+	fs    vfs.FS // not that of OnDiskFull, whose writes wait for draw
+	path  string
+	mu    sync.Mutex // guards parts, the number of files
+	parts int
+
+	scarce atomic.Bool // only changes that take rights away are stored
+	full   atomic.Bool // nor is a checkpoint
 }
 
 const (
@@ -27,78 +28,57 @@ const (
 	partBytes  = 1 << 20
 )
 
-// A copy of the directory may have sparse parts, which get their blocks again.
-func (r *reserve) open() {
-	names, _ := r.fs.List(r.path) // there is none yet, or fill reports the error
-	for _, n := range names {
-		if _, err := strconv.Atoi(n); err == nil {
-			_ = r.hold(r.fs.PathJoin(r.path, n)) // fill tries again
-		}
-	}
-}
+func (r *reserve) file(n int) string { return r.fs.PathJoin(r.path, strconv.Itoa(n)) }
 
-func (r *reserve) parts() int {
+func (r *reserve) held() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.held)
+	return r.parts
 }
 
-func (r *reserve) fill(parts int) error {
-	if err := r.fs.MkdirAll(r.path, 0o700); err != nil {
-		return err
-	}
-	for n := 0; r.parts() < parts; n++ {
-		if err := r.hold(r.fs.PathJoin(r.path, strconv.Itoa(n))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// No sync is needed: a part that a power cut removes is made again.
-func (r *reserve) hold(name string) (err error) {
+func (r *reserve) fill(parts int) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.Contains(r.held, name) {
-		return nil
+	if r.parts < parts {
+		err = r.fs.MkdirAll(r.path, 0o700)
 	}
-	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			_ = r.fs.Remove(name)
-			return
+	for err == nil && r.parts < parts {
+		if err = r.allocate(r.file(r.parts)); err == nil {
+			r.parts++
 		}
-		r.held = append(r.held, name)
-	}()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	end := []byte{0}
-	switch err := f.Preallocate(0, partBytes); {
-	case errors.Is(err, syscall.ENOSPC):
-		return err
-	case err != nil: // the file system cannot, and perhaps compresses
-		end = make([]byte, partBytes)
-		rand.Read(end)
-	}
-	if info.Size() < partBytes {
-		_, err = f.WriteAt(end, partBytes-int64(len(end)))
 	}
 	return err
 }
 
-func (r *reserve) draw() bool {
+// The file may be a sparse copy.
+func (r *reserve) allocate(name string) error {
+	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	end := []byte{0}
+	if err = f.Preallocate(0, partBytes); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		end = make([]byte, partBytes) // the file system cannot, and perhaps compresses
+		rand.Read(end)
+		err = nil
+	}
+	if err == nil {
+		_, err = f.WriteAt(end, partBytes-int64(len(end)))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = r.fs.Remove(name)
+	}
+	return err
+}
+
+func (r *reserve) draw() (drawn bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := len(r.held) - 1
-	if last < 0 {
-		return false
+	if drawn = r.parts > 0; drawn {
+		r.scarce.Store(true)
+		r.full.Store(true)
+		r.parts--
+		_ = r.fs.Remove(r.file(r.parts)) // the write is tried again, and has the error
 	}
-	_ = r.fs.Remove(r.held[last]) // the write is tried again, and has the error
-	r.held = r.held[:last]
-	return true
+	return drawn
 }

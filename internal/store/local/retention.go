@@ -1,11 +1,13 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,41 +48,26 @@ func (e *Engine) measureDisk() {
 		disk = vfs.DiskUsage{AvailBytes: math.MaxInt64}
 	}
 	least := min(reservedBytes, disk.TotalBytes/32)
-	enough, parts := least, int(least/partBytes)
-	if e.scarce.Load() {
+	enough, parts, held := least, int(least/partBytes), e.reserve.held()
+	if e.refusing {
 		enough += least / 4
 	}
-	held := e.reserve.parts()
-	more := min(parts-held, int(disk.AvailBytes-min(disk.AvailBytes, least/4))/partBytes)
-	if more > 0 && !e.reserve.none {
+	if more := min(parts-held, int(disk.AvailBytes/partBytes)-parts/4); more > 0 && !e.unreserved {
 		if err := e.reserve.fill(held + more); err != nil && !errors.Is(err, syscall.ENOSPC) {
-			e.reserve.none = true
-			e.log.Warn("no room on the disk can be reserved, so a full disk will take no revocation", "error",
+			e.unreserved = true
+			e.log.Warn("no room can be reserved: on a full disk, no token can be revoked", "error",
 				e.dir.unusable("written", reserveDir, err))
 		}
-		held, disk.AvailBytes = e.reserve.parts(), disk.AvailBytes-uint64(more)*partBytes
+		disk.AvailBytes -= uint64(more) * partBytes
 	}
-	short := held < parts && !e.reserve.none
-	e.full.Store(short && disk.AvailBytes < least)
-	e.setScarce(short || disk.AvailBytes < enough)
-}
-
-func (e *Engine) setScarce(scarce bool) {
-	switch {
-	case e.scarce.Swap(scarce) == scarce:
-	case scarce:
-		e.log.Warn(errScarce.Error())
-	default:
-		e.log.Info("there is room on the disk again, and telemetry is accepted")
+	short := e.reserve.held() < parts && !e.unreserved
+	e.reserve.full.Store(short && disk.AvailBytes < least)
+	scarce := short || disk.AvailBytes < enough
+	e.reserve.scarce.Store(scarce)
+	if e.refusing != scarce {
+		e.refusing = scarce
+		e.log.Warn("room on the disk", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
 	}
-}
-
-func (e *Engine) drawReserve() (drawn bool) {
-	if drawn = e.reserve.draw(); drawn {
-		e.full.Store(true)
-		e.setScarce(true)
-	}
-	return drawn
 }
 
 // A scrape does not ask the database, which does not respond after a fatal error.
@@ -102,25 +89,20 @@ func (e *Engine) measureBytes() {
 	}
 }
 
-// With what files have allocated in advance. The tables of the streams are part of the overhead.
+// With room that they have allocated in advance. Tables are part of the overhead.
 func (e *Engine) bytesOfFiles() map[string]float64 {
+	kinds := map[string]string{storeDir: "overhead", reserveDir: reserveDir}
 	used := map[string]float64{"log": 0, "overhead": 0, reserveDir: 0, "other": 0}
 	_ = filepath.WalkDir(e.config.DataDir, func(path string, _ fs.DirEntry, _ error) error {
-		dir, _ := filepath.Rel(e.config.DataDir, path)
-		dir, _, _ = strings.Cut(dir, "/")
-		kind := "other"
-		switch {
-		case dir == storeDir && isLog(path):
+		in, _ := filepath.Rel(e.config.DataDir, path)
+		in, _, _ = strings.Cut(in, "/")
+		kind := cmp.Or(kinds[in], "other")
+		if in == storeDir && isLog(path) {
 			kind = "log"
-		case dir == storeDir:
-			kind = "overhead"
-		case dir == reserveDir:
-			kind = reserveDir
 		}
 		var is syscall.Stat_t
-		if syscall.Lstat(path, &is) == nil { // it may be gone
-			used[kind] += float64(is.Blocks) * 512
-		}
+		_ = syscall.Lstat(path, &is) // it may be gone
+		used[kind] += float64(is.Blocks) * 512
 		return nil
 	})
 	return used
@@ -181,9 +163,8 @@ func (e *Engine) Trim(ctx context.Context) {
 // auditTable is the least number of events whose tables are merged.
 const auditTable = 64
 
-// mergeAudit merges the tables with the events from first to last. Each flush adds one, and none would
-// be merged, as their keys do not overlap. Pebble merges what is below a table, so the first and the
-// last event are written again, into one.
+// Each flush adds a table of events, and none would be merged, as their keys do not overlap. Pebble
+// merges what is below a table, so the first and the last event are written again, into one.
 func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 	return e.safely(func() error {
 		b := e.db.NewBatch()
@@ -304,10 +285,7 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 	})
 }
 
-// A removed record remains in the log, and in tables until a compaction has read them.
-
-// slowestCompaction is in bytes per second, on a busy machine; an idle one is several times as
-// fast.
+// In bytes per second, on a busy machine.
 const slowestCompaction = 4 << 20
 
 func (e *Engine) ErasedWithin() (time.Duration, error) {
@@ -316,43 +294,24 @@ func (e *Engine) ErasedWithin() (time.Duration, error) {
 }
 
 func (e *Engine) Erased(ctx context.Context) error {
-	if err := e.emptyLogs(); err != nil {
-		return err
+	before, err := e.config.FS.List(e.dir.name(storeDir))
+	if err == nil {
+		err = e.safely(func() error {
+			return cmp.Or(e.db.Flush(), e.db.Compact(ctx, []byte{'A'}, []byte{'Z'}, false))
+		})
 	}
-	if err := e.safely(func() error { return e.db.Compact(ctx, []byte{'A'}, []byte{'Z'}, false) }); err != nil {
-		return err
-	}
-	return e.awaitRemoved(ctx)
-}
-
-// Pebble removes logs later.
-func (e *Engine) emptyLogs() error {
-	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
 		return err
 	}
-	if err := e.safely(e.db.Flush); err != nil {
-		return err
-	}
-	for _, f := range files {
-		if !isLog(f) {
-			continue
-		}
-		err := e.config.FS.Remove(e.config.FS.PathJoin(e.dir.name(storeDir), f))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-// A file that is being read is deleted when its reader has finished.
-func (e *Engine) awaitRemoved(ctx context.Context) error {
+	// A table that is being read is deleted when its reader has finished.
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer
 			return errWritesFailed
 		}
-		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
+		files, err := e.config.FS.List(e.dir.name(storeDir))
+		old := func(file string) bool { return isLog(file) && slices.Contains(before, file) }
+		m := e.db.Metrics().Table
+		if err == nil && m.ZombieCount == 0 && m.ObsoleteCount == 0 && !slices.ContainsFunc(files, old) {
 			return nil
 		}
 	}
