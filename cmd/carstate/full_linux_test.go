@@ -105,7 +105,7 @@ func TestFullDisk(t *testing.T) {
 	fill()
 	revoke()
 	p.carstate(t, "backup", filepath.Join(t.TempDir(), "fleet.backup"))
-	fillDisk(t, hog) // with what the store has given back since
+	fillDisk(t, hog)
 	revoke()
 	p.Kill()
 	fillDisk(t, hog)
@@ -114,7 +114,7 @@ func TestFullDisk(t *testing.T) {
 	defer again.Kill()
 	p.Node = again
 	answered()
-	fill() // also what the log of before had allocated in advance
+	fill()
 	revoke()
 	admin, err := p.AdminClient()
 	testkit.NoError(t, err)

@@ -66,7 +66,7 @@ type Engine struct {
 	over       atomic.Bool
 	reserve    reserve
 	unreserved bool         // it cannot be made, for another reason than a full disk
-	refusing   bool         // telemetry, as of the last measurement
+	refusing   bool         // telemetry
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
 	writesFailed  context.Context // ends at the first fatal error of Pebble

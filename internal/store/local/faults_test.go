@@ -455,7 +455,6 @@ func (f *freedWrites) fails(op errorfs.Op, full bool) bool {
 	return full && fills(op) && f.left.Add(-1) < 0 && f.left.Add(1) <= 0
 }
 
-// The reserve has four parts.
 func freeBytes(fs *vfs.MemFS, free uint64) {
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free, TotalBytes: 128 << 20})
 }

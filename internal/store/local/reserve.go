@@ -62,7 +62,8 @@ func (r *reserve) allocate(name string) error {
 		rand.Read(end)
 		err = nil
 	}
-	if err == nil {
+	// On a full disk, some file systems overwrite nothing.
+	if info, unknown := f.Stat(); err == nil && (unknown != nil || info.Size() != partBytes) {
 		_, err = f.WriteAt(end, partBytes-int64(len(end)))
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

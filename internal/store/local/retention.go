@@ -66,7 +66,7 @@ func (e *Engine) measureDisk() {
 	e.reserve.scarce.Store(scarce)
 	if e.refusing != scarce {
 		e.refusing = scarce
-		e.log.Warn("room on the disk", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
+		e.log.Warn("telemetry is refused while the disk is nearly full", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
 	}
 }
 
@@ -101,7 +101,7 @@ func (e *Engine) bytesOfFiles() map[string]float64 {
 			kind = "log"
 		}
 		var is syscall.Stat_t
-		_ = syscall.Lstat(path, &is) // it may be gone
+		_ = syscall.Lstat(path, &is)
 		used[kind] += float64(is.Blocks) * 512
 		return nil
 	})
