@@ -69,7 +69,7 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 }
 
 // The values of another label could be many, or a stranger's.
-var labels = []string{"call", "code", "driving", "free_flow", "goversion", "le", "listener", "operation", "outcome",
+var labels = []string{"call", "code", "driving", "free_flow", "goversion", "kind", "le", "listener", "operation", "outcome",
 	"protocol", "reason", "state", "stream", "throttle", "unit", "version"}
 
 func TestMetrics_NamesAndLabels(t *testing.T) {

@@ -65,7 +65,6 @@ type Engine struct {
 	following  chan struct{} // closed once FollowAnswers has begun
 	over       atomic.Bool
 	reserve    reserve
-	unreserved bool         // it cannot be made, for another reason than a full disk
 	refusing   bool         // telemetry
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 

@@ -83,8 +83,6 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	return &haltingFile{File: f, fs: fs}, nil
 }
 
-func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
-
 type haltingFile struct {
 	vfs.File
 	fs   *haltingFS

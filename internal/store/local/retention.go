@@ -52,17 +52,16 @@ func (e *Engine) measureDisk() {
 	if e.refusing {
 		enough += least / 4
 	}
-	if more := min(parts-held, int(disk.AvailBytes/partBytes)-parts/4); more > 0 && !e.unreserved {
+	if more := min(parts-held, int(disk.AvailBytes/partBytes)-parts/4); more > 0 {
 		if err := e.reserve.fill(held + more); err != nil && !errors.Is(err, syscall.ENOSPC) {
-			e.unreserved = true
-			e.log.Warn("no room can be reserved: on a full disk, no token can be revoked", "error",
+			e.trouble.Log(e.log, "no room can be reserved: on a full disk, no token can be revoked", "error",
 				e.dir.unusable("written", reserveDir, err))
 		}
-		disk.AvailBytes -= uint64(more) * partBytes
+		disk.AvailBytes -= uint64(e.reserve.held()-held) * partBytes
 	}
-	short := e.reserve.held() < parts && !e.unreserved
-	e.reserve.full.Store(short && disk.AvailBytes < least)
-	scarce := short || disk.AvailBytes < enough
+	full := e.reserve.full.Load() && e.reserve.held() < parts
+	e.reserve.full.Store(full)
+	scarce := full || disk.AvailBytes < enough
 	e.reserve.scarce.Store(scarce)
 	if e.refusing != scarce {
 		e.refusing = scarce
