@@ -69,7 +69,7 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 }
 
 // The values of another label could be many, or a stranger's.
-var labels = []string{"call", "code", "driving", "free_flow", "goversion", "le", "listener", "operation", "outcome",
+var labels = []string{"call", "code", "driving", "free_flow", "goversion", "kind", "le", "listener", "operation", "outcome",
 	"partition", "protocol", "reason", "state", "stream", "throttle", "unit", "version"}
 
 func TestMetrics_NamesAndLabels(t *testing.T) {
@@ -106,6 +106,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 		`carstate_positions_dropped_total{reason="jump"} 0`,
 		`carstate_driving_judged_total{free_flow="road"} 0`,
 		`carstate_roads_refused_total{reason="profile"} 0`,
+		`carstate_data_dir_bytes{kind="reserve"} `,
 		"process_start_time_seconds ",
 		"go_goroutines ",
 	} {

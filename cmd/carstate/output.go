@@ -70,6 +70,7 @@ func printJSON(w io.Writer, v any) error {
 
 var outputFuncs = template.FuncMap{
 	"ago":        ago,
+	"bytes":      inwords.Bytes,
 	"content":    describeBackup,
 	"count":      count,
 	"day":        day,

@@ -111,7 +111,7 @@ vehicles     -
 tokens       -
 sources      -
 operators    0
-store        -
+data dir     -
 disk free    -
 last backup  none in the newest events of the audit
 `},

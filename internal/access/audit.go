@@ -25,7 +25,7 @@ type Event struct {
 // Reserved events may use the room that is kept for taking rights away.
 func (e *Event) Reserved() bool {
 	switch e.Action {
-	case "token.revoke", "source.remove", "operator.remove", "vehicle.forget":
+	case "token.revoke", "source.remove", "operator.remove", "vehicle.forget", "backup.take":
 		return true
 	}
 	return e.Admin

@@ -14,7 +14,7 @@ import (
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Credentials(access.OperatorKind)),
-		NewerRecords: append([]string{}, s.cfg.Newer()...),
+		NewerRecords: append([]string{}, s.cfg.Newer()...), DataDirBytes: make(map[string]float64),
 	}
 	if err := s.cfg.Ready(); err != nil {
 		status.Ready, status.Reason = false, oneLine(err)
@@ -22,11 +22,11 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if age, ok := s.cfg.FeedAge(); ok {
 		status.FeedAgeSeconds = new(age.Seconds())
 	}
-	figures := figuresOf(s.cfg.Gatherer)
+	figures := figuresOf(s.cfg.Gatherer, status.DataDirBytes)
 	for name, to := range map[string]**float64{
 		"carstate_vehicles": &status.Vehicles, "carstate_vehicles_limit": &status.VehiclesLimit,
 		"carstate_tokens": &status.Tokens, "carstate_sources": &status.Sources,
-		"carstate_store_bytes": &status.StoreBytes, "carstate_data_dir_free_bytes": &status.DiskFreeBytes,
+		"carstate_data_dir_free_bytes": &status.DiskFreeBytes,
 	} {
 		*to = figures[name]
 	}
@@ -54,13 +54,17 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 }
 
 // figuresOf returns the gauges without labels by name, but those that are NaN.
-func figuresOf(g prometheus.Gatherer) map[string]*float64 {
+func figuresOf(g prometheus.Gatherer, dataDir map[string]float64) map[string]*float64 {
 	figures := make(map[string]*float64)
 	families, _ := g.Gather() // together with the error, Gather returns what could be collected
 	for _, f := range families {
 		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
 			if v := m[0].GetGauge().GetValue(); !math.IsNaN(v) {
 				figures[f.GetName()] = &v
+			}
+		} else if f.GetName() == "carstate_data_dir_bytes" {
+			for _, kind := range m {
+				dataDir[kind.GetLabel()[0].GetValue()] = kind.GetGauge().GetValue()
 			}
 		}
 	}

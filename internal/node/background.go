@@ -184,7 +184,7 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 			status = "not ready: " + access.OneLine(err)
 		}
 		message := "STATUS=" + status
-		if status == "ready" {
+		if n.health.answers() == nil { // a start on a full disk is one, too
 			message += "\n" + daemon.SdNotifyReady
 		}
 		if status != lastStatus {

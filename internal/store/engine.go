@@ -183,6 +183,8 @@ var (
 	ErrOverloaded = errors.New("too many samples are waiting to be stored")
 	// ErrBacklog prevents that acknowledged samples are dropped before they are folded.
 	ErrBacklog = errors.New("too many stored samples are waiting to be folded")
+	ErrScarce  = errors.New("the disk is full, or nearly: operators can only revoke, remove, forget and back up, the " +
+		"admin key is not limited, and one machine refuses telemetry; carstate status says what fills the disk")
 	// ErrReplaced means that the process must end. Its next start reads the stream again.
 	ErrReplaced = errors.New("the stream was replaced")
 )

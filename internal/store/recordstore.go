@@ -68,12 +68,9 @@ func AppendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
 }
 
-var errScarce = errors.New("the room for stored data is nearly used up: " +
-	"operators can only revoke, remove and forget, and the admin key is not limited")
-
 func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	if !ev.Reserved() && k.engine.Scarce() {
-		return errScarce
+		return ErrScarce
 	}
 	writes, err := AppendJSON(nil, codec.AuditSubject, ev)
 	if err == nil {

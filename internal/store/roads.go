@@ -108,7 +108,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 
 // load comes first, so that the stored tiles include the records of other nodes.
 func (k *roadStore) update(ctx context.Context, folds bool) {
-	if k.load(ctx) && folds {
+	if k.load(ctx) && folds && !k.engine.Scarce() {
 		k.store(ctx)
 	}
 }

@@ -59,6 +59,9 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 
 // storeUsage also stores after ctx has ended.
 func (k *RecordStore) storeUsage(ctx context.Context) {
+	if k.engine.Scarce() {
+		return
+	}
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	storing, writers := workers.New(timed, usageWriters)

@@ -33,6 +33,7 @@ import (
 //	lock           locked by the process that owns the directory
 //	acknowledged   up to where each stream was acknowledged (see mark)
 //	store/         the files of Pebble
+//	reserve/       room for taking rights away (see reserve)
 //
 // and files of other packages, such as the admin key.
 const (
@@ -360,9 +361,9 @@ func (d *dataDir) change(do func(*identity)) error {
 const probeBytes = 1 << 20 // more than a few records need, so that the store can write after a probe
 
 func (d *dataDir) probe() error {
-	name := d.name("probe")
-	defer func() { _ = d.fs.Remove(name) }()
-	return durable.WriteFile(d.fs, name, make([]byte, probeBytes))
+	fs, name := d.fs.Unwrap(), d.name("probe") // without the reserve
+	defer func() { _ = fs.Remove(name) }()
+	return durable.WriteFile(fs, name, make([]byte, probeBytes))
 }
 
 func (d *dataDir) close() error { return d.lock.Close() }

@@ -54,7 +54,7 @@ type Engine struct {
 	now       func() time.Time
 	forgotten access.Forgotten
 	metrics   *engine.Metrics
-	used      prometheus.Gauge
+	used      *prometheus.GaugeVec
 	trouble   lograte.Warning
 
 	hasher     *access.Hasher
@@ -65,7 +65,8 @@ type Engine struct {
 	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowAnswers has begun
 	over       atomic.Bool
-	scarce     atomic.Bool // the disk has less free space than reservedBytes
+	reserve    reserve
+	refusing   bool // telemetry
 
 	writesFailed  context.Context // ends at the first fatal error of Pebble
 	failWrites    context.CancelCauseFunc
@@ -99,7 +100,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.halted = halted
 	context.AfterFunc(e.writesFailed, func() { halt(errWritesFailed) })
 	context.AfterFunc(e.cut, func() { halt(errClosed) })
-	if e.dir, err = openDataDir(c.FS, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
+	e.reserve.fs, e.reserve.path = c.FS, c.FS.PathJoin(c.DataDir, reserveDir)
+	fs := vfs.OnDiskFull(c.FS, func() { e.reserve.draw() })
+	if e.dir, err = openDataDir(fs, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -114,6 +117,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, e.dir.unusable("written", storeDir, err)
 		}
 	}
+	parts, _ := c.FS.List(e.reserve.path)
+	_ = e.reserve.fill(len(parts)) // measureDisk tries again
 	if err = e.checkSpace(); err != nil {
 		return nil, err
 	}
@@ -140,9 +145,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		e.log.Warn("carstate.json was damaged or lost: it was written again from its copy")
 	}
 	e.metrics = engine.NewMetrics(c.Registry, e.dir.Partitions, func(int, time.Duration) bool { return true })
-	e.used = promauto.With(c.Registry).NewGauge(prometheus.GaugeOpts{
-		Name: "carstate_store_bytes", Help: "Bytes of the store's files.",
-	})
+	e.used = promauto.With(c.Registry).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "carstate_data_dir_bytes",
+		Help: "Disk space of what is in the data directory.",
+	}, []string{"kind"})
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
 	if err = store.LoadForgotten(ctx, e.own(), &e.forgotten); err != nil {
@@ -191,15 +197,15 @@ func (e *Engine) openError(err error) error {
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
-// With Pebble's defaults, one memtable of 4 MB and twelve tables on the first level, writes under
-// load stall for more than half a second.
 func (e *Engine) options() *pebble.Options {
 	fs := &haltingFS{
-		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, backOff: &e.tablesBackOff, cut: e.cut,
+		FS: e.dir.fs, plain: e.config.FS, draw: e.reserve.draw, failWrites: e.failWrites, dir: e.dir,
+		backOff: &e.tablesBackOff, cut: e.cut,
 	}
 	o := &pebble.Options{
 		FS:                          fs,
 		Logger:                      logger{e},
+		Cleaner:                     remover{},
 		CacheSize:                   e.config.MemoryBytes,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
 		MemTableStopWritesThreshold: memTables * 3 / 4,
@@ -245,7 +251,6 @@ func (e *Engine) options() *pebble.Options {
 // When all but one are full, writes wait, so a quarter of the memory is the block cache.
 const memTables = 4
 
-// These sizes, and keys for answers, shortened a start with a million vehicles from 3.2 s to 1.3 s.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -269,7 +274,6 @@ func (e *Engine) backgroundError(err error) {
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
-// Pebble's informational messages are of no use to an operator.
 type logger struct{ e *Engine }
 
 func (l logger) Infof(string, ...any) {}
@@ -286,7 +290,6 @@ func (l logger) Fatalf(format string, args ...any) {
 
 var errWritesFailed = errors.New("the store met a write error and stores nothing until it starts again")
 
-// Records can still be written to the write-ahead log.
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
 
 var errClosed = engine.ErrClosed
@@ -436,7 +439,7 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
-func (e *Engine) Scarce() bool { return e.scarce.Load() }
+func (e *Engine) Scarce() bool { return e.reserve.scarce.Load() }
 
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
@@ -444,6 +447,9 @@ func (e *Engine) Writable() error {
 	}
 	if e.writesFailed.Err() != nil {
 		return errWritesFailed
+	}
+	if e.reserve.scarce.Load() {
+		return store.ErrScarce
 	}
 	if e.tablesFailing.Load() {
 		return errTablesFailing

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"hash/crc32"
-	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"example.org/carstate/internal/periodic"
@@ -20,6 +21,8 @@ func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 // Pebble would end the process after an error of its write-ahead log.
 type haltingFS struct {
 	vfs.FS
+	plain      vfs.FS      // does not draw: compactions would use up the reserve
+	draw       func() bool // of the reserve
 	failWrites func(error)
 	dir        *dataDir
 	backOff    *atomic.Bool    // the next table is created after a pause
@@ -28,7 +31,10 @@ type haltingFS struct {
 
 const tableBackoff = time.Second // Pebble itself retries to write a table at once.
 
-const logFiles vfs.DiskWriteCategory = "pebble-wal"
+const (
+	logFiles    vfs.DiskWriteCategory = "pebble-wal"
+	compactions vfs.DiskWriteCategory = "pebble-compaction"
+)
 
 // The blocked goroutine may hold locks of Pebble, so even a read may block, too.
 func (fs *haltingFS) halt(err error) {
@@ -42,61 +48,69 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	if strings.HasSuffix(name, ".sst") && fs.backOff.Swap(false) {
 		_ = periodic.Pause(fs.cut, tableBackoff) // the engine closes
 	}
+	switch category {
+	case compactions:
+		return fs.plain.Create(name, category)
+	case logFiles:
+		f, err := fs.plain.Create(name, category)
+		if errors.Is(err, syscall.ENOSPC) && fs.draw() {
+			f, err = fs.plain.Create(name, category)
+		}
+		fs.halt(err)
+		return &haltingFile{File: f, fs: fs}, nil
+	}
 	f, err := fs.FS.Create(name, category)
 	if base := fs.PathBase(name); err == nil && strings.HasPrefix(base, "MANIFEST-") {
 		return &manifestFile{File: f, dir: fs.dir, is: manifest{Name: base}}, nil
 	}
-	if category != logFiles {
-		return f, err
-	}
-	fs.halt(err)
-	return haltingFile{f, fs}, nil
+	return f, err
 }
 
-// Pebble would overwrite an old log, whose remains could still name a forgotten vehicle.
-func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// It may be gone already, because it named a forgotten vehicle.
-	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
-		fs.halt(err)
-	}
-	return fs.Create(name, category)
+// remover keeps Pebble from reusing old logs: they would take room, and could still name a forgotten
+// vehicle.
+type remover struct {
+	pebble.DeleteCleaner
+	noReuse
 }
+
+type noReuse struct{ pebble.ArchiveCleaner } // only its method that remover needs
 
 func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
 	if err != nil {
 		return nil, err
 	}
-	return haltingFile{f, fs}, nil
+	return &haltingFile{File: f, fs: fs}, nil
 }
-
-func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
 
 type haltingFile struct {
 	vfs.File
-	fs *haltingFS
+	fs   *haltingFS
+	size int64
 }
 
-func (f haltingFile) Write(b []byte) (int, error) {
+// The log takes a whole part of the reserve, before another program does.
+func (f *haltingFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
+	for errors.Is(err, syscall.ENOSPC) && f.fs.draw() {
+		_ = f.Preallocate(f.size+int64(n), partBytes) // not every file system can
+		var more int
+		more, err = f.File.Write(b[n:])
+		n += more
+	}
 	f.fs.halt(err)
+	f.size += int64(n)
 	return n, nil
 }
 
-func (f haltingFile) Sync() error {
+func (f *haltingFile) Sync() error {
 	f.fs.halt(f.File.Sync())
 	return nil
 }
 
-func (f haltingFile) SyncData() error {
+func (f *haltingFile) SyncData() error {
 	f.fs.halt(f.File.SyncData())
 	return nil
-}
-
-func (f haltingFile) SyncTo(length int64) (bool, error) {
-	full, err := f.File.SyncTo(length)
-	f.fs.halt(err)
-	return full, nil
 }
 
 // After each sync, manifestFile records in carstate.json how much of the manifest is on disk.

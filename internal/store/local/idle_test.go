@@ -27,8 +27,9 @@ func TestIdle_SyncsNothing(t *testing.T) {
 			return nil
 		})
 		ctx := t.Context()
-		e, err := Open(ctx, Config{FS: errorfs.Wrap(vfs.NewMem(), count),
-			DataDir: "/data", Retention: time.Minute})
+		disk := vfs.NewMem()
+		freeBytes(disk, 1<<30)
+		e, err := Open(ctx, Config{FS: errorfs.Wrap(disk, count), DataDir: "/data", Retention: time.Minute})
 		testkit.NoError(t, err)
 		n := storetest.Start(t, e, store.Config{})
 		n.Put(t, sample("v", time.Now().UnixMilli(), 50))

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 )
@@ -82,7 +83,6 @@ func (s *partitionState) stored() uint64 {
 	return s.last
 }
 
-// If a group does not fit into the queue, Next reads it from the disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,6 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// With on, deliver adds later groups to the queue.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,6 +318,11 @@ func (t *Partition) owning(do func() error) error {
 }
 
 func (s *partitionState) store(ctx context.Context, w store.Write) error {
+	for s.e.reserve.full.Load() {
+		if err := periodic.Pause(ctx, watchEvery); err != nil {
+			return err
+		}
+	}
 	_, err := s.e.Store(ctx, codec.States, []store.Write{w})
 	if errors.Is(err, errWritesFailed) {
 		<-ctx.Done() // until the process ends, once the disk accepts writes again

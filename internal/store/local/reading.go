@@ -37,7 +37,6 @@ func (r reader) explain(err error) error {
 	return r.readError(err)
 }
 
-// Engine.Close waits for readersWithin until all iterators are closed.
 type iterator struct {
 	*pebble.Iterator
 	r reader
@@ -48,7 +47,6 @@ func (it iterator) Close() error {
 	return it.Iterator.Close()
 }
 
-// The iterator shows a single moment.
 func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	if err := r.enter(); err != nil {
 		return it, err
@@ -190,7 +188,6 @@ const (
 	readersPoll   = 2 * time.Millisecond
 )
 
-// A read for a slow client may take long.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {
@@ -230,8 +227,6 @@ func (partError) Is(target error) bool {
 	return target == codec.ErrDamaged || target == access.ErrDamaged
 }
 
-// isNotDamage reports whether the cause lies in the device, in too few files or memory, or in a
-// permission.
 func isNotDamage(err error) bool {
 	for _, e := range []error{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
@@ -258,14 +253,13 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// Pebble needs space for tables with all records of the logs, and for a new log. Without a figure
-// from the file system, there is enough.
+// Pebble needs space for tables with all records of the logs.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {
 		return nil
 	}
-	need := uint64(e.config.MemoryBytes) / memTables
+	need := uint64(probeBytes) // for other new files
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
 		return nil // reading the directory fails later, with a better error
@@ -275,12 +269,11 @@ func (e *Engine) checkSpace() error {
 			continue
 		}
 		if info, err := e.config.FS.Stat(e.config.FS.PathJoin(e.dir.name(storeDir), f)); err == nil {
-			need += uint64(info.Size())
+			need += uint64(info.Size()) / 16 * 17
 		}
 	}
-	if disk.AvailBytes < need {
-		err := fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed",
-			disk.AvailBytes>>20, need>>20+1)
+	if room := disk.AvailBytes + uint64(e.reserve.held())*partBytes; room < need {
+		err := fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed", room>>20, need>>20+1)
 		return e.dir.unusable("written", "", err)
 	}
 	return nil

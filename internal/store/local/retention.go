@@ -1,12 +1,19 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -31,30 +38,73 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// With less free space than reservedBytes, or than a 32nd of a small disk, only changes that take
-// rights away are stored.
+// The reserve has reservedBytes, or a 32nd of a small disk. While it has less, or less than that is
+// free beside it, only changes that take rights away are stored.
 const reservedBytes = 64 << 20
 
 func (e *Engine) measureDisk() {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
-	scarce := err == nil && disk.AvailBytes < min(reservedBytes, disk.TotalBytes/32)
-	if e.scarce.Swap(scarce) != scarce {
-		e.log.Warn("room on the disk", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
+	if err != nil {
+		disk = vfs.DiskUsage{AvailBytes: math.MaxInt64}
+	}
+	least := min(reservedBytes, disk.TotalBytes/32)
+	enough, parts, held := least, int(least/partBytes), e.reserve.held()
+	if e.refusing {
+		enough += least / 4
+	}
+	if more := min(parts-held, int(disk.AvailBytes/partBytes)-parts/4); more > 0 {
+		if err := e.reserve.fill(held + more); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			e.trouble.Log(e.log, "no room can be reserved: on a full disk, no token can be revoked", "error",
+				e.dir.unusable("written", reserveDir, err))
+		}
+		disk.AvailBytes -= uint64(e.reserve.held()-held) * partBytes
+	}
+	full := e.reserve.full.Load() && e.reserve.held() < parts
+	e.reserve.full.Store(full)
+	scarce := full || disk.AvailBytes < enough
+	e.reserve.scarce.Store(scarce)
+	if e.refusing != scarce {
+		e.refusing = scarce
+		e.log.Warn("telemetry is refused while the disk is nearly full", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
 	}
 }
 
 // A scrape does not ask the database, which does not respond after a fatal error.
 func (e *Engine) measureBytes() {
+	used := e.bytesOfFiles()
 	fills := func(name string, letter byte, limit uint64) {
 		if bytes, err := e.diskUsage(span(letter)); err == nil {
 			e.metrics.Fills(name, bytes, limit)
+			used[strings.ToLower(name)] = float64(bytes)
+			used["overhead"] = max(0, used["overhead"]-float64(bytes))
 		}
 	}
 	for name, letter := range letters {
 		fills(name, letter, 0)
 	}
 	fills(codec.Telemetry, letterTelemetry, uint64(e.config.TelemetryBytes))
-	e.used.Set(float64(e.db.Metrics().DiskSpaceUsage()))
+	for kind, bytes := range used {
+		e.used.WithLabelValues(kind).Set(bytes)
+	}
+}
+
+// With room that they have allocated in advance. Tables are part of the overhead.
+func (e *Engine) bytesOfFiles() map[string]float64 {
+	kinds := map[string]string{storeDir: "overhead", reserveDir: reserveDir}
+	used := map[string]float64{"log": 0, "overhead": 0, reserveDir: 0, "other": 0}
+	_ = filepath.WalkDir(e.config.DataDir, func(path string, _ fs.DirEntry, _ error) error {
+		in, _ := filepath.Rel(e.config.DataDir, path)
+		in, _, _ = strings.Cut(in, "/")
+		kind := cmp.Or(kinds[in], "other")
+		if in == storeDir && isLog(path) {
+			kind = "log"
+		}
+		var is syscall.Stat_t
+		_ = syscall.Lstat(path, &is)
+		used[kind] += float64(is.Blocks) * 512
+		return nil
+	})
+	return used
 }
 
 // Trim keeps telemetry whose states are not stored. If its size, or the age of what is not folded,
@@ -100,7 +150,7 @@ func (e *Engine) Trim(ctx context.Context) {
 		if err := e.trim(); err != nil && ctx.Err() == nil {
 			e.trouble.Log(e.log, "cannot remove old telemetry", "error", err)
 		}
-		if last := audit.last.Load(); last >= merged+auditTable && !e.tablesFailing.Load() {
+		if last := audit.last.Load(); last >= merged+auditTable && e.Writable() == nil {
 			if err := e.mergeAudit(ctx, merged+1, last); err != nil && ctx.Err() == nil {
 				e.trouble.Log(e.log, "cannot merge the tables of the audit", "error", err)
 			}
@@ -112,9 +162,8 @@ func (e *Engine) Trim(ctx context.Context) {
 // auditTable is the least number of events whose tables are merged.
 const auditTable = 64
 
-// mergeAudit merges the tables with the events from first to last. Each flush adds one, and none would
-// be merged, as their keys do not overlap. Pebble merges what is below a table, so the first and the
-// last event are written again, into one.
+// Each flush adds a table of events, and none would be merged, as their keys do not overlap. Pebble
+// merges what is below a table, so the first and the last event are written again, into one.
 func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 	return e.safely(func() error {
 		b := e.db.NewBatch()
@@ -237,10 +286,7 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 	})
 }
 
-// A removed record remains in the log, and in tables until a compaction has read them.
-
-// slowestCompaction is in bytes per second, on a busy machine; an idle one is several times as
-// fast.
+// In bytes per second, on a busy machine.
 const slowestCompaction = 4 << 20
 
 func (e *Engine) ErasedWithin() (time.Duration, error) {
@@ -249,43 +295,24 @@ func (e *Engine) ErasedWithin() (time.Duration, error) {
 }
 
 func (e *Engine) Erased(ctx context.Context) error {
-	if err := e.emptyLogs(); err != nil {
-		return err
+	before, err := e.config.FS.List(e.dir.name(storeDir))
+	if err == nil {
+		err = e.safely(func() error {
+			return cmp.Or(e.db.Flush(), e.db.Compact(ctx, []byte{'A'}, []byte{'Z'}, false))
+		})
 	}
-	if err := e.safely(func() error { return e.db.Compact(ctx, []byte{'A'}, []byte{'Z'}, false) }); err != nil {
-		return err
-	}
-	return e.awaitRemoved(ctx)
-}
-
-// Pebble would keep some of the log files, with their contents, to reuse them.
-func (e *Engine) emptyLogs() error {
-	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
 		return err
 	}
-	if err := e.safely(e.db.Flush); err != nil {
-		return err
-	}
-	for _, f := range files {
-		if !isLog(f) {
-			continue
-		}
-		err := e.config.FS.Remove(e.config.FS.PathJoin(e.dir.name(storeDir), f))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-// A file that is being read is deleted when its reader has finished.
-func (e *Engine) awaitRemoved(ctx context.Context) error {
+	// A table that is being read is deleted when its reader has finished.
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer
 			return errWritesFailed
 		}
-		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
+		files, err := e.config.FS.List(e.dir.name(storeDir))
+		old := func(file string) bool { return isLog(file) && slices.Contains(before, file) }
+		m := e.db.Metrics().Table
+		if err == nil && m.ZombieCount == 0 && m.ObsoleteCount == 0 && !slices.ContainsFunc(files, old) {
 			return nil
 		}
 	}

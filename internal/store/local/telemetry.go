@@ -25,7 +25,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
 	}
-	if e.over.Load() || e.scarce.Load() {
+	if e.over.Load() || e.reserve.scarce.Load() {
 		return store.ErrBacklog
 	}
 	if e.writesFailed.Err() != nil {
