@@ -86,43 +86,31 @@ check: ## run the tests that need only Go and take less than a second each
 		go test -short -timeout 2m $(TESTFLAGS) ./...; \
 	done
 
-# Packages that start no goroutine and share no data. Their tests run the rules on hundreds of
-# drives, which takes twenty times as long under the race detector and can find no race.
-UNRACED := internal/archtest internal/signal internal/vehicle internal/lab/evaluate internal/lab/faults \
-	internal/lab/fcd internal/lab/score internal/lab/traffic
-
-# Tests of other packages that run without the race detector, and where they are. Those that call
-# testkit.Unraced run only so; the others run with the race detector, too, where they do less.
-UNRACEDTESTS := PowerCuts DiskFull Damage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
-	FieldCases OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
-	FreeFlowAtAnyInterval AnyPlace JamIsOver FourteenDays Usage_WrongArguments QueryAllocatesNothing
-UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap \
-	internal/road internal/query
+# The tests that run without the race detector only are in files that begin with "//go:build !race":
+# it would slow them down most, and they start no goroutine, or count allocations, or other tests do
+# the same with less. Every other command of go runs and checks them, too.
+UNRACED = $(shell grep -rlx --include='*_test.go' '//go:build !race' cmd client internal)
+UNRACEDTESTS = $(shell sed -nE 's/^func ((Test|Fuzz|Example)[A-Za-z0-9_]*).*/\1/p' $(UNRACED))
 space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests and packages run in parallel
-# than there are processors. The slowest packages start first, and the one with NATS servers, whose
-# requests have limits of time, runs last, when the others have ended. Of the other modules, which have the tools of the developers, the tests run without the
-# race detector. The flag -vet=off saves a pass over all packages that `make lint` makes in any case.
-MODULE := $(shell sed -n "s/^module //p" go.mod)
-FIRST := $(addprefix $(MODULE)/,cmd/carstate internal/store/local internal/query internal/node)
-LAST := $(MODULE)/internal/store/cluster
+# than there are processors. cmd/carstate takes longest and is the first of the packages. Of the
+# other modules, which have the tools of the developers, the tests run without the race detector.
+# The flag -vet=off saves a pass over all packages that `make lint` makes in any case.
 GOTEST := go test -json -vet=off $(TESTFLAGS)
 .PHONY: test test-raced test-plain
-test: setup ## install what the tests need, then run all tests; with the race detector where code of the service is concurrent
+test: setup ## install what the tests need, then run all tests; with the race detector but for files that exclude it
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@set -e; raced=$$(go list ./... ./client | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %) -e $(LAST)); \
-	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 2 -parallel 4 \
-		-timeout 30m $(FIRST) $$raced $(LAST)
+	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 2 -parallel 4 \
+		-timeout 30m ./... ./client
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
 # they take a third less processor time.
 test-plain:
-	@echo "go test of what the race detector would slow down most"; \
-	GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 20m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' $(UNRACEDDIRS:%=./%)
-	@echo "go test $(UNRACED)"; $(GOTESTSUM) $(GOTEST) -timeout 20m $(UNRACED:%=./%)
+	@echo "go test of what excludes the race detector"; GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 20m \
+		-run '^($(subst $(space),|,$(strip $(UNRACEDTESTS))))$$' $(sort $(dir $(UNRACED:%=./%)))
 	@set -e; for m in $(filter-out . ./client,$(MODULES)); do \
 		echo "go test in $$m"; $(ENTER); $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
 	done

@@ -1,3 +1,5 @@
+//go:build !race
+
 package main_test
 
 import (
@@ -327,7 +329,6 @@ func (p *fieldPlayer) judgeIngest() (wrong string) {
 // The wrong cases are those of wrong.txt, so a repair takes its case from the list, and no change
 // undoes it.
 func TestFieldCases(t *testing.T) {
-	testkit.Unraced(t)
 	testkit.Slow(t, "it starts carstate")
 	testkit.NoError(t, buildPlain())
 	// At the last full hour, so that all runs have the same quarter hours.

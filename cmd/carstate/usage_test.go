@@ -18,7 +18,7 @@ import (
 
 // The code is 2 (serve: 78), with one line that says what to do, before anything is opened.
 func TestUsage_WrongArguments(t *testing.T) {
-	testkit.Unraced(t)
+	t.Parallel()
 	dir := t.TempDir()
 	for _, c := range []struct{ command, flags string }{
 		{"", "frobnicate | help frobnicate | completion tcsh | vehicles --limit 5 --format ndjson --json |" +

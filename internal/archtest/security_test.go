@@ -3,7 +3,6 @@ package archtest_test
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ var (
 // Every item (API1 to API10) names tests, and every test and torture row that it names exists.
 func TestSecurity_NamesExistingTests(t *testing.T) {
 	doc, rows := read(t, "SECURITY.md"), tortureRows(t)
-	have := slices.Concat(slices.Collect(maps.Values(testFunctions(t)))...)
+	have := testFunctions(t)
 	for _, m := range namedTest.FindAllStringSubmatch(doc, -1) {
 		if !slices.Contains(have, m[1]) {
 			t.Errorf("SECURITY.md names %s, and there is no such test", m[1])
@@ -60,26 +59,4 @@ func tortureRows(t *testing.T) map[string]bool {
 			slices.Sorted(maps.Keys(rows)))
 	}
 	return rows
-}
-
-func TestFuzzCorpora(t *testing.T) {
-	doc, targets := read(t, "SECURITY.md"), 0
-	for file, functions := range testFunctions(t) {
-		for _, name := range functions {
-			if !strings.HasPrefix(name, "Fuzz") {
-				continue
-			}
-			targets++
-			kept, _ := filepath.Glob(filepath.Join(root, filepath.Dir(file), "testdata", "fuzz", name, "*"))
-			if len(kept) == 0 {
-				t.Errorf("nothing is kept of what %s in %s found", name, file)
-			}
-			if !strings.Contains(doc, "`"+name+"`") {
-				t.Errorf("SECURITY.md does not name %s in %s", name, file)
-			}
-		}
-	}
-	if targets < 20 {
-		t.Errorf("there are only %d fuzz targets", targets)
-	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
-	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -73,7 +72,6 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 }
 
 func TestObserveAllocatesNothing(t *testing.T) {
-	testkit.Unraced(t)
 	f := newFleet(t)
 	for _, position := range []bool{true, false} {
 		if n := testing.AllocsPerRun(5000, func() {

@@ -42,6 +42,9 @@ type car struct {
 
 const step = 2 * time.Second
 
+// gateway is trusted, liars may lie, and from phones on, each source has one car.
+const gateway, liars, phones = 1, 7, 100
+
 func newCar(m *road.Map, id string, east, north float64, at signal.UnixMilli) *car {
 	c := newCarAt(m, id, townLatitude, townLongitude, at)
 	c.move(east, north)
@@ -188,6 +191,23 @@ func teach(t testing.TB, m *road.Map, f flow) {
 	t.Helper()
 	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
 	run(t, m, f)
+}
+
+// freeKmh lets a car drive in the middle of the road.
+func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
+	t.Helper()
+	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
+	a := run(t, m, f)[0].state.Road
+	if a.FreeKmh == 0 {
+		t.Fatalf("of the road of %s nothing is known", f.name)
+	}
+	return float64(a.FreeKmh)
+}
+
+func conditions(m *road.Map, at signal.UnixMilli) map[driving.Stretch]road.Condition {
+	all := make(map[driving.Stretch]road.Condition)
+	m.Conditions(at, func(c road.Condition) { all[c.Stretch] = c })
+	return all
 }
 
 // queue creeps along a road, a car every 15 m.

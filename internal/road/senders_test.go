@@ -10,7 +10,6 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,7 +30,6 @@ func (c *car) light(t testing.TB, metres float64, waits time.Duration, on float6
 // The same drives teach the same free flow, however often the cars report. Where cars stop, the
 // line of a minute is not the way, so the light is only checked up to 30 s.
 func TestFreeFlowAtAnyInterval(t *testing.T) {
-	testkit.Unraced(t)
 	motorway := func(m *road.Map, reports []time.Duration) {
 		f := flow{degrees: 90, east: -6000, north: 20, metres: 12_000, every: 4 * time.Minute, from: start.Add(-day),
 			reports: reports}

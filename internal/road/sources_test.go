@@ -1,3 +1,5 @@
+//go:build !race
+
 package road_test
 
 import (
@@ -8,9 +10,6 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 )
-
-// gateway is trusted, liars may lie, and from phones on, each source has one car.
-const gateway, liars, phones = 1, 7, 100
 
 // honest flows at the free flow of the street.
 var honest = flow{name: "honest", cars: 90, every: 10 * time.Second, from: start, east: street.east,

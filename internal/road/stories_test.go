@@ -1,3 +1,5 @@
+//go:build !race
+
 package road_test
 
 import (
@@ -10,7 +12,6 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/test/testkit"
 )
 
 // One car that claims to be stationary, or 200 km/h, changes no verdict of others.
@@ -57,7 +58,6 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 // A car that is stationary for nine minutes makes no jam, wherever it is: noise must not make it
 // count as several cars or on several stretches.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
-	testkit.Unraced(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	for metres := 0.0; metres < 80; metres += 8 {
 		var m road.Map
@@ -90,7 +90,6 @@ func jammed(from signal.UnixMilli) flow {
 
 // 9 km/h is not normal on a road that was never faster, even if one car a day claims 200 km/h.
 func TestOnlyEverJammed(t *testing.T) {
-	testkit.Unraced(t)
 	var m road.Map
 	claims := 200.0
 	for d := range 22 {
@@ -114,20 +113,8 @@ func TestOnlyEverJammed(t *testing.T) {
 	}
 }
 
-// freeKmh lets a car drive in the middle of the road.
-func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
-	t.Helper()
-	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
-	a := run(t, m, f)[0].state.Road
-	if a.FreeKmh == 0 {
-		t.Fatalf("of the road of %s nothing is known", f.name)
-	}
-	return float64(a.FreeKmh)
-}
-
 // No car exceeds 60 km/h for five weeks where 110 was free. That is learned after 7 to 35 days.
 func TestRoadworks(t *testing.T) {
-	testkit.Unraced(t)
 	var m road.Map
 	f := eastbound
 	f.cars, f.every, f.metres = 60, 3*time.Minute, 1800
@@ -202,12 +189,6 @@ func TestYesterdayComesLate(t *testing.T) {
 	if a := c.state.Road; a.Young || a.FreeKmh < 40 || a.FreeKmh > 50 {
 		t.Errorf("the road is %+v", a)
 	}
-}
-
-func conditions(m *road.Map, at signal.UnixMilli) map[driving.Stretch]road.Condition {
-	all := make(map[driving.Stretch]road.Condition)
-	m.Conditions(at, func(c road.Condition) { all[c.Stretch] = c })
-	return all
 }
 
 // One or two cars show nothing to others, and are not stored.

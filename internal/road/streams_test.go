@@ -1,3 +1,5 @@
+//go:build !race
+
 package road_test
 
 import (
@@ -11,12 +13,10 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/test/testkit"
 )
 
 // Verdicts do not depend on where the borders of cells lie.
 func TestAnyPlace(t *testing.T) {
-	testkit.Unraced(t)
 	const places = 40
 	drives := []struct {
 		name   string
@@ -98,7 +98,6 @@ func TestClosedRoad(t *testing.T) {
 // It is over two minutes after the others have left. Where a cell has only a corner of the road, a
 // few moments may still be slow.
 func TestJamIsOver(t *testing.T) {
-	testkit.Unraced(t)
 	moments, normal := 0, 0
 	for place := range 5 {
 		var m road.Map
@@ -185,7 +184,6 @@ func TestCarPark(t *testing.T) {
 
 // A free flow does not rise with the number of days.
 func TestFourteenDays(t *testing.T) {
-	testkit.Unraced(t)
 	random := rand.New(rand.NewPCG(11, 12))
 	var m road.Map
 	var first, last float64

@@ -1,3 +1,5 @@
+//go:build !race
+
 package roadmap_test
 
 import (
@@ -171,7 +173,6 @@ func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
-	testkit.Unraced(t)
 	m := new(road.Map)
 	for i := range 260 { // parallel, one cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}

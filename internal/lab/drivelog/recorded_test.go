@@ -1,3 +1,5 @@
+//go:build !race
+
 package drivelog_test
 
 import (
@@ -16,7 +18,6 @@ import (
 // TestRecordedDrives reads all published drives, if they are present.
 func TestRecordedDrives(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded drive")
-	testkit.Unraced(t)
 	dir := testkit.RecordedDrives("only invented drives and the bundled one are read")
 	if dir == "" {
 		return

@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -205,44 +204,6 @@ func TestReadLabels(t *testing.T) {
 	}
 	if _, err := fcd.ReadLabels(t.Context(), filepath.Join(t.TempDir(), "none.csv")); err == nil {
 		t.Error("no file, but no error")
-	}
-}
-
-// TestRecordedFleets reads the recorded fleets, if they are present.
-func TestRecordedFleets(t *testing.T) {
-	testkit.Slow(t, "it reads every recorded fleet")
-	dir := testkit.RecordedDrives("only invented fleets are read")
-	if dir == "" {
-		return
-	}
-	folders, err := filepath.Glob(filepath.Join(dir, "road", "*"))
-	if err != nil || len(folders) < 2 {
-		t.Fatalf("fleets in %q: %v", folders, err)
-	}
-	for _, folder := range folders {
-		all, err := fcd.ReadLabels(t.Context(), filepath.Join(folder, "labels.csv.gz"))
-		if err != nil {
-			t.Error(err)
-		}
-		for _, name := range []string{"fcd.csv.gz", "learn.csv.gz"} {
-			f, err := fcd.Open(t.Context(), filepath.Join(folder, name))
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			if f.Readings < 100_000 || len(f.Vehicles) < 500 || f.Last-f.First < time.Hour {
-				t.Errorf("%s: %d readings of %d vehicles in %s", folder, f.Readings, len(f.Vehicles), f.Last-f.First)
-			}
-			if name != "fcd.csv.gz" {
-				continue
-			}
-			for _, l := range all {
-				if _, ok := slices.BinarySearch(f.Vehicles, l.Vehicle); !ok || l.At < f.First ||
-					l.At > f.Last+10*time.Second {
-					t.Fatalf("%s: a label of a car or a time that the fleet has not: %s", folder, l.At)
-				}
-			}
-		}
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build !race
+
 package simulate_test
 
 import (
@@ -9,14 +11,12 @@ import (
 
 	"example.org/carstate/internal/lab/simulate"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
 // At the time of Mixed and a minute later.
 func TestMixedFleetShowsEveryVerdict(t *testing.T) {
-	testkit.Unraced(t)
 	for _, cars := range []int{100, 200, 300} {
 		t.Run(fmt.Sprint(cars), func(t *testing.T) {
 			t.Parallel()

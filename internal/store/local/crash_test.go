@@ -24,10 +24,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-var (
-	powerCuts = flag.Int("powercuts", 10_000, "power cuts of TestPowerCuts")
-	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
-)
+var seed = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 
 // workload writes what depends only on a seed, and notes what was acknowledged and answered.
 type workload struct {
@@ -313,20 +310,17 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 	return err
 }
 
-// Unsynced data is lost in full, in part, or not at all.
-func TestPowerCuts(t *testing.T) {
+// Few enough for the race detector.
+func TestSomePowerCuts(t *testing.T) { cutPower(t, 50, 30) }
+func TestSomeFullDisks(t *testing.T) { fillDisks(t, 15) }
+func TestSomeDamage(t *testing.T)    { damage(t, 100) }
+
+// Unsynced data is lost in full, in part, or not at all. Of a workload, every n-th sync is cut.
+func cutPower(t *testing.T, cuts, every int64) {
 	t.Parallel()
 	ctx := testkit.Context(t)
-	first := firstSeed(t)
-	cuts, every := *powerCuts, int64(1)
-	switch {
-	case testkit.RaceDetector:
-		cuts, every = cuts/200, 30 // make test runs all of them without the race detector
-	case testing.Short():
-		cuts /= 20
-	}
 	var done atomic.Int64
-	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {
+	for s := firstSeed(t); done.Load() < cuts && !t.Failed(); s++ {
 		cutSyncs(ctx, t, s, every, &done)
 	}
 	t.Logf("done %d power cuts", done.Load())

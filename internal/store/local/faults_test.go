@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -25,11 +24,6 @@ import (
 	"example.org/carstate/internal/store/local/durable"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
-)
-
-var (
-	fullWrites = flag.Int("fullwrites", 150, "writes at which TestDiskFull fills the disk")
-	damages    = flag.Int("damages", 1500, "damages of TestDamage")
 )
 
 func firstSeed(t *testing.T) uint64 {
@@ -63,17 +57,10 @@ func failing(fs vfs.FS, on *atomic.Bool, err error, matches func(errorfs.Op) boo
 
 // Wherever the disk becomes full, the next start finds all that was acknowledged, and the engine
 // neither hangs nor ends the process.
-func TestDiskFull(t *testing.T) {
+func fillDisks(t *testing.T, wanted int) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	first := firstSeed(t)
-	wanted := *fullWrites
-	if testing.Short() {
-		wanted /= 10
-	}
-	if testkit.RaceDetector {
-		wanted /= 10
-	}
 	var folds [2]*[workVehicles][]vehicle.State
 	var writes [2]int64
 	for i := range folds {
@@ -258,13 +245,9 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 
 // Each file of a stopped and of a killed engine is removed, cut off and changed. The damage is
 // reported, or all promised data is there. A tenth must be reported, and some be mended.
-func TestDamage(t *testing.T) {
+func damage(t *testing.T, n int) {
 	t.Parallel()
 	ctx := testkit.Context(t)
-	n := *damages
-	if testing.Short() || testkit.RaceDetector {
-		n = 100
-	}
 	done, refused, mended := 0, 0, 0
 	for s := firstSeed(t); done < n; s++ {
 		folds, mem, w := allFolds(s), vfs.NewCrashableMem(), &workload{seed: s}

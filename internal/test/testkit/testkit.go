@@ -22,15 +22,6 @@ func Slow(t testing.TB, why string) {
 	}
 }
 
-// Unraced skips, under the race detector, a slow test in which there can be no race. `make test`
-// runs it without the detector, if the Makefile's UNRACEDTESTS names it.
-func Unraced(t testing.TB) {
-	t.Helper()
-	if RaceDetector {
-		t.Skip("make test runs it without the race detector")
-	}
-}
-
 func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
