@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/workers"
@@ -325,47 +326,28 @@ func (r *restore) credential(rec store.Record) (c access.Credential, sets int, e
 	return c, sets, err
 }
 
-// If the batch is not stored, perhaps because the service has one of the records already, each is
-// stored by itself.
+// The service is empty, so a record replaces only its like: of an interrupted restore, or as it was
+// before a change during the backup.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.Record) error {
 	if kind == "state" {
 		return r.restoreStates(ctx, batch)
 	}
-	var n access.RestoreCount
-	var writes []store.Write
-	seen := make(map[string]bool)
-	twice := false // a backup may contain a record twice: as it was before a change, and after
-	for _, rec := range batch {
-		w := store.Write{Subject: rec.Subject, Record: rec.Sealed, Expected: true}
-		twice = twice || seen[w.Subject]
-		seen[w.Subject] = true
-		writes = append(writes, w)
+	writes := make([]store.Write, len(batch))
+	for i, rec := range batch {
+		writes[i] = store.Write{Subject: rec.Subject, Record: rec.Sealed}
 	}
-	if !twice {
-		if _, err := r.engine.Store(ctx, inBatches[kind], writes); err == nil {
-			n.Restored, writes = len(writes), nil
+	for until := time.Now().Add(r.config.Patience.Store); ; {
+		_, err := r.engine.Store(ctx, inBatches[kind], writes)
+		if err == nil {
+			r.count(kind, access.RestoreCount{Restored: len(batch)}, len(batch))
 		}
-	}
-	for _, w := range writes {
-		restored := false
-		_, err := r.change(ctx, inBatches[kind], w.Subject, func(is store.Record) ([]store.Write, error) {
-			if restored = is.Seq == 0; !restored {
-				return nil, nil
-			}
-			return []store.Write{w}, nil
-		})
-		if err != nil {
+		if err == nil || time.Now().After(until) || periodic.Pause(ctx, storePause) != nil {
 			return err
 		}
-		if restored {
-			n.Restored++
-		} else {
-			n.Kept++
-		}
 	}
-	r.count(kind, n, len(batch))
-	return nil
 }
+
+const storePause = 100 * time.Millisecond
 
 // A vehicle that was allowed again counts as forgotten if the backup was begun before that.
 func (r *restore) forgotten(id vehicle.ID) bool {
