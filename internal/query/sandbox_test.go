@@ -1,35 +1,37 @@
-package query
+package query_test
 
 import (
 	"errors"
 	"regexp"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/testkit"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"example.org/carstate/internal/query"
 )
 
 // The time of the verdict is the time of the call.
 func TestSandboxCycle(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
+	p := start(t, f.Config).dial(t)
 	value := regexp.MustCompile(`(?:state|system)":"(.)"`)
 	at := func(path string, now time.Time) string {
-		w := a.about(path, "SandboxCycle", f.secrets["SANDBOX"], now)
-		if w.Status != 200 || w.header("Last-Modified") != w.header("Date") {
-			t.Fatalf("%d, %s, %s", w.Status, w.header("Last-Modified"), w.header("Date"))
+		f.clock.Advance(now.Sub(f.clock.Now()))
+		a := f.about(p, path, "SandboxCycle", "SANDBOX")
+		if a.get("Last-Modified") != a.get("Date") {
+			t.Fatalf("got %s, want Last-Modified as Date", a.raw)
 		}
-		return value.FindStringSubmatch(string(w.Body))[1]
+		return value.FindStringSubmatch(a.body)[1]
 	}
-	start := noon.Truncate(time.Minute)
+	began := noon.Truncate(time.Minute)
 	for path, want := range map[string]int{drivingPath: 3, throttlePath: 2} {
 		seen := map[string]bool{}
 		before := ""
 		for minute := range 6 {
-			now := start.Add(time.Duration(minute) * time.Minute)
+			now := began.Add(time.Duration(minute) * time.Minute)
 			first, last := at(path, now), at(path, now.Add(time.Minute-1))
 			if first != last || first == before {
 				t.Errorf("minute %d: %s then %s, before that %s", minute, first, last, before)
@@ -45,27 +47,20 @@ func TestSandboxCycle(t *testing.T) {
 // The sandbox makes its errors up.
 func TestSandboxIsCountedApart(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
-	reg := prometheus.NewRegistry()
-	m := newMetrics(reg)
+	p := start(t, f.Config).dial(t)
 	for _, vid := range []string{access.SandboxUnavailable, access.SandboxRateLimited, access.SandboxJam} {
-		m.observe(a.about(drivingPath, vid, f.secrets["SANDBOX"], noon), 0)
+		f.about(p, drivingPath, vid, "SANDBOX")
 	}
-	for o := range outcomeCount {
-		want := 0.0
-		if o == sandboxed {
-			want = 3
-		}
-		if got := testkit.Metric(t, reg, MetricQueries, "outcome", o.String()); got != want {
-			t.Errorf("queries with outcome %s: got %v, want %v", o, got, want)
-		}
+	all := testkit.Metric(t, f.metrics, query.MetricQueries)
+	if apart := testkit.Metric(t, f.metrics, query.MetricQueries, "outcome", "sandbox"); all != 3 || apart != 3 {
+		t.Errorf("got %v of %v queries counted apart, want 3 of 3", apart, all)
 	}
 }
 
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
-	ask := func(token, path, vid string) { a.about(path, vid, f.secrets[token], noon) }
+	p := start(t, f.Config).dial(t)
+	ask := func(token, path, vid string) { f.about(p, path, vid, token) }
 	ask("TOKEN", drivingPath, "CarJam")
 	ask("TOKEN", throttlePath, "CarOld")
 	ask("TOKEN", throttlePath, "Nobody")
@@ -104,34 +99,29 @@ func TestUsageIsCounted(t *testing.T) {
 // A node that cannot answer shows a valid token's rate limit, and counts the call.
 func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
-	var ready error
-	f.Ready = func(time.Time) error { return ready }
-	a := f.answerer()
-	ask := func(token, vid string, starting bool) *response {
-		var w response
-		r := get(drivingPath + "?vid=" + vid + "&access_token=" + f.secrets[token])
-		if ready = nil; starting {
-			ready = errors.New("starting")
+	var starting atomic.Bool
+	f.Ready = func(time.Time) error {
+		if starting.Load() {
+			return errors.New("starting")
 		}
-		a.answer(r, noon, &w)
-		return &w
+		return nil
 	}
-	w := ask("TWO_A_MINUTE", "CarJam", true)
-	if w.Status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` ||
-		w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "5" {
-		t.Errorf("starting: %d %s", w.Status, w.text())
+	p := start(t, f.Config).dial(t)
+	ask := func(token, vid string, early bool) answerRead {
+		starting.Store(early)
+		return f.about(p, drivingPath, vid, token)
 	}
+	ask("TWO_A_MINUTE", "CarJam", true).wants(t, "503 Service Unavailable",
+		"RateLimit-Policy: \"token\";q=2;w=60\r\n", "RateLimit: \"token\";r=2;t=30\r\n", "Retry-After: 5\r\n")
 	for _, token := range []string{"UNKNOWN", "REVOKED", "CUT"} {
-		if w := ask(token, "CarJam", true); w.Status != 503 || w.header("RateLimit-Policy") != "" {
-			t.Fatalf("%s, starting: %s", token, w.text())
-		}
-		if w := ask(token, "Car-Jam", false); w.Status != 400 || w.header("RateLimit-Policy") != "" {
-			t.Fatalf("%s, bad vid: %s", token, w.text())
+		early, bad := ask(token, "CarJam", true), ask(token, "Car-Jam", false)
+		early.wants(t, "503 Service Unavailable")
+		bad.wants(t, "400 Bad Request")
+		if early.get("RateLimit-Policy")+bad.get("RateLimit-Policy") != "" {
+			t.Errorf("%s: got %s and %s, want no limit shown", token, early.raw, bad.raw)
 		}
 	}
-	if w := ask("UNKNOWN", "CarJam", false); w.Status != 401 {
-		t.Errorf("an unknown token after bad requests: got %s, want 401", w.text())
-	}
+	ask("UNKNOWN", "CarJam", false).wants(t, "401 Unauthorized")
 	for _, g := range f.Tokens.List() {
 		var want int64
 		if g.Developer == "TWO_A_MINUTE" {

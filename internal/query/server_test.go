@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bytes"
@@ -20,7 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -148,11 +150,11 @@ func TestMetrics_CountOutcomes(t *testing.T) {
 		{"none", "invalid_request", 1},
 		{"throttle_system", "answered", 0},
 	} {
-		if n := testkit.Metric(t, reg, MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
+		if n := testkit.Metric(t, reg, query.MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
 			t.Errorf("queries of %s with outcome %s: got %v, want %v", w.operation, w.outcome, n, w.n)
 		}
 	}
-	if n := testkit.Metric(t, reg, MetricDuration); n != 3 {
+	if n := testkit.Metric(t, reg, query.MetricDuration); n != 3 {
 		t.Errorf("got %v durations, want 3", n)
 	}
 }
@@ -230,7 +232,7 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	defer c.Close()
 	one := make(chan net.Conn, 1)
 	one <- theirs
-	s := New(f.Config)
+	s := query.New(f.Config)
 	r := &running{Server: s, done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(&pipes{testkit.Listen(t), one}) }()
 	io.WriteString(c, f.query("CarJam"))
@@ -451,7 +453,7 @@ func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	fl := &flaky{Listener: testkit.Listen(t), fails: []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH,
 	}}
-	startOn(t, New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
+	startOn(t, query.New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
 // A connection that was accepted during an overload and sends its first request after it is
@@ -508,19 +510,47 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 func TestQueryAllocatesNothing(t *testing.T) {
 	testkit.Unraced(t)
 	f := newFixture(t)
-	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
+	f.issue(t, "MANY_AN_HOUR", access.Credential{Vehicles: access.AllVehicles(),
+		Rate: access.Rate{Calls: 900_000, Window: time.Hour}})
+	f.AccessLog = openLogFor(t, query.AccessLogConfig{Out: io.Discard})
 	c := start(t, f.Config).dial(t)
 	t.Cleanup(func() { f.AccessLog.Close() })
-	query := []byte(f.queryAs("HUNDRED_A_SECOND"))
-	answer := make([]byte, len(c.ask(string(query)).raw))
-	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := c.Write(query); err != nil {
-			t.Fatal(err)
+	for name, target := range map[string]string{
+		"answered":       drivingPath + "?access_token={{TOKEN}}&vid=CarJam",
+		"throttle":       throttlePath + "?access_token={{TOKEN}}&vid=CarFaulty",
+		"encoded":        drivingPath + "?access%5Ftoken={{TOKEN}}&vid=%43arJam",
+		"unknown":        drivingPath + "?access_token={{TOKEN}}&vid=Nobody",
+		"not granted":    drivingPath + "?access_token={{ONLY_NORMAL}}&vid=CarJam",
+		"limited":        drivingPath + "?access_token={{MANY_AN_HOUR}}&vid=CarJam",
+		"over the rate":  drivingPath + "?access_token={{TWO_A_MINUTE}}&vid=CarJam",
+		"bad token":      drivingPath + "?access_token={{UNKNOWN}}&vid=CarJam",
+		"sandbox":        drivingPath + "?access_token={{SANDBOX}}&vid=SandboxCycle",
+		"no sandbox car": throttlePath + "?access_token={{SANDBOX}}&vid=CarJam",
+		"pretended rate": drivingPath + "?access_token={{SANDBOX}}&vid=SandboxRateLimited",
+		"no scope":       drivingPath + "?access_token={{THROTTLE}}&vid=CarJam",
+		"replaced":       drivingPath + "?access_token={{REPLACED}}&vid=CarJam",
+		"outgoing":       drivingPath + "?access_token={{OUTGOING}}&vid=CarJam",
+		"no vid":         drivingPath + "?access_token={{TEN_AN_HOUR}}",
+		"two vids":       drivingPath + "?vid=A&vid=%42&access%5Ftoken={{TEN_AN_HOUR}}",
+		"bad escape":     drivingPath + "?vid=%&access_token={{TEN_AN_HOUR}}",
+		"bad query":      drivingPath + "?access_token=%",
+		"no path":        "/nothing",
+		"a document":     "/",
+	} {
+		request := f.fill(t, get(target))
+		for range 2 {
+			c.ask(request) // it uses up the two calls of a minute
 		}
-		if n, err := c.Read(answer); err != nil || n == 0 {
-			t.Fatal(err)
+		asked, answer := []byte(request), make([]byte, len(c.ask(request).raw))
+		if n := testing.AllocsPerRun(200, func() {
+			if _, err := c.Write(asked); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, answer); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: got %v allocations, want none", name, n)
 		}
-	}); n != 0 {
-		t.Errorf("got %v allocations a query, want none", n)
 	}
 }
