@@ -2,8 +2,11 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -138,6 +141,18 @@ func TestSilentVehiclesExpire(t *testing.T) {
 		table.Put("car", fleet.Answer{Driving: vehicle.DrivingVerdict{Time: signal.At(heard)}})
 		if n := table.Expire(expiryCutoff(began, c.ran, c.now, expireAfter)); n != c.dropped {
 			t.Errorf("%s %d vehicles are dropped; want %d", what, n, c.dropped)
+		}
+	}
+}
+
+func TestStaysWrong(t *testing.T) {
+	for errno, want := range map[syscall.Errno]bool{
+		syscall.ENOENT: true, syscall.EACCES: true, syscall.EISDIR: true, syscall.ENOTDIR: true,
+		syscall.ENOSPC: false, syscall.EIO: false, syscall.EMFILE: false, syscall.EROFS: false,
+	} {
+		err := fmt.Errorf("open: %w", &fs.PathError{Op: "open", Path: "log", Err: errno})
+		if got := staysWrong(err); got != want {
+			t.Errorf("%v: got %t, want %t", errno, got, want)
 		}
 	}
 }
