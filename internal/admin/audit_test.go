@@ -330,7 +330,7 @@ func TestAuditExport_IsSafeInASpreadsheet(t *testing.T) {
 	}
 	var texts []string
 	for text := range wants {
-		texts = append([]string{text}, texts...) // the newest event is the first row
+		texts = append([]string{text}, texts...) // newest first
 		testkit.NoError(t, s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue",
 			Detail: text, Outcome: "intended"}))
 	}

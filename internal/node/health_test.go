@@ -28,33 +28,29 @@ func TestReady_WithoutALeader(t *testing.T) {
 	}
 	all, log := start(node.Query, node.Ingest, node.Admin)
 	answers, _ := start(node.Query)
-	expect := func(n *running, path string, want int, text string) {
-		t.Helper()
-		expect(t, n, path, want, text)
-	}
 	const ready, stuck = `^ready; feed age \d+\.\d s$`, `^the engine stores nothing in [A-Z]+; feed age \d+\.\d s$`
-	expect(all, "/readyz/ingest", http.StatusOK, ready)
-	expect(all, "/readyz/query", http.StatusServiceUnavailable, "needs a node with the role derive")
+	expect(t, all, "/readyz/ingest", http.StatusOK, ready)
+	expect(t, all, "/readyz/query", http.StatusServiceUnavailable, "needs a node with the role derive")
 	folds, _ := start(node.Derive)
 	stillReady := func() {
 		t.Helper()
-		expect(all, "/readyz/query", http.StatusOK, ready)
-		expect(answers, "/readyz", http.StatusOK, ready)
-		expect(answers, "/readyz/query", http.StatusOK, ready)
-		expect(folds, "/readyz", http.StatusOK, ready)
+		expect(t, all, "/readyz/query", http.StatusOK, ready)
+		expect(t, answers, "/readyz", http.StatusOK, ready)
+		expect(t, answers, "/readyz/query", http.StatusOK, ready)
+		expect(t, folds, "/readyz", http.StatusOK, ready)
 	}
 	stillReady()
-	expect(answers, "/readyz/ingest", http.StatusNotFound, "")
-	expect(folds, "/readyz/query", http.StatusNotFound, "")
-	expect(all, "/readyz/", http.StatusNotFound, "")
-	expect(all, "/readyz/admin", http.StatusNotFound, "")
+	expect(t, answers, "/readyz/ingest", http.StatusNotFound, "")
+	expect(t, folds, "/readyz/query", http.StatusNotFound, "")
+	expect(t, all, "/readyz/", http.StatusNotFound, "")
+	expect(t, all, "/readyz/admin", http.StatusNotFound, "")
 	operator := operatorOf(t, all)
 	key := gateway(t, operator)
 	post := func() (int, error) { return testkit.Post(all.URL(node.IngestAddr), key, []string{"a", "b", "c"}) }
 	taken := func() {
 		t.Helper()
-		expect(all, "/readyz", http.StatusOK, ready)
-		expect(all, "/readyz/ingest", http.StatusOK, ready)
+		expect(t, all, "/readyz", http.StatusOK, ready)
+		expect(t, all, "/readyz/ingest", http.StatusOK, ready)
 		if err := until(time.Minute, func() error {
 			n, err := post()
 			if err == nil && n != 3 {
@@ -72,12 +68,12 @@ func TestReady_WithoutALeader(t *testing.T) {
 			t.Fatalf("without a cluster: %v", err)
 		}
 		for _, n := range []*running{all, answers, folds} {
-			expect(n, "/healthz", http.StatusOK, "")
+			expect(t, n, "/healthz", http.StatusOK, "")
 		}
-		expect(all, "/readyz", http.StatusServiceUnavailable, stuck)
-		expect(all, "/readyz/ingest", http.StatusServiceUnavailable, stuck)
+		expect(t, all, "/readyz", http.StatusServiceUnavailable, stuck)
+		expect(t, all, "/readyz/ingest", http.StatusServiceUnavailable, stuck)
 		for _, n := range []*running{answers, folds} {
-			expect(n, "/readyz", http.StatusOK, `feed age ([3-9]|\d\d+)\.`)
+			expect(t, n, "/readyz", http.StatusOK, `feed age ([3-9]|\d\d+)\.`)
 		}
 		stillReady()
 		servers.Start()
@@ -86,7 +82,7 @@ func TestReady_WithoutALeader(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	testkit.NoError(t, all.Drain(ended))
-	expect(all, "/readyz/query", http.StatusServiceUnavailable, "^the node is ending;")
+	expect(t, all, "/readyz/query", http.StatusServiceUnavailable, "^the node is ending;")
 	if log.Count(operator.Key) > 0 {
 		t.Error("the admin key is in the log")
 	}

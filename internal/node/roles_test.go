@@ -76,7 +76,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	for _, s := range []*running{answers, shows} {
 		expect(t, s, "/metrics", http.StatusOK, `(?m)^carstate_vehicles 4$`)
 	}
-	for _, s := range []*running{ingests, folds} { // nobody asks their tables
+	for _, s := range []*running{ingests, folds} {
 		expect(t, s, "/metrics", http.StatusOK, `(?m)^carstate_vehicles 0$`)
 	}
 	// A vehicle that is forgotten and allowed again has its old state on no node.

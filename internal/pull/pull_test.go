@@ -401,14 +401,14 @@ func FuzzPacket(f *testing.F) {
 				if err != nil {
 					return
 				}
-				connect := make([]byte, 9) // up to the version, after a length of one byte
+				connect := make([]byte, 9) // up to the version
 				_, _ = io.ReadFull(c, connect)
 				if version == 4 && connect[8] == 5 {
 					_, _ = c.Write([]byte{0x20, 2, 0, 1})
 					c.Close()
 					continue
 				}
-				accepts := []byte{0x20, connect[8] - 2, 0, 0, 0}[:connect[8]] // a code, and in version 5 properties
+				accepts := []byte{0x20, connect[8] - 2, 0, 0, 0}[:connect[8]]
 				_, _ = c.Write(append(accepts, sent...))
 				_ = c.(*net.TCPConn).CloseWrite()
 				_, _ = io.Copy(io.Discard, c)

@@ -22,7 +22,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// text is all of the answer but its request ID.
 func (a answerRead) text() string {
 	return strings.Replace(a.raw, a.get("X-Request-Id"), "", 1)
 }

@@ -202,12 +202,10 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	}
 }
 
-// A sample is as the page shows it.
 type sample struct{ language, code string }
 
 var sampleInPage = regexp.MustCompile(`(?s)data-language="(\w+)" data-title=.*?<code>(.*?)</code></pre>`)
 
-// samples are by the scopes of the operations.
 func samples(t *testing.T, base string) map[string][]sample {
 	t.Helper()
 	all := make(map[string][]sample)

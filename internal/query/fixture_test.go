@@ -203,19 +203,19 @@ func (p *peer) ask(request string) answerRead {
 	return readAnswer(p.t, p.in, strings.HasPrefix(request, "HEAD "))
 }
 
-// about needs a token's placeholder.
 func (f *fixture) about(p *peer, path, vid, token string) answerRead {
 	p.t.Helper()
 	return p.ask(get(path + "?vid=" + vid + "&access_token=" + f.secrets[token]))
 }
 
-func get(target string) string { return "GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n" }
+func get(target string, headers ...string) string {
+	return "GET " + target + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(append(headers, ""), "\r\n") + "\r\n"
+}
 
-// document is not compressed.
-func document(t testing.TB, c query.Config, path string) string {
+func document(t testing.TB, c query.Config, path string, headers ...string) string {
 	t.Helper()
 	c.Registry = prometheus.NewRegistry()
-	return start(t, c).dial(t).ask(get(path)).body
+	return start(t, c).dial(t).ask(get(path, headers...)).body
 }
 
 func (p *peer) wants(status string, parts ...string) {

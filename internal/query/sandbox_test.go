@@ -59,15 +59,26 @@ func TestSandboxIsCountedApart(t *testing.T) {
 
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
+	var starting atomic.Bool
+	f.Ready = func(time.Time) error {
+		if starting.Load() {
+			return errors.New("starting")
+		}
+		return nil
+	}
 	p := start(t, f.Config).dial(t)
 	ask := func(token, path, vid string) { f.about(p, path, vid, token) }
+	starting.Store(true)
+	ask("TEN_AN_HOUR", drivingPath, "CarJam")
+	ask("REVOKED", drivingPath, "CarJam")
+	starting.Store(false)
 	ask("TOKEN", drivingPath, "CarJam")
 	ask("TOKEN", throttlePath, "CarOld")
 	ask("TOKEN", throttlePath, "Nobody")
 	ask("TOKEN", drivingPath, "CarParked")
 	ask("TOKEN", drivingPath, "not-a-vid")
 	ask("TWO_A_MINUTE", throttlePath, "not-a-vid")
-	ask("REVOKED", drivingPath, "not-a-vid") // counted for no token
+	ask("REVOKED", drivingPath, "not-a-vid")
 	ask("UNKNOWN", drivingPath, "not-a-vid")
 	ask("DRIVING", throttlePath, "CarJam")
 	for range 3 {
@@ -83,6 +94,7 @@ func TestUsageIsCounted(t *testing.T) {
 			"TOKEN":        {Calls: 5, Refusals: 1, Reason: access.InvalidRequest},
 			"DRIVING":      {Calls: 1, Refusals: 1, Reason: access.InsufficientScope},
 			"TWO_A_MINUTE": {Calls: 4, Refusals: 2, Reason: access.RateLimited},
+			"TEN_AN_HOUR":  {Calls: 1, Refusals: 1, Reason: access.Unavailable},
 			"EXPIRED":      {Calls: 1, Refusals: 1, Reason: access.Expired},
 			"REVOKED":      {Calls: 1, Refusals: 1, Reason: access.Revoked},
 			"REPLACED":     {Calls: 1, Refusals: 1, Reason: access.Replaced},
@@ -92,43 +104,6 @@ func TestUsageIsCounted(t *testing.T) {
 		got.LastUsed, got.LastRefused = time.Time{}, time.Time{}
 		if got != want[g.Developer] {
 			t.Errorf("usage of %s: got %+v, want %+v", g.Developer, got, want[g.Developer])
-		}
-	}
-}
-
-// A node that cannot answer shows a valid token's rate limit, and counts the call.
-func TestRefuseRequest_LimitAndUsage(t *testing.T) {
-	f := newFixture(t)
-	var starting atomic.Bool
-	f.Ready = func(time.Time) error {
-		if starting.Load() {
-			return errors.New("starting")
-		}
-		return nil
-	}
-	p := start(t, f.Config).dial(t)
-	ask := func(token, vid string, early bool) answerRead {
-		starting.Store(early)
-		return f.about(p, drivingPath, vid, token)
-	}
-	ask("TWO_A_MINUTE", "CarJam", true).wants(t, "503 Service Unavailable",
-		"RateLimit-Policy: \"token\";q=2;w=60\r\n", "RateLimit: \"token\";r=2;t=30\r\n", "Retry-After: 5\r\n")
-	for _, token := range []string{"UNKNOWN", "REVOKED", "CUT"} {
-		early, bad := ask(token, "CarJam", true), ask(token, "Car-Jam", false)
-		early.wants(t, "503 Service Unavailable")
-		bad.wants(t, "400 Bad Request")
-		if early.get("RateLimit-Policy")+bad.get("RateLimit-Policy") != "" {
-			t.Errorf("%s: got %s and %s, want no limit shown", token, early.raw, bad.raw)
-		}
-	}
-	ask("UNKNOWN", "CarJam", false).wants(t, "401 Unauthorized")
-	for _, g := range f.Tokens.List() {
-		var want int64
-		if g.Developer == "TWO_A_MINUTE" {
-			want = 1
-		}
-		if got := g.Usage(noon); got.Calls != want || got.Refusals != want {
-			t.Errorf("usage of %s: got %+v, want %d refused calls", g.Developer, got, want)
 		}
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/test/testkit"
 )
@@ -159,9 +157,7 @@ func (f *fixture) fill(t *testing.T, s string) string {
 
 func gzipped(t *testing.T, c query.Config, path string) string {
 	t.Helper()
-	c.Registry = prometheus.NewRegistry()
-	asks := strings.Replace(get(path), "Host", "Accept-Encoding: gzip\r\nHost", 1)
-	packed := start(t, c).dial(t).ask(asks).body
+	packed := document(t, c, path, "Accept-Encoding: gzip")
 	r, err := gzip.NewReader(strings.NewReader(packed))
 	testkit.NoError(t, err)
 	if text, err := io.ReadAll(r); err != nil || string(text) != document(t, c, path) {

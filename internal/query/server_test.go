@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"example.org/carstate/internal/access"
@@ -133,8 +132,6 @@ func TestClientThatDoesNotRead(t *testing.T) {
 
 func TestMetrics_CountOutcomes(t *testing.T) {
 	f := newFixture(t)
-	reg := prometheus.NewRegistry()
-	f.Registry = reg
 	c := start(t, f.Config).dial(t)
 	for _, q := range []string{f.query("CarJam"), f.query("CarJam"), f.query("CarOld"),
 		"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense\r\n\r\n"} {
@@ -150,11 +147,11 @@ func TestMetrics_CountOutcomes(t *testing.T) {
 		{"none", "invalid_request", 1},
 		{"throttle_system", "answered", 0},
 	} {
-		if n := testkit.Metric(t, reg, query.MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
+		if n := testkit.Metric(t, f.metrics, query.MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
 			t.Errorf("queries of %s with outcome %s: got %v, want %v", w.operation, w.outcome, n, w.n)
 		}
 	}
-	if n := testkit.Metric(t, reg, query.MetricDuration); n != 3 {
+	if n := testkit.Metric(t, f.metrics, query.MetricDuration); n != 3 {
 		t.Errorf("got %v durations, want 3", n)
 	}
 }
@@ -539,7 +536,7 @@ func TestQueryAllocatesNothing(t *testing.T) {
 	} {
 		request := f.fill(t, get(target))
 		for range 2 {
-			c.ask(request) // it uses up the two calls of a minute
+			c.ask(request)
 		}
 		asked, answer := []byte(request), make([]byte, len(c.ask(request).raw))
 		if n := testing.AllocsPerRun(200, func() {
