@@ -1,12 +1,19 @@
-package client
+package client_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"example.org/carstate/client"
 )
 
 func FuzzParse(f *testing.F) {
@@ -26,28 +33,31 @@ func FuzzParse(f *testing.F) {
 		"cst_secret")
 	f.Fuzz(func(t *testing.T, code int, body []byte, modified, after, header string) {
 		const token = "cst_secret"
-		c := New("https://cars.example", token)
 		h := http.Header{"Last-Modified": {modified}, "Retry-After": {after}, "Carstate-Reason": {header},
 			"X-Request-Id": {header}}
-		out, err := parse(&reply{code: code, header: h, body: body, at: time.Unix(1.8e9, 0), redact: c.redact}, "Car1")
-		if (out == nil) == (err == nil) {
-			t.Fatalf("%v and %v", out, err)
+		c := client.New("https://cars.example", token, client.WithPatience(0),
+			transport(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: code, Header: h, Body: io.NopCloser(bytes.NewReader(body))}, nil
+			}).option())
+		driving, err := c.CarDrivingState(context.Background(), "Car1")
+		throttle, again := c.ThrottleSystem(context.Background(), "Car1")
+		if fmt.Sprint(err) != fmt.Sprint(again) {
+			t.Errorf("the same answer gives the errors %v and %v", err, again)
 		}
-		var line string
-		if err != nil {
-			line = err.Error() + err.RequestID
-			if err.RetryAfter < 0 || err.RetryAfter > maxRetryAfter || err.RetryAfter%time.Second != 0 ||
-				err.Message == "" || len(err.causes) == 0 {
-				t.Errorf("invalid error: %#v", err)
+		line := driving.String() + throttle.String()
+		var refused *client.Error
+		switch a := driving.Answer; {
+		case errors.As(err, &refused):
+			line = refused.Error() + refused.RequestID
+			if refused.RetryAfter < 0 || refused.RetryAfter > 365*24*time.Hour || refused.RetryAfter%time.Second != 0 ||
+				refused.Message == "" || len(refused.Unwrap()) == 0 {
+				t.Errorf("invalid error: %#v", refused)
 			}
-		} else {
-			a := out.answer
-			line = DrivingAnswer{a, DrivingState(out.driving)}.String() +
-				ThrottleAnswer{a, ThrottleState(out.throttle)}.String()
-			if !json.Valid(a.Record) || a.Age < 0 || a.VID != "Car1" || a.Status == Fail &&
-				out.driving+out.throttle != "" {
-				t.Errorf("invalid answer: %+v", a)
-			}
+		case err != nil:
+			t.Errorf("got the error %v, want a *client.Error", err)
+		case !json.Valid(a.Record) || a.Age < 0 || a.VID != "Car1" || a.Status == client.Fail &&
+			(driving.State != "" || throttle.System != ""):
+			t.Errorf("invalid answers: %+v, %+v", driving, throttle)
 		}
 		if strings.Contains(line, token) {
 			t.Errorf("the token is in %q", line)

@@ -319,6 +319,34 @@ func TestAuditExport(t *testing.T) {
 	s.want(t, "GET", "/v1/audit?format=csv", "", 503, "").lacks(t, "disk")
 }
 
+func TestAuditExport_IsSafeInASpreadsheet(t *testing.T) {
+	s := start(t)
+	wants := map[string]string{
+		"NHeN4UqVsohGS55I7LBdh": "NHeN4UqVsohGS55I7LBdh", "": "", "a=b": "a=b",
+		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "|calc": "'|calc", " =1": "' =1",
+		"＝1":   "'＝1",
+		"\t=1": "\ufffd=1", "a\x1b[31mb\r\nc": "a\ufffd[31mb\ufffd\ufffdc", "a\u202eb": "a\ufffdb",
+		"a\xffb": "a\ufffdb",
+	}
+	var texts []string
+	for text := range wants {
+		texts = append([]string{text}, texts...) // newest first
+		testkit.NoError(t, s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue",
+			Detail: text, Outcome: "intended"}))
+	}
+	var out bytes.Buffer
+	testkit.NoError(t, s.Export(t.Context(), &out, "/v1/audit", url.Values{"actor": {"ada"}}, "csv"))
+	rows, err := csv.NewReader(&out).ReadAll()
+	if err != nil || len(rows) != 1+len(texts) {
+		t.Fatalf("%d rows, %v, want %d", len(rows), err, 1+len(texts))
+	}
+	for i, text := range texts {
+		if got := rows[i+1][5]; got != wants[text] {
+			t.Errorf("%q becomes %q, want %q", text, got, wants[text])
+		}
+	}
+}
+
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {

@@ -3,9 +3,12 @@ package http1_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -43,22 +46,28 @@ func (e *echo) Refuse(http1.Fault, time.Time) *http1.Response {
 
 func (*echo) Done(*http1.Request, time.Time, time.Duration) {}
 
+func serve(t *testing.T, handler func() http1.Handler) (s *http1.Server, address string) {
+	s = http1.New(http1.Config{NewHandler: handler,
+		Listen: listen.Config{Max: 1, Log: slog.New(slog.DiscardHandler)}})
+	l, served := testkit.Listen(t), make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		testkit.NoError(t, s.Shutdown(context.Background()))
+		<-served
+	})
+	return s, l.Addr().String()
+}
+
 // Nothing of one connection is sent on the next.
 func TestEvicted_LeavesNothing(t *testing.T) {
 	waits, goOn := make(chan struct{}), make(chan struct{})
-	s := http1.New(http1.Config{
-		NewHandler: func() http1.Handler { return &echo{waits: waits, goOn: goOn} },
-		Listen:     listen.Config{Max: 1, Log: slog.New(slog.DiscardHandler)},
-	})
-	l := testkit.Listen(t)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
+	s, address := serve(t, func() http1.Handler { return &echo{waits: waits, goOn: goOn} })
 	for range 20 { // an exchange is not always used again at once
-		c := testkit.Dial(t, l.Addr().String())
+		c := testkit.Dial(t, address)
 		_, _ = io.WriteString(c, "GET /long HTTP/1.1\r\nHost: a\r\n\r\n"+
 			"GET /wait HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		<-waits
-		next := testkit.Dial(t, l.Addr().String()) // evicts c
+		next := testkit.Dial(t, address) // evicts c
 		testkit.Await(t, "it is accepted", func() bool { return s.Guard.Count(listen.Silent) == 1 })
 		goOn <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)
@@ -68,29 +77,37 @@ func TestEvicted_LeavesNothing(t *testing.T) {
 			t.Fatalf("got %q, %v, want only the answer to /next", b, err)
 		}
 	}
-	testkit.NoError(t, s.Shutdown(testkit.Context(t)))
-	<-served
 }
 
-func TestHeadEnd_AnyArrival(t *testing.T) {
-	for text, want := range map[string]int{
-		"":                                  0,
-		"GET / HTTP/1.1\r\n":                0,
-		"GET / HTTP/1.1\r\n\r":              0,
-		"GET / HTTP/1.1\r\n\r\n":            18,
-		"GET / HTTP/1.1\r\nA: b\r\n\r\nGET": 24,
-		"GET / HTTP/1.1\n\nGET":             16,
-		"GET / HTTP/1.1\r\nA: b\n\r\nGET":   23,
+func answers(t *testing.T, pieces ...[]byte) string {
+	_, address := serve(t, func() http1.Handler { return new(echo) })
+	c := testkit.Dial(t, address)
+	for _, piece := range pieces {
+		_, _ = c.Write(piece)
+	}
+	_ = c.(*net.TCPConn).CloseWrite()
+	all, err := io.ReadAll(c)
+	testkit.NoError(t, err)
+	return string(all)
+}
+
+// Half a head is refused once no more can arrive.
+func TestHeads_AnyArrival(t *testing.T) {
+	const head = "GET / HTTP/1.1\r\nHost: b\r\n"
+	for text, want := range map[string][2]int{ // answers with 200 and 400
+		"":                         {0, 0},
+		head:                       {0, 1},
+		head + "\r":                {0, 1},
+		head + "\r\n":              {1, 0},
+		head + "\r\nGET":           {1, 1},
+		"GET / HTTP/1.1\n\nGET":    {0, 1},
+		head + "A: b\n\r\n" + head: {0, 1},
 	} {
-		if got, _ := http1.HeadEnd([]byte(text), 0); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
-		scanned, got := 0, 0
-		for n := 0; n <= len(text) && got == 0; n++ {
-			got, scanned = http1.HeadEnd([]byte(text[:n]), scanned)
-		}
-		if got != want {
-			t.Errorf("%q byte by byte: %d, want %d", text, got, want)
+		for _, pieces := range [][][]byte{{[]byte(text)}, bytes.SplitAfter([]byte(text), nil)} {
+			all := answers(t, pieces...)
+			if got := [2]int{strings.Count(all, "/1.1 200"), strings.Count(all, "/1.1 400")}; got != want {
+				t.Errorf("%q in %d pieces: got %v answers with 200 and 400, want %v", text, len(pieces), got, want)
+			}
 		}
 	}
 }
@@ -107,6 +124,8 @@ func TestDates_MatchNetHTTP(t *testing.T) {
 		}
 	}
 }
+
+var headEnd = regexp.MustCompile(`\n\r?\n`)
 
 // net/http accepts what we accept, with the same parts and the same end.
 func FuzzRequests(f *testing.F) {
@@ -130,12 +149,13 @@ func FuzzRequests(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ours := http1.SkipEmptyLines(b)
-		n, _ := http1.HeadEnd(ours, 0)
+		ours := bytes.TrimLeft(b, "\r\n")
+		end := headEnd.FindIndex(ours)
 		var r http1.Request
-		if n == 0 || r.Parse(ours[:n]) != http1.None {
+		if end == nil || r.Parse(ours[:end[1]]) != http1.None {
 			return
 		}
+		n := end[1]
 		in := bufio.NewReader(bytes.NewReader(ours))
 		theirs, err := http.ReadRequest(in)
 		if err != nil {

@@ -1,9 +1,11 @@
-package mqtt
+package mqtt_test
 
 import (
 	"bytes"
 	"testing"
 	"unicode/utf8"
+
+	"example.org/carstate/internal/mqtt"
 )
 
 // FuzzMQTTPackets requires that what is accepted is well formed.
@@ -14,18 +16,18 @@ func FuzzMQTTPackets(f *testing.F) {
 	f.Add(byte(5), byte(0x10), []byte("\x00\x04MQTT\x05\xc6\x00\x1e\x00\x00\x02id\x00\x00\x01t\x00\x01m\x00\x03car\x00\x03key"))
 	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
 		before := bytes.Clone(body)
-		if p, code := ParsePublish(4+version%2, first, body); code == 0 {
+		if p, code := mqtt.ParsePublish(4+version%2, first, body); code == 0 {
 			if !utf8.Valid(p.Topic) || p.QoS > 2 || (p.QoS == 0) != (p.ID == 0) || !bytes.HasSuffix(body, p.Payload) ||
 				!bytes.HasPrefix(body[2:], p.Topic) {
 				t.Errorf("accepted the PUBLISH %+v", p)
 			}
 		}
-		if c, code := ParseConnect(body); code == 0 && (c.Version != 4 && c.Version != 5 ||
-			!utf8.Valid(c.ID) || len(c.ID) > maxClientID ||
+		if c, code := mqtt.ParseConnect(body); code == 0 && (c.Version != 4 && c.Version != 5 ||
+			!utf8.Valid(c.ID) || len(c.ID) > 1024 ||
 			!utf8.Valid(c.User) || !bytes.Contains(body, c.Password)) {
 			t.Errorf("accepted the CONNECT %+v", c)
 		}
-		if id, n, code := ParseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
+		if id, n, code := mqtt.ParseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
 			t.Errorf("accepted %d filters with packet ID %d", n, id)
 		}
 		if !bytes.Equal(body, before) {

@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"context"
@@ -26,25 +26,10 @@ import (
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/node"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/test/testkit"
 )
-
-func TestFitToFiles(t *testing.T) {
-	const besides = filesBesideConnections
-	for _, w := range []struct{ files, query, mqtt, wantQuery, wantMQTT int }{
-		{besides + 3000, 2000, 1000, 2000, 1000},
-		{besides + 500, 16_000, 4_000, 400, 100},
-		{besides - 3, 400, 3, 16, 3},
-	} {
-		c := Config{QueryConnections: w.query, IngestConnections: 1 << 20, MQTTConnections: w.mqtt,
-			Listeners: []Listener{{Name: QueryAddr}, {Name: MQTTTLSAddr}}, Log: slog.New(slog.DiscardHandler)}
-		c.fitTo(w.files)
-		if c.QueryConnections != w.wantQuery || c.MQTTConnections != w.wantMQTT || c.IngestConnections != 1<<20 {
-			t.Errorf("%+v: got %d, %d and %d", w, c.QueryConnections, c.MQTTConnections, c.IngestConnections)
-		}
-	}
-}
 
 type countedServer struct {
 	net.Listener
@@ -234,11 +219,11 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 			if secure {
 				config.TLSCert, config.TLSKey = certFile, keyFile
 				for i := range config.Listeners {
-					config.Listeners[i].TLS = config.Listeners[i].Name != AdminAddr
+					config.Listeners[i].TLS = config.Listeners[i].Name != node.AdminAddr
 				}
 			}
 			n := startNode(t, config)
-			for flag, want := range map[string]int{QueryAddr: 64 << 10, IngestAddr: 32 << 10} {
+			for flag, want := range map[string]int{node.QueryAddr: 64 << 10, node.IngestAddr: 32 << 10} {
 				c, err := net.Dial("tcp", n.Addr(flag).String())
 				testkit.NoError(t, err)
 				defer c.Close()

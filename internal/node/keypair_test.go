@@ -1,13 +1,8 @@
 package node
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,85 +94,4 @@ func TestKeyPair_StartsAndWarns(t *testing.T) {
 			t.Errorf("the log warns without a reason: %s", log)
 		}
 	}
-}
-
-func TestEveryListenerSpeaksModernTLS(t *testing.T) {
-	certFile, keyFile, roots := testkit.Certificate(t)
-	config := configOf(t)
-	config.TLSCert, config.TLSKey = certFile, keyFile
-	config.Listeners = nil
-	for _, name := range []string{QueryAddr, IngestAddr, MQTTTLSAddr, AdminAddr} {
-		config.Listeners = append(config.Listeners, Listener{Name: name, Addr: "0.0.0.0:0", TLS: true})
-	}
-	n := startNode(t, config)
-	addresses := make(map[string]string)
-	for flag, l := range n.ports {
-		addresses[flag] = strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1)
-	}
-	if len(addresses) != 4 {
-		t.Fatalf("listening: %v", addresses)
-	}
-	dial := func(addr string, c *tls.Config) (*x509.Certificate, error) {
-		c.RootCAs = roots
-		conn, err := tls.Dial("tcp", addr, c)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		return conn.ConnectionState().PeerCertificates[0], nil
-	}
-	var weak []uint16 // every suite of TLS 1.2 and older that the node does not offer
-	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
-		if !slices.Contains(suites, suite.ID) && slices.Contains(suite.SupportedVersions, tls.VersionTLS12) {
-			weak = append(weak, suite.ID)
-		}
-	}
-	if len(weak) < 5 {
-		t.Fatalf("only %d weak suites to try", len(weak))
-	}
-	for flag, addr := range addresses {
-		for name, c := range map[string]struct {
-			config *tls.Config
-			well   bool
-		}{
-			"TLS 1.3":              {&tls.Config{MinVersion: tls.VersionTLS13}, true},
-			"TLS 1.2":              {&tls.Config{MaxVersion: tls.VersionTLS12}, true},
-			"TLS 1.2, weak suites": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: weak}, false},
-			"TLS 1.1":              {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
-		} {
-			if _, err := dial(addr, c.config); (err == nil) != c.well {
-				t.Errorf("%s, %s: %v", flag, name, err)
-			}
-		}
-	}
-
-	newCert, newKey, newRoots := testkit.Certificate(t)
-	copyFile(t, certFile, newCert)
-	copyFile(t, keyFile, newKey)
-	old := roots
-	roots = newRoots
-	for flag, addr := range addresses {
-		if err := until(time.Minute, func() error { _, err := dial(addr, &tls.Config{}); return err }); err != nil {
-			t.Errorf("%s does not show the new certificate: %v", flag, err)
-		}
-	}
-	roots = old
-	for flag, addr := range addresses {
-		var unknown x509.UnknownAuthorityError
-		if _, err := dial(addr, &tls.Config{}); !errors.As(err, &unknown) {
-			t.Errorf("%s still shows the old certificate: %v", flag, err)
-		}
-	}
-	want := fmt.Sprintf("%d", n.cert.expires().Unix())
-	families, err := n.registry.Gather()
-	testkit.NoError(t, err)
-	for _, m := range families {
-		if m.GetName() == "carstate_tls_certificate_expiry_timestamp_seconds" {
-			if got := fmt.Sprintf("%.0f", m.Metric[0].Gauge.GetValue()); got != want {
-				t.Errorf("the metric says %s, want %s", got, want)
-			}
-			return
-		}
-	}
-	t.Error("no metric says when the certificate ends")
 }

@@ -1,4 +1,4 @@
-package node
+package node_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/node"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -24,34 +25,39 @@ func TestMain(m *testing.M) {
 }
 
 // on free ports and without MQTT, with all roles unless some are given
-func configOf(t *testing.T, roles ...string) Config {
+func configOf(t *testing.T, roles ...string) node.Config {
 	t.Helper()
 	if len(roles) == 0 {
-		roles = []string{Query, Ingest, Derive, Admin}
+		roles = []string{node.Query, node.Ingest, node.Derive, node.Admin}
 	}
-	c := Config{Roles: roles, MaxAge: 5 * time.Minute, MaxFeedAge: time.Minute, MaxStretches: 1_000_000,
+	c := node.Config{Roles: roles, MaxAge: 5 * time.Minute, MaxFeedAge: time.Minute, MaxStretches: 1_000_000,
 		Log: slog.New(slog.DiscardHandler), LogLevel: new(slog.LevelVar)}
 	c.Store.DataDir, c.Store.Retention = t.TempDir(), time.Hour
-	c.Listeners = []Listener{{Name: AdminAddr, Addr: "127.0.0.1:0"}}
-	for name, role := range map[string]string{QueryAddr: Query, IngestAddr: Ingest} {
+	c.Listeners = []node.Listener{{Name: node.AdminAddr, Addr: "127.0.0.1:0"}}
+	for name, role := range map[string]string{node.QueryAddr: node.Query, node.IngestAddr: node.Ingest} {
 		if slices.Contains(roles, role) {
-			c.Listeners = append(c.Listeners, Listener{Name: name, Addr: "127.0.0.1:0"})
+			c.Listeners = append(c.Listeners, node.Listener{Name: name, Addr: "127.0.0.1:0"})
 		}
 	}
 	return c
 }
 
-func startNode(t *testing.T, c Config) *Node {
+type running struct {
+	*node.Node
+	config node.Config
+}
+
+func startNode(t *testing.T, c node.Config) *running {
 	t.Helper()
 	n, _ := startLogged(t, c)
 	return n
 }
 
-func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
+func startLogged(t *testing.T, c node.Config) (*running, *testkit.Buffer) {
 	t.Helper()
 	log := new(testkit.Buffer)
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
-	n, err := Start(t.Context(), c)
+	n, err := node.Start(t.Context(), c)
 	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
@@ -61,14 +67,14 @@ func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
 			t.Logf("log of the node with the roles %v:\n%s", c.Roles, log)
 		}
 	})
-	return n, log
+	return &running{n, c}, log
 }
 
-func operatorOf(t *testing.T, n *Node) *client.Client {
+func operatorOf(t *testing.T, n *running) *client.Client {
 	t.Helper()
 	key, err := ops.LoadKey(n.config.Store.DataDir)
 	testkit.NoError(t, err)
-	return &client.Client{URL: n.URL(AdminAddr), Key: key}
+	return &client.Client{URL: n.URL(node.AdminAddr), Key: key}
 }
 
 // With a short time limit, a slow disk causes an error although the source was stored.
@@ -85,6 +91,13 @@ func gateway(t *testing.T, operator *client.Client) (key string) {
 		t.Fatal(err)
 	}
 	return key
+}
+
+func expect(t *testing.T, n *running, path string, code int, pattern string) {
+	t.Helper()
+	if err := until(time.Minute, testkit.Says(n.URL(node.AdminAddr)+path, code, pattern)); err != nil {
+		t.Error(err)
+	}
 }
 
 func until(limit time.Duration, ask func() error) error {

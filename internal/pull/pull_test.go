@@ -392,6 +392,37 @@ func TestRun_HostileMQTT(t *testing.T) {
 	}
 }
 
+func FuzzPacket(f *testing.F) {
+	f.Fuzz(func(t *testing.T, sent []byte, version byte) {
+		l, to, ended := testkit.Listen(t), listen(t), make(chan struct{})
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				connect := make([]byte, 9) // up to the version
+				_, _ = io.ReadFull(c, connect)
+				if version == 4 && connect[8] == 5 {
+					_, _ = c.Write([]byte{0x20, 2, 0, 1})
+					c.Close()
+					continue
+				}
+				accepts := []byte{0x20, connect[8] - 2, 0, 0, 0}[:connect[8]]
+				_, _ = c.Write(append(accepts, sent...))
+				_ = c.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, c)
+				c.Close()
+				close(ended)
+				return
+			}
+		}()
+		_, stop := run(t, pull.Config{Address: address(t, "mqtt://"+l.Addr().String()), Topics: []string{"t"}}, to)
+		<-ended
+		stop()
+	})
+}
+
 func publishPacket(topic string, id byte, properties int, body string) []byte {
 	rest := append([]byte{0, byte(len(topic))}, topic...)
 	rest = binary.AppendUvarint(append(rest, 0, id), uint64(properties))

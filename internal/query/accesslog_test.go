@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bytes"
@@ -17,14 +17,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/test/testkit"
 )
 
-func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
+func openLogFor(t *testing.T, c query.AccessLogConfig) *query.AccessLog {
 	t.Helper()
 	c.Log = slog.New(slog.DiscardHandler)
 	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
-	log, err := OpenAccessLog(c)
+	log, err := query.OpenAccessLog(c)
 	testkit.NoError(t, err)
 	return log
 }
@@ -33,7 +34,7 @@ func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) st
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
 	f.Registry = prometheus.NewRegistry()
-	f.AccessLog = openLogFor(t, AccessLogConfig{File: file, JSON: asJSON})
+	f.AccessLog = openLogFor(t, query.AccessLogConfig{File: file, JSON: asJSON})
 	r := start(t, f.Config)
 	for _, request := range requests {
 		c := r.dial(t)
@@ -128,7 +129,7 @@ func TestAccessLogReopens(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	file, told := filepath.Join(dir, "access.log"), new(testkit.Buffer)
-	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil)),
+	log, err := query.OpenAccessLog(query.AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil)),
 		Registry: prometheus.NewRegistry()})
 	testkit.NoError(t, err)
 	f.AccessLog = log
@@ -177,23 +178,24 @@ func (b *blocked) Write(p []byte) (int, error) {
 
 func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
-	reg := prometheus.NewRegistry()
-	log := openLogFor(t, AccessLogConfig{Out: disk, Registry: reg})
-	w := response{Status: 200, vid: []byte("CarJam")}
-	r := get(drivingPath)
-	const many = 3 * queueSize
-	var writers sync.WaitGroup
-	for range 3 {
-		writers.Go(func() {
-			for range many / 3 {
-				log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
+	f := newFixture(t)
+	f.AccessLog = openLogFor(t, query.AccessLogConfig{Out: disk, Registry: f.metrics})
+	r := start(t, f.Config)
+	const many, writers = 60_000, 3
+	var all sync.WaitGroup
+	for range writers {
+		c := r.dial(t)
+		all.Go(func() {
+			go io.WriteString(c, strings.Repeat(f.query("CarJam"), many/writers))
+			for range many / writers {
+				readAnswer(t, c.in, false)
 			}
 		})
 	}
-	writers.Wait()
-	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
+	all.Wait()
+	lost := testkit.Metric(t, f.metrics, "carstate_access_log_lines_dropped_total")
 	close(disk.hold)
-	testkit.NoError(t, log.Close())
+	testkit.NoError(t, f.AccessLog.Close())
 	if lost == 0 || float64(disk.n)+lost != many {
 		t.Errorf("%d lines written and %v dropped, of %d", disk.n, lost, many)
 	}
@@ -201,14 +203,17 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 
 // room is the number of bytes that are still free.
 type narrow struct {
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 	room int
 }
 
 func (n *narrow) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	fits := min(len(p), n.room)
 	n.room -= fits
-	n.Buffer.Write(p[:fits])
+	n.text.Write(p[:fits])
 	if fits < len(p) {
 		return fits, syscall.ENOSPC
 	}
@@ -218,21 +223,23 @@ func (n *narrow) Write(p []byte) (int, error) {
 // After a full disk has cut a line short, no line continues it.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
-	reg := prometheus.NewRegistry()
-	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
-	w := response{Status: 200, vid: []byte("CarJam")}
-	r := get(drivingPath)
+	f := newFixture(t)
+	f.AccessLog = openLogFor(t, query.AccessLogConfig{Out: disk, Registry: f.metrics})
+	c := start(t, f.Config).dial(t)
+	lost := func() float64 { return testkit.Metric(t, f.metrics, "carstate_access_log_lines_dropped_total") }
 	for range 10 {
-		log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
+		c.ask(f.query("CarJam"))
 	}
-	log.drain()
+	testkit.Await(t, "a line is dropped", func() bool { return lost() > 0 })
+	disk.mu.Lock()
 	disk.room = 1 << 20
+	disk.mu.Unlock()
 	for range 10 {
-		log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
+		c.ask(f.query("CarJam"))
 	}
-	log.drain()
+	testkit.NoError(t, f.AccessLog.Close())
 	whole := 0
-	for line := range strings.Lines(disk.String()) {
+	for line := range strings.Lines(disk.text.String()) {
 		if strings.Count(line, "time=") != 1 {
 			t.Errorf("an odd line: %q", line)
 		}
@@ -240,15 +247,14 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 			whole++
 		}
 	}
-	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
-	if whole < 11 || float64(whole)+lost != 20 {
-		t.Errorf("%d lines written and %v dropped, of 20:\n%s", whole, lost, disk)
+	if whole < 11 || float64(whole)+lost() != 20 {
+		t.Errorf("%d lines written and %v dropped, of 20:\n%s", whole, lost(), &disk.text)
 	}
 }
 
 func TestAccessLogThatCannotBeOpened(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "no", "access.log")
-	_, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
+	_, err := query.OpenAccessLog(query.AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || err.Error() != "cannot open the access log for writing: no such file or directory" {
 		t.Errorf("got %v", err)
 	}

@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bufio"
@@ -15,47 +15,19 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/http1"
+	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
-func (f *fixture) answerer() *answerer {
-	return &answerer{Config: f.Config, docs: newDocuments(f.MaxAge)}
+func (a answerRead) text() string {
+	return strings.Replace(a.raw, a.get("X-Request-Id"), "", 1)
 }
 
-func headOf(target string) []byte {
-	return []byte("GET " + target + " HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n")
-}
-
-func get(target string) *http1.Request {
-	r := new(http1.Request)
-	if f := r.Parse(headOf(target)); f != http1.None {
-		panic(f)
-	}
-	return r
-}
-
-func (a *answerer) about(path, vid, secret string, now time.Time) *response {
-	w := new(response)
-	a.answer(get(path+"?vid="+vid+"&access_token="+secret), now, w)
-	return w
-}
-
-func (w *response) text() string {
-	var b strings.Builder
-	for line := range strings.SplitAfterSeq(string(w.Headers), "\r\n") {
-		if !strings.HasPrefix(line, "X-Request-Id: ") {
-			b.WriteString(line)
-		}
-	}
-	b.Write(w.Body)
-	return b.String()
-}
-
-func (w *response) header(name string) string {
-	for line := range strings.SplitSeq(string(w.Headers), "\r\n") {
+func (a answerRead) get(name string) string {
+	for _, line := range a.header {
 		if value, ok := strings.CutPrefix(line, name+": "); ok {
 			return value
 		}
@@ -63,44 +35,12 @@ func (w *response) header(name string) string {
 	return ""
 }
 
-func TestAnswersWithoutAllocating(t *testing.T) {
-	f := newFixture(t)
-	a := f.answerer()
-	for name, target := range map[string]string{
-		"answered":       drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam",
-		"throttle":       throttlePath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarFaulty",
-		"encoded":        drivingPath + "?access%5Ftoken=" + f.secrets["TOKEN"] + "&vid=%43arJam",
-		"unknown":        drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=Nobody",
-		"not granted":    drivingPath + "?access_token=" + f.secrets["ONLY_NORMAL"] + "&vid=CarJam",
-		"limited":        drivingPath + "?access_token=" + f.secrets["HUNDRED_A_SECOND"] + "&vid=CarJam",
-		"over the rate":  drivingPath + "?access_token=" + f.secrets["TWO_A_MINUTE"] + "&vid=CarJam",
-		"bad token":      drivingPath + "?access_token=" + f.secrets["UNKNOWN"] + "&vid=CarJam",
-		"sandbox":        drivingPath + "?access_token=" + f.secrets["SANDBOX"] + "&vid=SandboxCycle",
-		"no sandbox car": throttlePath + "?access_token=" + f.secrets["SANDBOX"] + "&vid=CarJam",
-		"pretended rate": drivingPath + "?access_token=" + f.secrets["SANDBOX"] + "&vid=SandboxRateLimited",
-		"no scope":       drivingPath + "?access_token=" + f.secrets["THROTTLE"] + "&vid=CarJam",
-		"replaced":       drivingPath + "?access_token=" + f.secrets["REPLACED"] + "&vid=CarJam",
-		"outgoing":       drivingPath + "?access_token=" + f.secrets["OUTGOING"] + "&vid=CarJam",
-		"no vid":         drivingPath + "?access_token=" + f.secrets["TEN_AN_HOUR"],
-		"two vids":       drivingPath + "?vid=A&vid=%42&access%5Ftoken=" + f.secrets["TEN_AN_HOUR"],
-		"bad escape":     drivingPath + "?vid=%&access_token=" + f.secrets["TEN_AN_HOUR"],
-		"bad query":      drivingPath + "?access_token=%",
-		"no path":        "/nothing",
-		"a document":     "/",
-	} {
-		var w response
-		r := get(target)
-		if n := testing.AllocsPerRun(200, func() { a.answer(r, noon, &w) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}
-
 // Neither the answer nor its count shows whether a vehicle exists that is not granted.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "NONE", access.Credential{Vehicles: access.VehicleSet("Other")})
-	a := f.answerer()
+	p, unknown := start(t, f.Config).dial(t), 0.0
+	outer := t
 	rapid.Check(t, func(t *rapid.T) {
 		var known fleet.Answer
 		age := time.Duration(rapid.Int64Range(-60e3, 600e3).Draw(t, "age ms")) * time.Millisecond
@@ -115,14 +55,15 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 		known.Throttle = vehicle.ThrottleVerdict{System: system, Time: made}
 		path := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path")
 		f.Fleet.Put("Probe", known)
-		there := a.about(path, "Probe", f.secrets["NONE"], noon)
+		there := f.about(p, path, "Probe", "NONE")
 		f.Fleet.Delete("Probe")
-		gone := a.about(path, "Probe", f.secrets["NONE"], noon)
+		gone := f.about(p, path, "Probe", "NONE")
 		if there.text() != gone.text() {
 			t.Fatalf("there:\n%s\ngone:\n%s", there.text(), gone.text())
 		}
-		if there.outcome != gone.outcome {
-			t.Fatalf("counted as %s and %s", there.outcome, gone.outcome)
+		unknown += 2
+		if n := testkit.Metric(outer, f.metrics, query.MetricQueries, "outcome", "unknown"); n != unknown {
+			t.Fatalf("%v are counted as unknown, want all %v", n, unknown)
 		}
 	})
 }
@@ -130,14 +71,15 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	f := newFixture(t)
 	f.MaxAge = 0
-	a := f.answerer()
+	p := start(t, f.Config).dial(t)
 	rapid.Check(t, func(t *rapid.T) {
 		now := noon.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "now")))
+		f.clock.Advance(now.Sub(f.clock.Now()))
 		made := signal.At(now.Add(time.Duration(rapid.Int64Range(-40e3, 40e3).Draw(t, "ahead ms")) * time.Millisecond))
 		f.Fleet.Put("Probe", fleet.Answer{Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: made}})
-		w := a.about(drivingPath, "Probe", f.secrets["TOKEN"], now)
-		date, err1 := http.ParseTime(w.header("Date"))
-		modified, err2 := http.ParseTime(w.header("Last-Modified"))
+		a := f.about(p, drivingPath, "Probe", "TOKEN")
+		date, err1 := http.ParseTime(a.get("Date"))
+		modified, err2 := http.ParseTime(a.get("Last-Modified"))
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
@@ -150,14 +92,11 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 // Two IDs do not show how many requests came between them. Random ones agree in one digit of
 // sixteen; twice as many are accepted.
 func TestRequestIDs(t *testing.T) {
-	f := newFixture(t)
-	a := f.answerer()
+	p := start(t, newFixture(t).Config).dial(t)
 	const pairs, digits = 1000, 32
 	seen, same, last := map[string]bool{}, 0, strings.Repeat("x", digits)
 	for range pairs {
-		var w response
-		a.answer(get("/"), noon, &w)
-		id := w.header("X-Request-Id")
+		id := p.ask(get("/x")).get("X-Request-Id")
 		if len(id) != digits {
 			t.Fatalf("%s has %d digits", id, len(id))
 		}
@@ -175,7 +114,7 @@ func TestRequestIDs(t *testing.T) {
 
 func TestNothingIsEchoed(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
+	p := start(t, f.Config).dial(t)
 	const mark = "Xyzzy"
 	for _, target := range []string{
 		"/" + mark,
@@ -185,12 +124,9 @@ func TestNothingIsEchoed(t *testing.T) {
 		drivingPath + "?vid=CarJam&access_token=cst_" + mark,
 		drivingPath + "?vid=CarJam&x=" + mark + "&access_token=" + f.secrets["TOKEN"],
 	} {
-		var w response
-		r := get(target)
-		r.Headers = []byte("Host: " + mark + "\r\nX-Request-Id: " + mark + "\r\n\r\n")
-		a.answer(r, noon, &w)
-		if bytes.Contains([]byte(w.text()), []byte(mark)) || strings.Contains(w.header("X-Request-Id"), mark) {
-			t.Errorf("%s: the answer repeats a part of the request: %s", target, w.text())
+		a := p.ask("GET " + target + " HTTP/1.1\r\nHost: " + mark + "\r\nX-Request-Id: " + mark + "\r\n\r\n")
+		if strings.Contains(a.raw, mark) {
+			t.Errorf("%s: the answer repeats a part of the request: %s", target, a.raw)
 		}
 	}
 }
@@ -220,33 +156,6 @@ func TestUnreadToken_IsUnavailable(t *testing.T) {
 		"REVOKED": "401 Unauthorized",
 	} {
 		c.ask(f.queryAs(token)).wants(t, want)
-	}
-}
-
-// BenchmarkAnswer is without a connection, from the head to the answer.
-func BenchmarkAnswer(b *testing.B) {
-	f := newFixture(b)
-	for i := range 100_000 {
-		f.Fleet.Put(vehicle.ID(fmt.Sprintf("Car%d", i)), fleet.Answer{
-			Driving: vehicle.DrivingVerdict{State: driving.Normal, Time: signal.At(noon)},
-		})
-	}
-	a := f.answerer()
-	for name, target := range map[string]string{
-		"answered":    drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam",
-		"unknown":     drivingPath + "?access_token=" + f.secrets["ONLY_NORMAL"] + "&vid=Nobody",
-		"not-granted": drivingPath + "?access_token=" + f.secrets["ONLY_NORMAL"] + "&vid=CarJam",
-		"bad-token":   drivingPath + "?access_token=" + f.secrets["UNKNOWN"] + "&vid=CarJam",
-	} {
-		b.Run(name, func(b *testing.B) {
-			var w response
-			head, r := headOf(target), new(http1.Request)
-			b.ReportAllocs()
-			for b.Loop() {
-				r.Parse(head)
-				a.answer(r, noon, &w)
-			}
-		})
 	}
 }
 

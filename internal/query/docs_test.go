@@ -1,13 +1,15 @@
-package query
+package query_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"html"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,50 +27,101 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
+type operationDoc struct {
+	Title, Question, Path, Scope, Field, Vid string
+	Values                                   []struct {
+		Value, Name, Meaning string
+		Status               int
+	}
+}
+
+func operationDocs(t *testing.T) (all []operationDoc) {
+	t.Helper()
+	text, err := os.ReadFile("docs/operations.json")
+	testkit.NoError(t, err)
+	testkit.NoError(t, json.Unmarshal(text, &all))
+	return all
+}
+
+type statusDoc struct {
+	Status, Word, Title, Meaning, Again string
+	Failures                            []failureDoc
+}
+
+type failureDoc struct{ Name, Message, Cause, Cure string }
+
+var words = map[string]string{
+	"400": "invalid_request", "401": "invalid_token", "403": "insufficient_scope", "404": "not_found",
+	"405": "method_not_allowed", "408": "invalid_request", "414": "invalid_request", "429": "rate_limited",
+	"431": "invalid_request", "503": "unavailable",
+}
+
+func statusDocs(t *testing.T) (all []statusDoc) {
+	t.Helper()
+	text, err := os.ReadFile("docs/errors.txt")
+	testkit.NoError(t, err)
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
+		lines := strings.Split(paragraph, "\n")
+		if status, title, ok := strings.Cut(lines[0], " "); ok {
+			all = append(all, statusDoc{status, words[status], title, lines[1], lines[2], nil})
+			continue
+		}
+		s := &all[len(all)-1]
+		s.Failures = append(s.Failures, failureDoc{lines[0], lines[1], lines[2], lines[3]})
+	}
+	return all
+}
+
 // The code and docs/errors.txt have the same failures, and the page shows all of them.
 func TestEveryFailureIsDocumented(t *testing.T) {
-	page := html.UnescapeString(string(renderPage(maxAge)))
-	documented := 0
-	for _, s := range statusDocs {
-		for _, f := range s.Failures {
-			documented++
-			for _, text := range []string{f.Message, f.Cause, f.Cure} {
-				if text == "" || !strings.Contains(page, text) {
-					t.Errorf("%s: the page lacks %q", f.name, text)
-				}
-			}
-		}
-	}
-	if documented != len(failures) {
-		t.Errorf("docs/errors.txt has %d failures, but only %d names", documented, len(failures))
-	}
+	f := newFixture(t)
+	page := html.UnescapeString(document(t, f.Config, "/"))
 	// With a misspelt name, a failure would be nil.
-	used := make(map[*failure]bool)
+	used := make(map[string]bool)
 	for _, name := range []string{"failure.go", "params.go", "answer.go", "../http1/request.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		testkit.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-				used[failures[strings.Trim(l.Value, `"`)]] = true
+				used[strings.Trim(l.Value, `"`)] = true
 			}
 			return true
 		})
 	}
-	delete(used, nil) // other texts
-	if len(used) != len(failures) {
-		t.Errorf("the code names %d of the %d failures", len(used), len(failures))
-	}
-	var w response
-	w.tooManyCalls(access.Rate{Calls: 60, Window: time.Minute}, time.Second)
-	if string(w.Body) != failRateLimited.body {
-		t.Errorf("over the rate: got %s, documented is %s", w.Body, failRateLimited.body)
+	limited := f.about(start(t, f.Config).dial(t), drivingPath, access.SandboxRateLimited, "SANDBOX")
+	for _, s := range statusDocs(t) {
+		for _, d := range s.Failures {
+			for _, text := range []string{d.Message, d.Cause, d.Cure} {
+				if text == "" || !strings.Contains(page, text) {
+					t.Errorf("%s: the page lacks %q", d.Name, text)
+				}
+			}
+			if !used[d.Name] {
+				t.Errorf("%s: the code does not name it, or two failures have the name", d.Name)
+			}
+			delete(used, d.Name)
+			if d.Name == "rate_limited" && !strings.Contains(limited.body, d.Message) {
+				t.Errorf("over the rate: got %s, documented is %s", limited.body, d.Message)
+			}
+		}
 	}
 }
 
+// The page's script replaces localBase in the sample programs.
+const localBase = "http://127.0.0.1:8080"
+
 func TestDocumentsNameNoOtherHost(t *testing.T) {
 	address := regexp.MustCompile(`(?:https?:)?//[a-zA-Z0-9][^\s"'<>)]*`)
-	for path, d := range newDocuments(maxAge) {
-		for _, found := range address.FindAllString(string(d.plain), -1) {
+	c := newFixture(t).Config
+	paths := []string{"/"}
+	for _, link := range regexp.MustCompile(`(?:href|src)="([^"#:]+)"`).FindAllStringSubmatch(document(t, c, "/"), -1) {
+		paths = append(paths, "/"+link[1])
+	}
+	if len(paths) < 5 {
+		t.Errorf("the page links only to %q", paths)
+	}
+	for _, path := range paths {
+		for _, found := range address.FindAllString(document(t, c, path), -1) {
 			if !strings.HasPrefix(found, localBase) && found != "http://www.w3.org/2000/svg" {
 				t.Errorf("%s names %s", path, found)
 			}
@@ -83,7 +136,9 @@ func TestPage_NamesMaxAge(t *testing.T) {
 		90 * time.Second:        "uses readings for <b>90 seconds</b>",
 		1500 * time.Millisecond: "uses readings for <b>1.5s</b>",
 	} {
-		if !bytes.Contains(renderPage(age), []byte(want)) {
+		c := newFixture(t).Config
+		c.MaxAge = age
+		if !strings.Contains(document(t, c, "/"), want) {
 			t.Errorf("the page does not say: %s", want)
 		}
 	}
@@ -92,9 +147,9 @@ func TestPage_NamesMaxAge(t *testing.T) {
 // In six different minutes, because of SandboxCycle.
 func TestSandboxTableIsTrue(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
+	p, operations := start(t, f.Config).dial(t), operationDocs(t)
 	names := map[string]map[string]string{}
-	for _, op := range operationDocs {
+	for _, op := range operations {
 		names[op.Path] = map[string]string{}
 		for _, v := range op.Values {
 			names[op.Path][v.Value] = v.Name
@@ -103,17 +158,18 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	cell := func(path, vid string) string {
 		var values []string
 		for minute := range 6 {
-			w := a.about(path, vid, f.secrets["SANDBOX"], noon.Add(time.Duration(minute)*time.Minute))
-			if w.Status != 200 {
-				if w.header("Retry-After") == "" {
-					t.Errorf("%s: %d without Retry-After", vid, w.Status)
+			f.clock.Advance(noon.Add(time.Duration(minute) * time.Minute).Sub(f.clock.Now()))
+			a := f.about(p, path, vid, "SANDBOX")
+			if status := strings.Fields(a.status)[1]; status != "200" {
+				if a.get("Retry-After") == "" {
+					t.Errorf("%s: %s without Retry-After", vid, status)
 				}
-				return fmt.Sprintf("%d with Retry-After", w.Status)
+				return status + " with Retry-After"
 			}
-			if reason := w.header("Carstate-Reason"); reason != "" {
+			if reason := a.get("Carstate-Reason"); reason != "" {
 				return "status 0, " + reason
 			}
-			value := string(w.Body[len(w.Body)-len(`1"}}`)])
+			value := string(a.body[len(a.body)-len(`1"}}`)])
 			if !slices.Contains(values, value) {
 				values = append(values, value)
 			}
@@ -124,19 +180,20 @@ func TestSandboxTableIsTrue(t *testing.T) {
 		slices.Sort(values)
 		return `"` + strings.Join(values, `", "`) + `" in turn, a minute each`
 	}
-	document, err := os.ReadFile("../../docs/query-api.md")
+	markdown, err := os.ReadFile("../../docs/query-api.md")
 	testkit.NoError(t, err)
 	row := regexp.MustCompile(`(?m)^(?:    <tr><th scope="row">|\| )([<>/` + "`" + `code]*Sandbox.*?)(?:</th><td>| \| )` +
 		`(.*?)(?:</td><td>| \| )(.*?)(?:</td></tr>| \|)$`)
 	plain := func(s string) string { return regexp.MustCompile("<[^>]*>|`").ReplaceAllString(s, "") }
-	for name, text := range map[string][]byte{"the page": renderPage(maxAge), "docs/query-api.md": document} {
-		rows := row.FindAllStringSubmatch(string(text), -1)
+	page := document(t, f.Config, "/")
+	for name, text := range map[string]string{"the page": page, "docs/query-api.md": string(markdown)} {
+		rows := row.FindAllStringSubmatch(text, -1)
 		if want := access.SandboxVehicles().Len(); len(rows) != want {
 			t.Errorf("the table of %s has %d rows, want %d", name, len(rows), want)
 		}
 		for _, row := range rows {
 			vid := plain(row[1])
-			for i, op := range operationDocs {
+			for i, op := range operations {
 				if got, want := plain(row[i+2]), cell(op.Path, vid); got != want {
 					t.Errorf("%s, %s: %s says %s, the service %s", vid, op.Title, name, got, want)
 				}
@@ -145,19 +202,41 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	}
 }
 
+type sample struct{ language, code string }
+
+var sampleInPage = regexp.MustCompile(`(?s)data-language="(\w+)" data-title=.*?<code>(.*?)</code></pre>`)
+
+func samples(t *testing.T, base string) map[string][]sample {
+	t.Helper()
+	all := make(map[string][]sample)
+	for _, s := range sampleInPage.FindAllStringSubmatch(document(t, newFixture(t).Config, "/"), -1) {
+		code := html.UnescapeString(s[2])
+		for _, op := range operationDocs(t) {
+			if strings.Contains(code, localBase+op.Path) {
+				code = strings.ReplaceAll(code, localBase, base)
+				all[op.Scope] = append(all[op.Scope], sample{s[1], code})
+			}
+		}
+	}
+	if n := len(slices.Concat(slices.Collect(maps.Values(all))...)); n != 8 {
+		t.Errorf("the page has %d samples, want four for each operation", n)
+	}
+	return all
+}
+
 // program needs the language, and fails if the sample prints the token.
-func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
+func (s sample) program(t *testing.T) func(secret string) (string, error) {
 	t.Helper()
 	command, dir := map[string][]string{
 		"curl":       {"sh", "sample.sh"},
 		"go":         {"go", "run", "sample.go"},
 		"python":     {"python3", "sample.py"},
 		"javascript": {"node", "sample.mjs"},
-	}[s.Language], t.TempDir()
+	}[s.language], t.TempDir()
 	if _, err := exec.LookPath(command[0]); err != nil {
 		t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
 	}
-	testkit.NoError(t, os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644))
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.code), 0o644))
 	return func(secret string) (string, error) {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Dir = dir
@@ -184,13 +263,13 @@ func TestSamplesFollowNoRedirect(t *testing.T) {
 	}))
 	defer redirects.Close()
 	secret, _ := access.NewSecret(access.TokenKind)
-	for _, op := range operationDocs {
-		for _, s := range op.samples(redirects.URL) {
-			t.Run(op.Scope+"/"+s.Language, func(t *testing.T) {
+	for scope, programs := range samples(t, redirects.URL) {
+		for _, s := range programs {
+			t.Run(scope+"/"+s.language, func(t *testing.T) {
 				asked.Store(0)
 				followed.Store(0)
 				out, err := s.program(t)(secret)
-				if err == nil != (s.Language == "curl") {
+				if err == nil != (s.language == "curl") {
 					t.Errorf("it printed %q: %v", out, err)
 				}
 				if asked.Load() != 1 || followed.Load() != 0 {
@@ -213,19 +292,19 @@ func TestSamplesRun(t *testing.T) {
 		"throttle_system": `{"code":200,"msg":"success","data":` +
 			`{"vid":"SandboxAnomaly","status":1,"throttle_system":"0"}}`,
 	}
-	for _, op := range operationDocs {
-		for _, s := range op.samples("http://" + r.addr) {
-			t.Run(op.Scope+"/"+s.Language, func(t *testing.T) {
+	for scope, programs := range samples(t, "http://"+r.addr) {
+		for _, s := range programs {
+			t.Run(scope+"/"+s.language, func(t *testing.T) {
 				ask := s.program(t)
-				expected := want[op.Scope]
-				if s.Language == "curl" {
+				expected := want[scope]
+				if s.language == "curl" {
 					// without a terminal, curl prints its progress before the body
-					expected = bodies[op.Scope]
+					expected = bodies[scope]
 				}
 				if out, err := ask(secrets["SANDBOX"]); err != nil || !strings.HasSuffix(out, expected) {
 					t.Errorf("it printed %q: %v", out, err)
 				}
-				if out, err := ask(secrets["REVOKED"]); err == nil != (s.Language == "curl") ||
+				if out, err := ask(secrets["REVOKED"]); err == nil != (s.language == "curl") ||
 					!strings.Contains(out, "invalid_token: the access token was revoked") {
 					t.Errorf("with a revoked token it printed %q: %v", out, err)
 				}
@@ -249,7 +328,7 @@ func TestAPIDocument(t *testing.T) {
 		Base       string
 		Operations []operationDoc
 		Statuses   []statusDoc
-	}{localBase, operationDocs, statusDocs})
+	}{localBase, operationDocs(t), statusDocs(t)})
 	testkit.NoError(t, err)
 	file := filepath.Join("..", "..", "docs", "query-api.md")
 	if *updateAPIDoc {

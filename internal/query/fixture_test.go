@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bufio"
@@ -19,6 +19,7 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
@@ -28,26 +29,32 @@ import (
 // Not a whole second, so that a wrong rounding is found.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
 
-const maxAge = 5 * time.Minute
+const (
+	maxAge = 5 * time.Minute
+
+	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
+	throttlePath = "/api/ic/if_dt_amo_throttle_system"
+)
 
 type fixture struct {
-	Config
+	query.Config
 	// By the placeholders of scripts.
 	secrets map[string]string
-	docs    documents
+	clock   *testkit.Clock
+	metrics *prometheus.Registry
 }
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	f := &fixture{
+	f := &fixture{secrets: map[string]string{}, clock: testkit.NewClock(noon), metrics: prometheus.NewRegistry()}
+	f.Config = query.Config{
 		Tokens:   new(access.Tokens),
 		Fleet:    fleet.New(),
 		Ready:    func(time.Time) error { return nil },
 		Log:      slog.New(slog.DiscardHandler),
-		Registry: prometheus.NewRegistry(),
+		Registry: f.metrics,
 		MaxAge:   maxAge,
-		Now:      func() time.Time { return noon },
-		secrets:  map[string]string{},
+		Now:      f.clock.Now,
 	}
 	at := func(ago time.Duration) signal.UnixMilli { return signal.At(noon.Add(-ago)) }
 	fresh := 2 * time.Second
@@ -142,17 +149,17 @@ func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 }
 
 type running struct {
-	*Server
+	*query.Server
 	addr string
 	done chan error // the result of Serve
 }
 
-func start(t testing.TB, c Config) *running {
+func start(t testing.TB, c query.Config) *running {
 	t.Helper()
-	return startOn(t, New(c), testkit.Listen(t))
+	return startOn(t, query.New(c), testkit.Listen(t))
 }
 
-func startOn(t testing.TB, s *Server, ln net.Listener) *running {
+func startOn(t testing.TB, s *query.Server, ln net.Listener) *running {
 	t.Helper()
 	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(ln) }()
@@ -194,6 +201,21 @@ func (p *peer) ask(request string) answerRead {
 	p.t.Helper()
 	io.WriteString(p, request)
 	return readAnswer(p.t, p.in, strings.HasPrefix(request, "HEAD "))
+}
+
+func (f *fixture) about(p *peer, path, vid, token string) answerRead {
+	p.t.Helper()
+	return p.ask(get(path + "?vid=" + vid + "&access_token=" + f.secrets[token]))
+}
+
+func get(target string, headers ...string) string {
+	return "GET " + target + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(append(headers, ""), "\r\n") + "\r\n"
+}
+
+func document(t testing.TB, c query.Config, path string, headers ...string) string {
+	t.Helper()
+	c.Registry = prometheus.NewRegistry()
+	return start(t, c).dial(t).ask(get(path, headers...)).body
 }
 
 func (p *peer) wants(status string, parts ...string) {

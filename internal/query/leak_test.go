@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bytes"
@@ -12,9 +12,6 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -47,8 +44,6 @@ func sufferHostility(t *testing.T, tok string) {
 		Kind: access.TokenKind, Name: "hostile", Hash: access.HashOf(tok),
 		Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	})
-	reg := prometheus.NewRegistry()
-	f.Registry = reg
 	// So that incomplete requests end soon.
 	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond
 	f.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug - 4}))
@@ -63,7 +58,7 @@ func sufferHostility(t *testing.T, tok string) {
 		c.Close()
 	}
 	r.shutdown(t)
-	families, err := reg.Gather()
+	families, err := f.metrics.Gather()
 	testkit.NoError(t, err)
 	for _, m := range families {
 		fmt.Println(m)

@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ import (
 
 func openAPI(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(renderOpenAPI())
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(document(t, newFixture(t).Config, "/openapi.json")))
 	testkit.NoError(t, err)
 	return doc
 }
@@ -133,7 +133,8 @@ func TestOpenAPIIsOpen(t *testing.T) {
 func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	testkit.Slow(t, "it starts programs of Node.js")
 	dir := t.TempDir()
-	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600))
+	own := document(t, newFixture(t).Config, "/openapi.json")
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "query.json"), []byte(own), 0o600))
 	rules := []byte("extends: [[spectral:oas, recommended]]\n")
 	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "spectral.yaml"), rules, 0o600))
 	const ingest = "../ingest/docs/"
@@ -193,7 +194,7 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	f := newFixture(t)
 	parked := vehicle.DrivingVerdict{NotDriving: true, Time: signal.At(noon)}
 	f.Fleet.Put("NHeN4UqVsohGS55I7LBdh", fleet.Answer{Driving: parked})
-	a := f.answerer()
+	p := start(t, f.Config).dial(t)
 	for path, item := range doc.Paths.Map() {
 		examples := item.Get.Responses.Status(200).Value.Content["application/json"].Examples
 		if len(examples) < 4 {
@@ -203,15 +204,15 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 			want, err := json.Marshal(e.Value.Value)
 			testkit.NoError(t, err)
 			vid := e.Value.Value.(map[string]any)["data"].(map[string]any)["vid"].(string)
-			secret := f.secrets["TOKEN"]
+			token := "TOKEN"
 			if strings.HasPrefix(vid, "Sandbox") {
-				secret = f.secrets["SANDBOX"]
+				token = "SANDBOX"
 			}
-			w := a.about(path, vid, secret, noon)
-			if got := sorted(t, w.Body); !bytes.Equal(got, want) {
+			a := f.about(p, path, vid, token)
+			if got := sorted(t, []byte(a.body)); !bytes.Equal(got, want) {
 				t.Errorf("%s, %s: the answer is %s, the example %s", path, name, got, want)
 			}
-			if reason := w.header("Carstate-Reason"); reason != "" && reason != name {
+			if reason := a.get("Carstate-Reason"); reason != "" && reason != name {
 				t.Errorf("%s, %s: the reason is %s", path, name, reason)
 			}
 		}

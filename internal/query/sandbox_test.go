@@ -1,35 +1,37 @@
-package query
+package query_test
 
 import (
 	"errors"
 	"regexp"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/testkit"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"example.org/carstate/internal/query"
 )
 
 // The time of the verdict is the time of the call.
 func TestSandboxCycle(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
+	p := start(t, f.Config).dial(t)
 	value := regexp.MustCompile(`(?:state|system)":"(.)"`)
 	at := func(path string, now time.Time) string {
-		w := a.about(path, "SandboxCycle", f.secrets["SANDBOX"], now)
-		if w.Status != 200 || w.header("Last-Modified") != w.header("Date") {
-			t.Fatalf("%d, %s, %s", w.Status, w.header("Last-Modified"), w.header("Date"))
+		f.clock.Advance(now.Sub(f.clock.Now()))
+		a := f.about(p, path, "SandboxCycle", "SANDBOX")
+		if a.get("Last-Modified") != a.get("Date") {
+			t.Fatalf("got %s, want Last-Modified as Date", a.raw)
 		}
-		return value.FindStringSubmatch(string(w.Body))[1]
+		return value.FindStringSubmatch(a.body)[1]
 	}
-	start := noon.Truncate(time.Minute)
+	began := noon.Truncate(time.Minute)
 	for path, want := range map[string]int{drivingPath: 3, throttlePath: 2} {
 		seen := map[string]bool{}
 		before := ""
 		for minute := range 6 {
-			now := start.Add(time.Duration(minute) * time.Minute)
+			now := began.Add(time.Duration(minute) * time.Minute)
 			first, last := at(path, now), at(path, now.Add(time.Minute-1))
 			if first != last || first == before {
 				t.Errorf("minute %d: %s then %s, before that %s", minute, first, last, before)
@@ -45,34 +47,38 @@ func TestSandboxCycle(t *testing.T) {
 // The sandbox makes its errors up.
 func TestSandboxIsCountedApart(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
-	reg := prometheus.NewRegistry()
-	m := newMetrics(reg)
+	p := start(t, f.Config).dial(t)
 	for _, vid := range []string{access.SandboxUnavailable, access.SandboxRateLimited, access.SandboxJam} {
-		m.observe(a.about(drivingPath, vid, f.secrets["SANDBOX"], noon), 0)
+		f.about(p, drivingPath, vid, "SANDBOX")
 	}
-	for o := range outcomeCount {
-		want := 0.0
-		if o == sandboxed {
-			want = 3
-		}
-		if got := testkit.Metric(t, reg, MetricQueries, "outcome", o.String()); got != want {
-			t.Errorf("queries with outcome %s: got %v, want %v", o, got, want)
-		}
+	all := testkit.Metric(t, f.metrics, query.MetricQueries)
+	if apart := testkit.Metric(t, f.metrics, query.MetricQueries, "outcome", "sandbox"); all != 3 || apart != 3 {
+		t.Errorf("got %v of %v queries counted apart, want 3 of 3", apart, all)
 	}
 }
 
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
-	a := f.answerer()
-	ask := func(token, path, vid string) { a.about(path, vid, f.secrets[token], noon) }
+	var starting atomic.Bool
+	f.Ready = func(time.Time) error {
+		if starting.Load() {
+			return errors.New("starting")
+		}
+		return nil
+	}
+	p := start(t, f.Config).dial(t)
+	ask := func(token, path, vid string) { f.about(p, path, vid, token) }
+	starting.Store(true)
+	ask("TEN_AN_HOUR", drivingPath, "CarJam")
+	ask("REVOKED", drivingPath, "CarJam")
+	starting.Store(false)
 	ask("TOKEN", drivingPath, "CarJam")
 	ask("TOKEN", throttlePath, "CarOld")
 	ask("TOKEN", throttlePath, "Nobody")
 	ask("TOKEN", drivingPath, "CarParked")
 	ask("TOKEN", drivingPath, "not-a-vid")
 	ask("TWO_A_MINUTE", throttlePath, "not-a-vid")
-	ask("REVOKED", drivingPath, "not-a-vid") // counted for no token
+	ask("REVOKED", drivingPath, "not-a-vid")
 	ask("UNKNOWN", drivingPath, "not-a-vid")
 	ask("DRIVING", throttlePath, "CarJam")
 	for range 3 {
@@ -88,6 +94,7 @@ func TestUsageIsCounted(t *testing.T) {
 			"TOKEN":        {Calls: 5, Refusals: 1, Reason: access.InvalidRequest},
 			"DRIVING":      {Calls: 1, Refusals: 1, Reason: access.InsufficientScope},
 			"TWO_A_MINUTE": {Calls: 4, Refusals: 2, Reason: access.RateLimited},
+			"TEN_AN_HOUR":  {Calls: 1, Refusals: 1, Reason: access.Unavailable},
 			"EXPIRED":      {Calls: 1, Refusals: 1, Reason: access.Expired},
 			"REVOKED":      {Calls: 1, Refusals: 1, Reason: access.Revoked},
 			"REPLACED":     {Calls: 1, Refusals: 1, Reason: access.Replaced},
@@ -97,48 +104,6 @@ func TestUsageIsCounted(t *testing.T) {
 		got.LastUsed, got.LastRefused = time.Time{}, time.Time{}
 		if got != want[g.Developer] {
 			t.Errorf("usage of %s: got %+v, want %+v", g.Developer, got, want[g.Developer])
-		}
-	}
-}
-
-// A node that cannot answer shows a valid token's rate limit, and counts the call.
-func TestRefuseRequest_LimitAndUsage(t *testing.T) {
-	f := newFixture(t)
-	var ready error
-	f.Ready = func(time.Time) error { return ready }
-	a := f.answerer()
-	ask := func(token, vid string, starting bool) *response {
-		var w response
-		r := get(drivingPath + "?vid=" + vid + "&access_token=" + f.secrets[token])
-		if ready = nil; starting {
-			ready = errors.New("starting")
-		}
-		a.answer(r, noon, &w)
-		return &w
-	}
-	w := ask("TWO_A_MINUTE", "CarJam", true)
-	if w.Status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` ||
-		w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "5" {
-		t.Errorf("starting: %d %s", w.Status, w.text())
-	}
-	for _, token := range []string{"UNKNOWN", "REVOKED", "CUT"} {
-		if w := ask(token, "CarJam", true); w.Status != 503 || w.header("RateLimit-Policy") != "" {
-			t.Fatalf("%s, starting: %s", token, w.text())
-		}
-		if w := ask(token, "Car-Jam", false); w.Status != 400 || w.header("RateLimit-Policy") != "" {
-			t.Fatalf("%s, bad vid: %s", token, w.text())
-		}
-	}
-	if w := ask("UNKNOWN", "CarJam", false); w.Status != 401 {
-		t.Errorf("an unknown token after bad requests: got %s, want 401", w.text())
-	}
-	for _, g := range f.Tokens.List() {
-		var want int64
-		if g.Developer == "TWO_A_MINUTE" {
-			want = 1
-		}
-		if got := g.Usage(noon); got.Calls != want || got.Refusals != want {
-			t.Errorf("usage of %s: got %+v, want %d refused calls", g.Developer, got, want)
 		}
 	}
 }

@@ -1,7 +1,8 @@
-package query
+package query_test
 
 import (
 	"bufio"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -52,9 +54,7 @@ func (s *script) start(t *testing.T, f *fixture) *running {
 	default:
 		t.Fatalf("there is no server %q", s.server)
 	}
-	r := start(t, f.Config)
-	f.docs = r.answerer.docs
-	return r
+	return start(t, f.Config)
 }
 
 type script struct {
@@ -134,11 +134,11 @@ func (f *fixture) fill(t *testing.T, s string) string {
 		if secret, ok := f.secrets[name]; ok {
 			return secret
 		}
-		if path, ok := strings.CutPrefix(name, "document "); ok && f.docs[path] != nil {
-			return string(f.docs[path].plain)
+		if path, ok := strings.CutPrefix(name, "document "); ok {
+			return document(t, f.Config, path)
 		}
-		if path, ok := strings.CutPrefix(name, "gzipped "); ok && f.docs[path] != nil {
-			return string(f.docs[path].gzipped)
+		if path, ok := strings.CutPrefix(name, "gzipped "); ok {
+			return gzipped(t, f.Config, path)
 		}
 		if hex, ok := strings.CutPrefix(name, "byte "); ok {
 			if n, err := strconv.ParseUint(hex, 16, 8); err == nil {
@@ -153,6 +153,17 @@ func (f *fixture) fill(t *testing.T, s string) string {
 		t.Fatalf("there is no placeholder %s", m)
 		return ""
 	})
+}
+
+func gzipped(t *testing.T, c query.Config, path string) string {
+	t.Helper()
+	packed := document(t, c, path, "Accept-Encoding: gzip")
+	r, err := gzip.NewReader(strings.NewReader(packed))
+	testkit.NoError(t, err)
+	if text, err := io.ReadAll(r); err != nil || string(text) != document(t, c, path) {
+		t.Errorf("%s: compressed, it has other bytes, %v", path, err)
+	}
+	return packed
 }
 
 func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {

@@ -1,4 +1,4 @@
-package query
+package query_test
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -131,8 +131,6 @@ func TestClientThatDoesNotRead(t *testing.T) {
 
 func TestMetrics_CountOutcomes(t *testing.T) {
 	f := newFixture(t)
-	reg := prometheus.NewRegistry()
-	f.Registry = reg
 	c := start(t, f.Config).dial(t)
 	for _, q := range []string{f.query("CarJam"), f.query("CarJam"), f.query("CarOld"),
 		"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense\r\n\r\n"} {
@@ -148,11 +146,11 @@ func TestMetrics_CountOutcomes(t *testing.T) {
 		{"none", "invalid_request", 1},
 		{"throttle_system", "answered", 0},
 	} {
-		if n := testkit.Metric(t, reg, MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
+		if n := testkit.Metric(t, f.metrics, query.MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
 			t.Errorf("queries of %s with outcome %s: got %v, want %v", w.operation, w.outcome, n, w.n)
 		}
 	}
-	if n := testkit.Metric(t, reg, MetricDuration); n != 3 {
+	if n := testkit.Metric(t, f.metrics, query.MetricDuration); n != 3 {
 		t.Errorf("got %v durations, want 3", n)
 	}
 }
@@ -230,7 +228,7 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	defer c.Close()
 	one := make(chan net.Conn, 1)
 	one <- theirs
-	s := New(f.Config)
+	s := query.New(f.Config)
 	r := &running{Server: s, done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(&pipes{testkit.Listen(t), one}) }()
 	io.WriteString(c, f.query("CarJam"))
@@ -451,7 +449,7 @@ func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	fl := &flaky{Listener: testkit.Listen(t), fails: []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH,
 	}}
-	startOn(t, New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
+	startOn(t, query.New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
 // A connection that was accepted during an overload and sends its first request after it is

@@ -1,13 +1,15 @@
-package servicelog
+package servicelog_test
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/servicelog"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -17,7 +19,7 @@ func TestLogIsClean(t *testing.T) {
 	adminKey, _ := access.NewSecret(access.AdminKind)
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log, _ := newLogger(&out, "debug", format)
+		log, _ := servicelog.New(&out, "debug", format)
 		log.Info(testkit.Hostile, "text", testkit.Hostile, "error", errors.New(testkit.Hostile), "any", []string{testkit.Hostile, token})
 		log.With("token", token).WithGroup("g").Warn("to "+adminKey, "error",
 			fmt.Errorf("GET /?access_token=%s: %w", token, errors.New(adminKey)))
@@ -36,9 +38,12 @@ func TestLogIsClean(t *testing.T) {
 }
 
 func TestJournalKnowsThePriorityOfALine(t *testing.T) {
+	var stderr syscall.Stat_t
+	testkit.NoError(t, syscall.Fstat(syscall.Stderr, &stderr))
+	t.Setenv("JOURNAL_STREAM", fmt.Sprintf("%d:%d", stderr.Dev, stderr.Ino))
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log, _ := newLogger(journal{&out}, "debug", format)
+		log, _ := servicelog.New(&out, "debug", format)
 		log.Debug("a")
 		log.Info("a level=ERROR in what others say")
 		log.Warn("c")
@@ -53,7 +58,7 @@ func TestJournalKnowsThePriorityOfALine(t *testing.T) {
 	}
 	t.Setenv("JOURNAL_STREAM", "1:1")
 	var out bytes.Buffer
-	log, _ := New(&out, "info", "text")
+	log, _ := servicelog.New(&out, "info", "text")
 	if log.Info("a"); strings.HasPrefix(out.String(), "<") {
 		t.Errorf("got %q for a standard error that is not the journal", &out)
 	}

@@ -1,4 +1,4 @@
-package codec
+package codec_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
@@ -73,10 +74,10 @@ func TestSamplesRoundTrip(t *testing.T) {
 		want := rapid.SliceOfN(rapid.Custom(anySample), 0, 20).Draw(t, "samples")
 		var body []byte
 		for i := range want {
-			body = AppendSample(AppendSource(body, &want[i]), &want[i])
+			body = codec.AppendSample(codec.AppendSource(body, &want[i]), &want[i])
 		}
 		var got []vehicle.Sample
-		if err := DecodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
+		if err := codec.DecodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
 			t.Fatal(err)
 		}
 		if len(got) != len(want) {
@@ -119,7 +120,7 @@ func TestStatesRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "any") {
 			want.Way, want.Road = anyWay(t)
 		}
-		got, err := DecodeState(AppendState(nil, &want))
+		got, err := codec.DecodeState(codec.AppendState(nil, &want))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,23 +155,23 @@ func TestSealCatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subject := subjects.Draw(t, "subject")
 		body := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "body")
-		record := Seal(subject, append([]byte{0}, body...))
-		got, err := Unseal(subject, record)
+		record := codec.Seal(subject, append([]byte{0}, body...))
+		got, err := codec.Unseal(subject, record)
 		if err != nil || !bytes.Equal(got, body) {
 			t.Fatalf("got %x, error %v; want %x", got, err, body)
 		}
 		at := rapid.IntRange(0, len(record)-1).Draw(t, "byte")
 		flipped := bytes.Clone(record)
 		flipped[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
-		if _, err := Unseal(subject, flipped); !errors.Is(err, ErrDamaged) {
-			t.Fatalf("byte %d changed: got %v, want %v", at, err, ErrDamaged)
+		if _, err := codec.Unseal(subject, flipped); !errors.Is(err, codec.ErrDamaged) {
+			t.Fatalf("byte %d changed: got %v, want %v", at, err, codec.ErrDamaged)
 		}
-		if _, err := Unseal(subject, record[:rapid.IntRange(0, len(record)-1).Draw(t, "cut")]); !errors.Is(err, ErrDamaged) {
-			t.Fatalf("cut short: got %v, want %v", err, ErrDamaged)
+		if _, err := codec.Unseal(subject, record[:rapid.IntRange(0, len(record)-1).Draw(t, "cut")]); !errors.Is(err, codec.ErrDamaged) {
+			t.Fatalf("cut short: got %v, want %v", err, codec.ErrDamaged)
 		}
 		if other := subjects.Draw(t, "other"); other != subject {
-			if _, err := Unseal(other, record); !errors.Is(err, ErrDamaged) {
-				t.Fatalf("under another subject: got %v, want %v", err, ErrDamaged)
+			if _, err := codec.Unseal(other, record); !errors.Is(err, codec.ErrDamaged) {
+				t.Fatalf("under another subject: got %v, want %v", err, codec.ErrDamaged)
 			}
 		}
 	})
@@ -179,10 +180,10 @@ func TestSealCatches(t *testing.T) {
 // TestUnseal_NewerVersion checks intact records that this version cannot have written.
 func TestUnseal_NewerVersion(t *testing.T) {
 	const subject = "state.0.car"
-	record := []byte{SchemaVersion + 1, 1, 2, 3}
-	sum := Checksum(subject, record)
+	record := []byte{codec.SchemaVersion + 1, 1, 2, 3}
+	sum := codec.Checksum(subject, record)
 	record = append(record, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
-	if _, err := Unseal(subject, record); !errors.Is(err, ErrNewer) {
+	if _, err := codec.Unseal(subject, record); !errors.Is(err, codec.ErrNewer) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -190,22 +191,22 @@ func TestUnseal_NewerVersion(t *testing.T) {
 		want   error
 		decode func() error
 	}{
-		{"a sample with a signal that is not known", ErrNewer, func() error {
-			return DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<signal.Num), func(vehicle.Sample) {})
+		{"a sample with a signal that is not known", codec.ErrNewer, func() error {
+			return codec.DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<signal.Num), func(vehicle.Sample) {})
 		}},
-		{"a source with a number that is too large", ErrDamaged, func() error {
-			return DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<33), func(vehicle.Sample) {})
+		{"a source with a number that is too large", codec.ErrDamaged, func() error {
+			return codec.DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<33), func(vehicle.Sample) {})
 		}},
-		{"a way of too many stretches", ErrDamaged, func() error {
-			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: driving.Way{Count: driving.WaySteps + 1}}))
+		{"a way of too many stretches", codec.ErrDamaged, func() error {
+			_, err := codec.DecodeState(codec.AppendState(nil, &vehicle.State{Way: driving.Way{Count: driving.WaySteps + 1}}))
 			return err
 		}},
-		{"a state with a signal that is not known", ErrNewer, func() error {
+		{"a state with a signal that is not known", codec.ErrNewer, func() error {
 			s := vehicle.State{Time: 1}
 			s.Latest[signal.Num-1].Time = 1
-			packed := AppendState(nil, &s)
+			packed := codec.AppendState(nil, &s)
 			packed[4] |= 0x40 // after the length and the outer bitmap of the second section
-			_, err := DecodeState(packed)
+			_, err := codec.DecodeState(packed)
 			return err
 		}},
 	} {
@@ -229,12 +230,12 @@ func TestStoredFormat(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		{"a sample", AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a source", AppendSource(nil, &vehicle.Sample{Source: 300}), "00ac02"},
-		{"a crowd", AppendSource(nil, &vehicle.Sample{Source: 300, Crowd: true}), "00ac82808010"},
-		{"a state", AppendState(nil, &state), "d00f01010300004841010105033000004841000000803f0001011f503031323001" +
+		{"a sample", codec.AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
+		{"a source", codec.AppendSource(nil, &vehicle.Sample{Source: 300}), "00ac02"},
+		{"a crowd", codec.AppendSource(nil, &vehicle.Sample{Source: 300, Crowd: true}), "00ac82808010"},
+		{"a state", codec.AppendState(nil, &state), "d00f01010300004841010105033000004841000000803f0001011f503031323001" +
 			"0337260000484100000000803f00000442000048410000000400000004c0000100"},
-		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "0778f78bbf18"},
+		{"a seal", codec.Seal("state.0.carA", []byte{0, 'x'}), "0778f78bbf18"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: got\n%s, want\n%s", c.what, got, c.want)
@@ -254,14 +255,14 @@ func TestPartitionOf(t *testing.T) {
 		{"0", 3, 47, 4},
 		{"carA", 0, 0, 2},
 	} {
-		p4, p64, p7 := PartitionOf(c.id, 4), PartitionOf(c.id, 64), PartitionOf(c.id, 7)
+		p4, p64, p7 := codec.PartitionOf(c.id, 4), codec.PartitionOf(c.id, 64), codec.PartitionOf(c.id, 7)
 		if p4 != c.p4 || p64 != c.p64 || p7 != c.p7 {
 			t.Errorf("%s: got partitions %d of 4, %d of 64, %d of 7; want %d, %d, %d", c.id, p4, p64, p7, c.p4, c.p64, c.p7)
 		}
 	}
 	seen := make([]int, 64)
 	for i := range 64_000 {
-		seen[PartitionOf(vehicle.ID(fmt.Sprintf("car%d", i)), 64)]++
+		seen[codec.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", i)), 64)]++
 	}
 	for p, n := range seen {
 		if n < 800 || n > 1200 {
@@ -274,18 +275,18 @@ func FuzzDecodeSamples(f *testing.F) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	x.Set(signal.Speed, 12.5)
 	x.SetCodes([]signal.TroubleCode{{'P', '0', '1', '2', '0'}})
-	f.Add(AppendSample(nil, &x))
-	f.Add(AppendSample(AppendSample(nil, &x), &x))
+	f.Add(codec.AppendSample(nil, &x))
+	f.Add(codec.AppendSample(codec.AppendSample(nil, &x), &x))
 	f.Add([]byte{1, 'a', 2, 0x80, 0x08, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		bounded(t, len(body), func() {
-			err := DecodeSamples(body, func(x vehicle.Sample) {
+			err := codec.DecodeSamples(body, func(x vehicle.Sample) {
 				if _, err := vehicle.ParseID(string(x.Vehicle)); err != nil {
 					t.Errorf("a sample has the invalid vid %q", x.Vehicle)
 				}
 			})
-			if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
+			if err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}
 		})
@@ -296,11 +297,11 @@ func FuzzDecodeState(f *testing.F) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	x.Set(signal.Speed, 12.5)
 	s := vehicle.Observe(vehicle.State{}, x)
-	f.Add(AppendState(nil, &s))
-	f.Add(AppendState(nil, &vehicle.State{}))
+	f.Add(codec.AppendState(nil, &s))
+	f.Add(codec.AppendState(nil, &vehicle.State{}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		bounded(t, len(body), func() {
-			if _, err := DecodeState(body); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
+			if _, err := codec.DecodeState(body); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}
 		})
@@ -309,18 +310,18 @@ func FuzzDecodeState(f *testing.F) {
 
 // Seal must make the same record from the subject and body that Unseal accepts.
 func FuzzUnseal(f *testing.F) {
-	f.Add("state.0.CARA", Seal("state.0.CARA", []byte{0, 'x'}))
-	f.Add("state.0.CARB", Seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("state.0.CARA", codec.Seal("state.0.CARA", []byte{0, 'x'}))
+	f.Add("state.0.CARB", codec.Seal("state.0.CARA", []byte{0, 'x'}))
 	f.Add("", []byte{})
 	f.Fuzz(func(t *testing.T, subject string, sealed []byte) {
-		body, err := Unseal(subject, sealed)
+		body, err := codec.Unseal(subject, sealed)
 		if err != nil {
-			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
+			if !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}
 			return
 		}
-		if again := Seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
+		if again := codec.Seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
 			t.Errorf("sealing the body again: got %x, want %x", again, sealed)
 		}
 	})
@@ -339,12 +340,12 @@ func bounded(t *testing.T, input int, f func()) {
 
 func TestPartitionOfCursor(t *testing.T) {
 	for subject, want := range map[string]int{"cursor.0": 0, "cursor.4095": 4095} {
-		if p, ok := PartitionOfCursor(subject); !ok || p != want {
+		if p, ok := codec.PartitionOfCursor(subject); !ok || p != want {
 			t.Errorf("%s: got %d, %v; want %d", subject, p, ok, want)
 		}
 	}
 	for _, subject := range []string{"cursor.-1", "cursor.", "cursor.x", "state.0.V1", "cursor.99999999999999999999"} {
-		if p, ok := PartitionOfCursor(subject); ok {
+		if p, ok := codec.PartitionOfCursor(subject); ok {
 			t.Errorf("%s: got %d, want none", subject, p)
 		}
 	}

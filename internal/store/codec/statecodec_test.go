@@ -1,4 +1,4 @@
-package codec
+package codec_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
@@ -26,7 +27,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	if *updateGolden {
 		golden.State = roadtest.State(t)
 		golden.State.ThrottleMemory.FaultCode = signal.TroubleCode{'P', '0', '1', '2', '0'}
-		golden.Packed = AppendState(nil, &golden.State)
+		golden.Packed = codec.AppendState(nil, &golden.State)
 		text, err := json.Marshal(golden)
 		testkit.NoError(t, err)
 		testkit.NoError(t, os.WriteFile(file, append(text, '\n'), 0o600))
@@ -34,7 +35,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	text, err := os.ReadFile(file)
 	testkit.NoError(t, err)
 	testkit.NoError(t, json.Unmarshal(text, &golden))
-	got, err := DecodeState(golden.Packed)
+	got, err := codec.DecodeState(golden.Packed)
 	if err != nil || got != golden.State || got.ThrottleMemory == (throttle.Memory{}) || got.Way.Count == 0 {
 		t.Errorf("error %v; got\n%+v, want\n%+v", err, got, golden.State)
 	}
@@ -45,17 +46,17 @@ func BenchmarkAppendState(b *testing.B) {
 	var packed []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		packed = AppendState(packed[:0], &s)
+		packed = codec.AppendState(packed[:0], &s)
 	}
 	b.ReportMetric(float64(len(packed)), "bytes")
 }
 
 func BenchmarkDecodeState(b *testing.B) {
 	s := roadtest.State(b)
-	packed := AppendState(nil, &s)
+	packed := codec.AppendState(nil, &s)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := DecodeState(packed); err != nil {
+		if _, err := codec.DecodeState(packed); err != nil {
 			b.Fatal(err)
 		}
 	}

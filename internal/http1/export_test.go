@@ -1,6 +1,0 @@
-package http1
-
-var (
-	HeadEnd        = headEnd
-	SkipEmptyLines = skipEmptyLines
-)
