@@ -10,7 +10,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/node"
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/testkit"
 )
