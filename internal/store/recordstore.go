@@ -215,12 +215,9 @@ func (k *RecordStore) AskOwners(ctx context.Context, kind string) ([]Reply, erro
 }
 
 // Checker checks the records of a backup. Set records precede their credential.
-type Checker struct {
-	large   Sets
-	vidKeys [][]byte
-}
+type Checker struct{ large Sets }
 
-func NewChecker() *Checker { return &Checker{large: Sets{}} }
+func NewChecker() *Checker { return &Checker{Sets{}} }
 
 // The error is [Unfit] if no service can have written the record, and otherwise
 // [codec.ErrDamaged], also if set records are missing.
@@ -230,10 +227,7 @@ func (c *Checker) Check(r Record) (err error) {
 	case "tombstone":
 		_, err = decodeTombstone(r.Subject, r.Body)
 	case codec.VIDKeysSubject:
-		var keys vidKeysRecord
-		if keys, err = decodeVIDKeys(r.Body); err == nil {
-			c.vidKeys, err = withKeys(c.vidKeys, keys.Keys)
-		}
+		_, err = decodeVIDKeys(r.Body)
 	case "token", "source", "operator":
 		var granted grantedRecord
 		if _, granted, err = decodeCredential(r); granted.Sets > 0 {

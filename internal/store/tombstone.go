@@ -31,8 +31,6 @@ const (
 	maxVIDKeys  = 16
 )
 
-var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
-
 // LoadVIDKeys passes to f this installation's own key, which it creates if there is none, and those
 // of restored backups.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
@@ -85,25 +83,13 @@ func withKeys(ours, theirs [][]byte) ([][]byte, error) {
 		}
 	}
 	if len(ours) > maxVIDKeys {
-		return ours, Unfit{codec.VIDKeysSubject, errVIDKeys}
+		return ours, Unfit{codec.VIDKeysSubject, fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)}
 	}
 	return ours, nil
 }
 
-// The error is [Unfit] if there were too many keys with those of a backup.
-func (k *RecordStore) CheckVIDKeys(ctx context.Context, backup *Checker) error {
-	is, err := k.engine.Last(ctx, codec.Sources, codec.VIDKeysSubject)
-	if err != nil {
-		return err
-	}
-	ours, err := decodeVIDKeys(is.Body)
-	if err == nil {
-		_, err = withKeys(ours.Keys, backup.vidKeys)
-	}
-	return err
-}
-
-// A hash cannot be converted to another key, so each vid is looked up with every key.
+// A hash cannot be converted to another key, so each vid is looked up with every key. The error is
+// [Unfit] if there were too many.
 func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(r.Body)
 	if err != nil {
@@ -116,11 +102,8 @@ func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, e
 		}
 		n := len(ours.Keys)
 		ours.Keys, err = withKeys(ours.Keys, theirs.Keys)
-		switch added = len(ours.Keys) > n; {
-		case err != nil:
-			return nil, errVIDKeys
-		case !added:
-			return nil, nil
+		if added = len(ours.Keys) > n; err != nil || !added {
+			return nil, err
 		}
 		return AppendJSON(nil, codec.VIDKeysSubject, ours)
 	})

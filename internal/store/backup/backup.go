@@ -131,11 +131,8 @@ const maxVersion = 100
 
 // Check describes a backup, which is authenticated if it was made with one of the keys.
 // [Service.BadBackup] is true for an error that the contents cause.
-func Check(r io.Reader, keys ...string) (access.BackupInfo, error) {
-	return check(r, store.NewChecker(), keys...)
-}
-
-func check(r io.Reader, records *store.Checker, keys ...string) (info access.BackupInfo, err error) {
+func Check(r io.Reader, keys ...string) (info access.BackupInfo, err error) {
+	records := store.NewChecker()
 	b, h, err := open(r)
 	if err != nil {
 		return info, err

@@ -285,8 +285,9 @@ func TestRestore_OwnVIDKeysDamaged(t *testing.T) {
 	own := record(t, codec.VIDKeysSubject, map[string]any{"keys": []string{"c2hvcnQ="}})
 	_, err := e.Store(t.Context(), codec.Sources, []store.Write{{Subject: own.Subject, Record: own.Sealed}})
 	testkit.NoError(t, err)
-	file := bytes.NewReader(backupWith(t, "key"))
-	_, err = s.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, nil, nil)
+	file := bytes.NewReader(backupWith(t, "key", record(t, codec.VIDKeysSubject, map[string]any{"keys": [][]byte{make([]byte, 32)}})))
+	merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
+	_, err = s.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
 	if !errors.Is(err, codec.ErrDamaged) || s.BadBackup(err) {
 		t.Errorf("got error %v, want damage that is not of the backup", err)
 	}

@@ -84,8 +84,8 @@ func (s *Service) Restore(
 	if err != nil {
 		return report, err
 	}
-	r, records := s.newRestore(progress), store.NewChecker()
-	if r.info, err = check(file, records, own, options.Key); err != nil {
+	r := s.newRestore(progress)
+	if r.info, err = Check(file, own, options.Key); err != nil {
 		return report, err
 	}
 	if !r.info.Authenticated && !options.Anybody {
@@ -93,7 +93,7 @@ func (s *Service) Restore(
 	}
 	if options.Compare {
 		err = r.compare(ctx, file)
-	} else if err = cmp.Or(refuseUnfit(s.CheckVIDKeys(ctx, records)), r.checkEmpty(file)); err == nil {
+	} else if err = r.checkEmpty(file); err == nil {
 		err = audited(r.info, func() error { return r.run(ctx, file) })
 	}
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
@@ -152,6 +152,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 		switch kind {
 		case codec.VIDKeysSubject:
 			restored, err = r.MergeVIDKeys(ctx, rec)
+			err = refuseUnfit(err)
 		case "tombstone":
 			restored, err = r.MergeTombstone(ctx, rec)
 		default:
