@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -160,29 +159,23 @@ func TestUnreadToken_IsUnavailable(t *testing.T) {
 }
 
 func BenchmarkLoopback(b *testing.B) {
-	for _, depth := range []int{1, 16} {
-		b.Run(fmt.Sprintf("pipelined-%d", depth), func(b *testing.B) {
-			f := newFixture(b)
-			f.Now = time.Now
-			f.MaxAge = 0
-			r := start(b, f.Config)
-			line := "GET " + drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam HTTP/1.1\r\n"
-			const headers = "Host: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"
-			request := bytes.Repeat([]byte(line+headers), depth)
-			c := r.dial(b)
-			c.SetDeadline(time.Time{})
-			c.in = bufio.NewReaderSize(c.Conn, 64<<10)
-			size := len(c.ask(line + headers).raw)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for n := 0; n < b.N; n += depth {
-				c.Write(request)
-				for range depth {
-					if _, err := c.in.Discard(size); err != nil {
-						b.Fatal(err)
-					}
-				}
+	const depth = 16 // pipelined
+	f := newFixture(b)
+	f.Now, f.MaxAge = time.Now, 0
+	c := start(b, f.Config).dial(b)
+	c.SetDeadline(time.Time{})
+	c.in = bufio.NewReaderSize(c.Conn, 64<<10)
+	line := "GET " + drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=CarJam HTTP/1.1\r\n" +
+		"Host: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"
+	request, size := bytes.Repeat([]byte(line), depth), len(c.ask(line).raw)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += depth {
+		c.Write(request)
+		for range depth {
+			if _, err := c.in.Discard(size); err != nil {
+				b.Fatal(err)
 			}
-		})
+		}
 	}
 }

@@ -248,6 +248,8 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	}
 }
 
+func merge(_ access.BackupInfo, merge func() error) error { return merge() }
+
 // Backups of many installations leave no more keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	const most = 16
@@ -258,7 +260,6 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 			keys = append(keys, bytes.Repeat([]byte{byte(from + i)}, 32))
 		}
 		file := bytes.NewReader(backupWith(t, "key", record(t, codec.VIDKeysSubject, map[string]any{"keys": keys})))
-		merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
 		_, err := s.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
 		return err
 	}
@@ -286,7 +287,6 @@ func TestRestore_OwnVIDKeysDamaged(t *testing.T) {
 	_, err := e.Store(t.Context(), codec.Sources, []store.Write{{Subject: own.Subject, Record: own.Sealed}})
 	testkit.NoError(t, err)
 	file := bytes.NewReader(backupWith(t, "key", record(t, codec.VIDKeysSubject, map[string]any{"keys": [][]byte{make([]byte, 32)}})))
-	merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
 	_, err = s.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
 	if !errors.Is(err, codec.ErrDamaged) || s.BadBackup(err) {
 		t.Errorf("got error %v, want damage that is not of the backup", err)

@@ -41,23 +41,15 @@ func TestStateOfThisVersion(t *testing.T) {
 	}
 }
 
-func BenchmarkAppendState(b *testing.B) {
+func BenchmarkState(b *testing.B) {
 	s := roadtest.State(b)
 	var packed []byte
 	b.ReportAllocs()
 	for b.Loop() {
 		packed = codec.AppendState(packed[:0], &s)
-	}
-	b.ReportMetric(float64(len(packed)), "bytes")
-}
-
-func BenchmarkDecodeState(b *testing.B) {
-	s := roadtest.State(b)
-	packed := codec.AppendState(nil, &s)
-	b.ReportAllocs()
-	for b.Loop() {
 		if _, err := codec.DecodeState(packed); err != nil {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric(float64(len(packed)), "bytes")
 }
