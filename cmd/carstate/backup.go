@@ -107,7 +107,11 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		return err
 	}
 	if options.Anybody && !options.Compare {
-		fmt.Fprintln(w.err, unauthenticatedWarning)
+		fmt.Fprintln(w.err, "WARNING: --unauthenticated: the origin of this backup is not checked. "+
+			"If somebody could write to the file, "+
+			"they may have added operators, sources and tokens of their own, which become valid, "+
+			"or tombstones that make the service forget vehicles. "+
+			"Check the output of carstate operator list, source list and token list afterwards.")
 	}
 	receipts, err := client.ReadReceipts(c.Forgotten)
 	if err != nil {
@@ -142,12 +146,6 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		Receipts, Buried, Repeated int  `json:"-"`
 	}{report, c.Compare, len(receipts), buried, len(receipts) - buried})
 }
-
-const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this backup is not checked. " +
-	"If somebody could write to the file, " +
-	"they may have added operators, sources and tokens of their own, which become valid, " +
-	"or tombstones that make the service forget vehicles. " +
-	"Check the output of carstate operator list, source list and token list afterwards."
 
 func (c *restoreCommand) options() (t access.RestoreOptions, err error) {
 	t.Compare = c.Compare

@@ -38,10 +38,15 @@ var outputText string
 // show prints JSON with --json, and else uses the command's templates, which separate columns by
 // tabs.
 func (w streams) show(v any) error {
-	if w.json {
-		return printJSON(w.out, v)
+	if !w.json {
+		return errors.Join(printResult(w.out, w.command, v), printResult(w.err, w.command+" (stderr)", v))
 	}
-	return errors.Join(printResult(w.out, w.command, v), printResult(w.err, w.command+" (stderr)", v))
+	text, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w.out, "%s\n", text)
+	return err
 }
 
 func printResult(w io.Writer, name string, v any) error {
@@ -56,15 +61,6 @@ func printResult(w io.Writer, name string, v any) error {
 		return err
 	}
 	_, err = fmt.Fprintln(w, &text)
-	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	text, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
 	return err
 }
 

@@ -27,13 +27,6 @@ type partialError struct {
 func (p partialError) Unwrap() error { return p.error }
 func (p partialError) Error() string { return p.error.Error() + p.text }
 
-func progressOf(err error) string {
-	if p, ok := errors.AsType[partialError](err); ok {
-		return p.text
-	}
-	return ""
-}
-
 // errNoAnswer means that the service has no verdict, and that the reason was printed.
 var errNoAnswer = errors.New("there is no answer")
 

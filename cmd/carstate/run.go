@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,8 +100,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitPipe
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "carstate: %s%s\n%s\n", cmdline.Unquoted(err), cmdline.ExampleOf(err),
-			cmdline.UsageHint(parser.Model.Node, err))
+		fmt.Fprintf(stderr, "carstate: %s%s\nTry: %s --help\n", cmdline.Unquoted(err), cmdline.ExampleOf(err),
+			cmp.Or(cmdline.Selected(err), parser.Model.Node).FullPath())
 		if n := cmdline.Selected(err); n != nil && n.Name == "serve" {
 			return exitConfig
 		}
@@ -131,7 +132,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	case wrong:
 		code = exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		code, err = exitStopped, errors.New("stopped before it was done"+progressOf(err))
+		partial, _ := errors.AsType[partialError](err)
+		code, err = exitStopped, errors.New("stopped before it was done"+partial.text)
 	}
 	fmt.Fprintf(stderr, "carstate: %s\n", access.OneLine(err))
 	return code

@@ -168,8 +168,7 @@ func (u *usage) CountRefused(r Refusal, n int) {
 }
 
 // NoteRefused takes a text that is safe to show: without a vehicle, a key or a value. Strangers
-// cause [WrongKey], so it is not noted within strangersWait of another reason, and replaces its
-// like.
+// cause [WrongKey], so it is not noted within 10 minutes of another reason, and replaces its like.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -181,7 +180,7 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 		case r != WrongKey:
 		case a.Reason == WrongKey:
 			a.Noted = a.Noted[1:]
-		case noted.At.Sub(a.LastRefused).Abs() <= strangersWait:
+		case noted.At.Sub(a.LastRefused).Abs() <= 10*time.Minute:
 			return
 		}
 		a.LastRefused, a.Reason, a.Text = noted.At, r, text
@@ -190,20 +189,16 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	})
 }
 
-const logInterval = time.Minute
-
 // Unlogged is due at most once a minute.
 func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool) {
 	u.update(func(a *SourceActivity) {
-		if due = a.unlogged > 0 && now.Sub(a.logged) >= logInterval; due {
+		if due = a.unlogged > 0 && now.Sub(a.logged) >= time.Minute; due {
 			last, others = a.Noted[0], a.unlogged-1
 			a.logged, a.unlogged = now, 0
 		}
 	})
 	return last, others, due
 }
-
-const strangersWait = 10 * time.Minute
 
 func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.CountRefused(r, 1)

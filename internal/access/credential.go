@@ -220,8 +220,13 @@ func (c *Credential) Check() error {
 		return err
 	}
 	if c.Kind == TokenKind || c.Kind == SandboxKind {
-		if err := checkName("a developer's name", c.Developer); err != nil {
-			return err
+		switch s := c.Developer; {
+		case s == "" || len(s) > maxName || !utf8.ValidString(s):
+			return fmt.Errorf("a developer's name must have 1 to %d bytes of text", maxName)
+		case Printable(s) != s:
+			return errors.New("a developer's name must consist of printable characters")
+		case HoldsSecret(s):
+			return errNameIsSecret
 		}
 		if c.Operations == 0 || !AllOperations.Has(c.Operations) {
 			return errors.New("a token needs at least one operation, and only known ones")
@@ -274,18 +279,6 @@ var (
 
 // bytes
 const maxName = 200
-
-func checkName(what, s string) error {
-	switch {
-	case s == "" || len(s) > maxName || !utf8.ValidString(s):
-		return fmt.Errorf("%s must have 1 to %d bytes of text", what, maxName)
-	case Printable(s) != s:
-		return fmt.Errorf("%s must consist of printable characters", what)
-	case HoldsSecret(s):
-		return errNameIsSecret
-	}
-	return nil
-}
 
 // AdminName grants no right; see [Actor].
 const AdminName = "admin"

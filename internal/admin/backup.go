@@ -11,11 +11,6 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-const (
-	maxBackup     = 64 << 30
-	progressEvery = 500 * time.Millisecond
-)
-
 // takeBackup panics with [http.ErrAbortHandler] if the backup fails halfway, so that the client
 // notices.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
@@ -51,13 +46,13 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 			_ = c.Flush()
 		}
 	}
-	body := ops.Moving{R: http.MaxBytesReader(w, r.Body, maxBackup), C: c}
+	body := ops.Moving{R: http.MaxBytesReader(w, r.Body, 64<<30), C: c}
 	options := access.RestoreOptions{Key: r.Header.Get(wire.BackupKeyHeader), Compare: r.URL.Query().Has("compare")}
 	if options.Key == wire.AnyBackup {
 		options.Key, options.Anybody = "", true
 	}
 	report, err := s.ops.Restore(r.Context(), caller(r), body, options, func(done, total int) {
-		if now := time.Now(); now.Sub(lastSent) >= progressEvery {
+		if now := time.Now(); now.Sub(lastSent) >= 500*time.Millisecond {
 			lastSent = now
 			send(wire.RestoreLine{Done: done, Total: total})
 		}

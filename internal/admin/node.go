@@ -19,7 +19,7 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 	var words []string
 	if in.LogLevel != "" {
 		if !slices.Contains(logLevels, in.LogLevel) {
-			return in, errLogLevel
+			return in, ops.Refuse(http.StatusBadRequest, "log_level must be one of %s", strings.Join(logLevels, ", "))
 		}
 		words = append(words, "log level "+in.LogLevel)
 	}
@@ -46,5 +46,3 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 }
 
 var logLevels = []string{"debug", "info", "warn", "error"}
-
-var errLogLevel = ops.Refuse(http.StatusBadRequest, "log_level must be one of %s", strings.Join(logLevels, ", "))

@@ -76,12 +76,7 @@ type Console interface {
 const (
 	// maxBody is far above the limits of lists, so that a list that is too long is refused as that.
 	maxBody       = 64 << 20
-	maxHead       = 16 << 10
-	headTimeout   = 5 * time.Second
-	readTimeout   = time.Minute // for the head and the body of a request
-	answerTimeout = 2 * time.Minute
 	startPatience = 2 * time.Second
-	idleTimeout   = time.Minute
 )
 
 // Server is the admin listener. Shutdown does not cancel changes that have begun.
@@ -107,11 +102,11 @@ func New(cfg Config) *Server {
 	}
 	s.Server = listen.NewServer(&http.Server{
 		Handler:                      s.guard(routes),
-		ReadHeaderTimeout:            headTimeout,
-		ReadTimeout:                  readTimeout,
-		WriteTimeout:                 answerTimeout,
-		IdleTimeout:                  idleTimeout,
-		MaxHeaderBytes:               maxHead,
+		ReadHeaderTimeout:            5 * time.Second,
+		ReadTimeout:                  time.Minute, // for the head and the body of a request
+		WriteTimeout:                 2 * time.Minute,
+		IdleTimeout:                  time.Minute,
+		MaxHeaderBytes:               16 << 10,
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     log.New(serverLog{cfg.Log, &s.quiet}, "", 0),
 		TLSConfig:                    cfg.TLS,

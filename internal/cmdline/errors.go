@@ -1,7 +1,6 @@
 package cmdline
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,8 +69,4 @@ func Selected(err error) *kong.Node {
 		return nil
 	}
 	return p.Context.Selected()
-}
-
-func UsageHint(root *kong.Node, err error) string {
-	return fmt.Sprintf("Try: %s --help", cmp.Or(Selected(err), root).FullPath())
 }

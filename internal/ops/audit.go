@@ -90,13 +90,6 @@ func Refuse(status int, format string, args ...any) *Refusal {
 var ErrReadOnly = Refuse(http.StatusForbidden,
 	"this key only reads: a change or a backup needs the key of an operator that is not read-only")
 
-var errAuditUnread = Refuse(http.StatusServiceUnavailable,
-	"the audit cannot be read at present; the service's log says why")
-
-var errDamaged = Refuse(http.StatusServiceUnavailable,
-	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
-		"damaged)")
-
 func noRecord(action string) *Refusal {
 	noun, _, _ := strings.Cut(action, ".")
 	if noun == "vehicle" {
@@ -108,7 +101,9 @@ func noRecord(action string) *Refusal {
 // Explain logs err unless it only says what the caller did wrong.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it
-		return errDamaged
+		return Refuse(http.StatusServiceUnavailable,
+			"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
+				"damaged)")
 	}
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {

@@ -147,7 +147,8 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, e
 	page.Events = []access.Event{}
 	read := func(before uint64, limit int) (events []access.Event, older uint64, err error) {
 		if events, older, err = p.cfg.Store.AuditPage(ctx, before, limit); err != nil {
-			err = fmt.Errorf("%w: %w", errAuditUnread, err)
+			err = fmt.Errorf("%w: %w", Refuse(http.StatusServiceUnavailable,
+				"the audit cannot be read at present; the service's log says why"), err)
 		}
 		return events, older, err
 	}

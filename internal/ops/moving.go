@@ -38,8 +38,6 @@ type EventStream struct {
 	c *http.ResponseController
 }
 
-const eventTimeout = 10 * time.Second
-
 func NewEventStream(w http.ResponseWriter) (EventStream, error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	c := http.NewResponseController(w)
@@ -47,7 +45,7 @@ func NewEventStream(w http.ResponseWriter) (EventStream, error) {
 }
 
 func (s EventStream) Send(events string) error {
-	if err := s.c.SetWriteDeadline(time.Now().Add(eventTimeout)); err != nil {
+	if err := s.c.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(s.w, events); err != nil {

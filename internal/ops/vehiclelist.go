@@ -252,13 +252,11 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 
 func (p *Operations) mayList(q VehicleQuery) error {
 	if p.cfg.Filled() != nil {
-		return errFilling
+		return Refuse(http.StatusServiceUnavailable,
+			"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 	}
 	return q.Check()
 }
-
-var errFilling = Refuse(http.StatusServiceUnavailable,
-	"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 
 func (p *Operations) listedVehicle(l fleet.Listed, at signal.UnixMilli) ListedVehicle {
 	driving, throttle := p.verdicts(l.Driving, l.Throttle, at)

@@ -94,9 +94,15 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {
 	case err != nil:
-		return VehicleRecord{}, s, fmt.Errorf("%w: %w", errStateUnread, err)
+		return VehicleRecord{}, s, fmt.Errorf("%w: %w", Refuse(http.StatusServiceUnavailable,
+			"the vehicle's state cannot be read at present; the service's log says why"), err)
 	case !ok:
-		return VehicleRecord{}, s, p.notReported(id)
+		if t, forgotten := p.Forgotten(id); forgotten {
+			return VehicleRecord{}, s, Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are deleted "+
+				"and its telemetry is refused; once it is erased, `carstate forget VID --allow` accepts its telemetry again",
+				t.Forgotten.UTC().Format("2006-01-02 15:04:05Z"))
+		}
+		return VehicleRecord{}, s, Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 	}
 	now := p.cfg.Now()
 	driving, throttle := p.verdicts(s.Driving(), s.Throttle(), signal.At(now))
@@ -118,18 +124,6 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	}
 	return r, s, nil
 }
-
-func (p *Operations) notReported(id vehicle.ID) *Refusal {
-	if t, ok := p.Forgotten(id); ok {
-		return Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are deleted and its telemetry is "+
-			"refused; once it is erased, `carstate forget VID --allow` accepts its telemetry again",
-			t.Forgotten.UTC().Format("2006-01-02 15:04:05Z"))
-	}
-	return Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
-}
-
-var errStateUnread = Refuse(http.StatusServiceUnavailable,
-	"the vehicle's state cannot be read at present; the service's log says why")
 
 func explained(l ListedVerdict, e signal.Explanation) VerdictRecord {
 	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}

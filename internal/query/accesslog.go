@@ -59,34 +59,26 @@ const (
 )
 
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
-	var file *os.File
-	to := c.Out
-	if c.File != "" {
-		var err error
-		if file, err = openLog(c.File); err != nil {
-			return nil, err
-		}
-		to = file
-	}
-	a := newAccessLog(c, to)
-	a.file = file
-	var running context.Context
-	running, a.stop = context.WithCancel(context.Background())
-	go a.run(running)
-	return a, nil
-}
-
-func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
-		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), to: to,
+		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), to: c.Out,
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_access_log_lines_dropped_total",
 			Help: "Requests missing from the access log because it could not be written fast enough.",
 		}),
 		stopped: make(chan struct{}),
 	}
+	if c.File != "" {
+		var err error
+		if a.file, err = openLog(c.File); err != nil {
+			return nil, err
+		}
+		a.to = a.file
+	}
 	c.Registry.MustRegister(a.lost)
-	return a
+	var running context.Context
+	running, a.stop = context.WithCancel(context.Background())
+	go a.run(running)
+	return a, nil
 }
 
 // openLog refuses a link. Its error does not contain the name.

@@ -32,7 +32,7 @@ const (
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                newDocument("page.html.tmpl", renderPage(maxAge), cachePage),
-		"/openapi.json":    newDocument("openapi.json.tmpl", renderOpenAPI(), cachePage),
+		"/openapi.json":    newDocument("openapi.json.tmpl", render(openAPITemplate, nil), cachePage),
 		"/assets/page.css": asset("page.css"),
 		"/assets/page.js":  asset("page.js"),
 		"/assets/icon.svg": asset("icon.svg"),
@@ -179,8 +179,6 @@ var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap
 	"failures": failureExamples,
 	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
-
-func renderOpenAPI() []byte { return render(openAPITemplate, nil) }
 
 // The order is that of errors.txt, because servers that imitate ours answer with the first.
 func failureExamples(status int) string {

@@ -22,7 +22,7 @@ type Printable struct {
 
 func NewPrintable(w io.Writer) *Printable {
 	return &Printable{w: w, clean: transform.NewWriter(w, runes.Map(func(r rune) rune {
-		if mayHarm(r) {
+		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
 			return utf8.RuneError
 		}
 		return r
@@ -41,8 +41,4 @@ func (p *Printable) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.clean.Close()
-}
-
-func mayHarm(r rune) bool {
-	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 }

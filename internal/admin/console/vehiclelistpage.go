@@ -25,8 +25,6 @@ type vehicleRow struct {
 	Why               []string
 }
 
-const rowsListed = 25
-
 func (v vehiclesView) First() bool { return v.Cursor == "" }
 
 func (v vehiclesView) Filtered() bool {
@@ -70,7 +68,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 
 func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery) {
 	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
-	q.Limit = rowsListed
+	q.Limit = 25
 	list, err := c.Ops.Vehicles(r.Context(), q)
 	if err != nil {
 		v.Cursor, q.Cursor = "", ""

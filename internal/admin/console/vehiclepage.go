@@ -47,8 +47,6 @@ type verdictView struct {
 	ops.VerdictRecord
 }
 
-const maxTokensThatSee = 20
-
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
@@ -60,7 +58,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		c.fail(w, s, "Vehicle", c.Ops.Explain("vehicle.show", err))
 		return
 	}
-	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, maxTokensThatSee)
+	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, 20)
 	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" +
 		string(id)}
 	status := http.StatusOK

@@ -10,11 +10,8 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-var (
-	errBox = errors.New("bbox is west,south,east,north in degrees: longitudes from -180 to 180, latitudes from " +
-		"-90 to 90, south at most north; west is greater than east across the date line")
-	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
-)
+var errBox = errors.New("bbox is west,south,east,north in degrees: longitudes from -180 to 180, latitudes from " +
+	"-90 to 90, south at most north; west is greater than east across the date line")
 
 // Asked parses "bbox", west,south,east,north in degrees, by default all of the earth, and "limit",
 // by default [MaxStretches]. An error may be shown to the caller.
@@ -28,7 +25,7 @@ func Asked(query url.Values) (box road.Box, limit int, err error) {
 	if query.Has("limit") {
 		limit, err = strconv.Atoi(query.Get("limit"))
 		if err != nil || len(query["limit"]) > 1 || limit < 1 || limit > MaxStretches {
-			return box, 0, errLimit
+			return box, 0, fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 		}
 	}
 	return box, limit, nil

@@ -13,8 +13,6 @@ import (
 
 const MaxStretches = 20_000
 
-const keepFor = 2 * time.Second
-
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
 // Reader makes one selection at a time: concurrent calls wait for each other.
@@ -40,11 +38,11 @@ type Selection struct {
 	Jams []Jam
 }
 
-// All selects from all of the earth. It may be up to keepFor old.
+// All selects from all of the earth. It may be up to 2 s old.
 func (r *Reader) All(now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now.Sub(r.whole.At) >= keepFor {
+	if now.Sub(r.whole.At) >= 2*time.Second {
 		r.whole = r.read(world, now)
 	}
 	return r.whole

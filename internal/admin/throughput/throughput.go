@@ -35,8 +35,6 @@ type Backlog struct {
 // The reason of a refused query is its outcome.
 type refusals struct{ kind, reason string }
 
-var kinds = []string{"sample", "key", "connection", "query"}
-
 type bucket struct{ seconds, count float64 }
 
 // Fill is the size of a stream and its limit in bytes; 0: unknown.
@@ -132,7 +130,7 @@ func Between(old, now *Figures) Rates {
 		return max(0, n) / r.Over.Seconds()
 	}
 	r.Samples, r.Queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
-	for _, kind := range kinds {
+	for _, kind := range []string{"sample", "key", "connection", "query"} {
 		k := Refusals{Kind: kind}
 		for of, n := range now.refused {
 			if of.kind == kind && n > 0 {
