@@ -18,6 +18,8 @@ type auditView struct {
 	Since, Until time.Time // of Form; zero: not requested, or not valid
 }
 
+const eventsListed = 50
+
 // auditFields become part of the URL. vid is not one of them, because proxies and browsers store
 // URLs: vehicle has the beginning of its hash.
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
@@ -51,7 +53,7 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 		}
 		return
 	}
-	if q.Limit = 50; err == nil {
+	if q.Limit = eventsListed; err == nil {
 		v.EventList, err = c.Ops.Audit(r.Context(), q)
 	}
 	if err != nil {

@@ -110,13 +110,15 @@ func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 	return 0
 }
 
+const expiringSoon = 14 * 24 * time.Hour
+
 func stateOf(c *access.Credential, now time.Time) string {
 	switch {
 	case !c.Ended.IsZero():
 		return c.Kind.Policy().End + "d"
 	case c.Usable(now) != nil:
 		return "expired"
-	case c.Usable(now.Add(14*24*time.Hour)) != nil:
+	case c.Usable(now.Add(expiringSoon)) != nil:
 		return "expiring"
 	}
 	return "active"

@@ -12,6 +12,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
+// Limits of scans, which read the retained samples of one vehicle for its curve or its strip.
+const (
+	maxScans  = 2
+	maxStrips = 1
+)
+
 // curve holds the recent speeds and verdicts of one vehicle. A live page keeps its curve, and adds
 // the newest readings.
 type curve struct {
@@ -97,6 +103,8 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
+const maxSpells = 12
+
 // view returns the last hour, up to the newest reading.
 func (k *curve) view() curveView {
 	v := curveView{scanned: k.scanned, Throttle: k.throttle.view(), Nothing: !k.All && !k.Since.Before(k.begun)}
@@ -142,7 +150,7 @@ func (k *curve) view() curveView {
 		v.Bands = append(v.Bands, band{s.Value, classNames[s.Value], x(s.From), x(s.To) - x(s.From), s.From.Time(),
 			s.To.Time()})
 	}
-	for i := range min(12, len(v.Bands)) {
+	for i := range min(maxSpells, len(v.Bands)) {
 		v.Spells = append(v.Spells, v.Bands[len(v.Bands)-1-i])
 	}
 	v.More = len(v.Bands) - len(v.Spells)

@@ -12,6 +12,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
+const fewListed = 8
+
 type fleetView struct {
 	FleetCounts
 	Root      string // prefix of the session's paths
@@ -95,7 +97,7 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 	if name == "anomaly" {
 		watched, counted = m.anomalies, s.Throttle["anomaly"]
 	}
-	rows, total := m.longest(watched, 8, m.now(), m.maxAge)
+	rows, total := m.longest(watched, fewListed, m.now(), m.maxAge)
 	if l.Total = total; total == maxWatched { // the list is full, so the counts know better
 		l.Total = max(total, counted)
 	}

@@ -23,7 +23,7 @@ func New(cfg Config) *Console {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
-	c := &Console{Config: cfg, scans: make(chan struct{}, 2), strips: make(chan struct{}, 1)}
+	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
 	c.closing, c.close = context.WithCancel(context.Background())
 	c.sessions.Config, c.sessions.all = &c.Config, make(map[access.Hash]*session)
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now

@@ -25,6 +25,8 @@ type vehicleRow struct {
 	Why               []string
 }
 
+const rowsListed = 25
+
 func (v vehiclesView) First() bool { return v.Cursor == "" }
 
 func (v vehiclesView) Filtered() bool {
@@ -68,7 +70,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 
 func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery) {
 	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
-	q.Limit = 25
+	q.Limit = rowsListed
 	list, err := c.Ops.Vehicles(r.Context(), q)
 	if err != nil {
 		v.Cursor, q.Cursor = "", ""

@@ -47,6 +47,8 @@ type verdictView struct {
 	ops.VerdictRecord
 }
 
+const maxTokensThatSee = 20
+
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
@@ -58,7 +60,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		c.fail(w, s, "Vehicle", c.Ops.Explain("vehicle.show", err))
 		return
 	}
-	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, 20)
+	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, maxTokensThatSee)
 	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" +
 		string(id)}
 	status := http.StatusOK
