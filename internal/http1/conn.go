@@ -68,6 +68,11 @@ func (s *Server) serveConn(c *listen.Conn) {
 	}
 }
 
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
 // close first closes only the sending side if the client may still be sending, lest the kernel's
 // reset overtakes the last answer.
 func (v *conversation) close() {
@@ -76,8 +81,8 @@ func (v *conversation) close() {
 			_ = t.CloseWrite()
 		}
 		if v.c.CloseWrite() == nil {
-			_ = v.c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-			_, _ = io.CopyN(io.Discard, v.c, 256<<10)
+			_ = v.c.SetReadDeadline(time.Now().Add(lingerTime))
+			_, _ = io.CopyN(io.Discard, v.c, lingerBytes)
 		}
 	}
 	_ = v.wire.Close()

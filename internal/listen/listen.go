@@ -25,6 +25,8 @@ const staleAfter = time.Second
 // until it can evict one. After a search in vain, the next waits for searchPause.
 const searchSize, maxSearch, searchPause = 64, 1024, 10 * time.Millisecond
 
+const warnInterval = time.Minute
+
 type Config struct {
 	// For each further connection, one is evicted.
 	Max int
@@ -135,7 +137,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !isTransient(err) {
 			return nil, err
 		}
-		if now := time.Now(); now.Sub(l.warned) >= time.Minute {
+		if now := time.Now(); now.Sub(l.warned) >= warnInterval {
 			l.warned = now
 			l.guard.c.Log.Warn("cannot accept a connection; will retry", "error", err)
 		}
