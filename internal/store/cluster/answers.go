@@ -34,8 +34,6 @@ type follower struct {
 	heard    time.Time
 }
 
-const loadAgain = 250 * time.Millisecond
-
 func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.Answer), caughtUp func()) error {
 	run, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
@@ -68,7 +66,7 @@ func (f *follower) run(ctx context.Context) {
 	for ask := true; ctx.Err() == nil; {
 		if ask || !f.complete {
 			if err := f.load(ctx); err != nil && !f.complete {
-				_ = periodic.Pause(ctx, loadAgain)
+				_ = periodic.Pause(ctx, 250*time.Millisecond)
 				continue
 			}
 		}

@@ -266,9 +266,6 @@ func (t *Partition) unsubscribe() {
 	}
 }
 
-var errNearlyFull = errors.New("the stream STATES is nearly full, and would drop its oldest record: " +
-	"raise its limit (nats stream edit STATES --max-bytes)")
-
 // A piece is stored only if the cursor has the revision that this process has written, so a former
 // owner replaces no piece of its successor.
 func (t *Partition) Save(
@@ -284,7 +281,8 @@ func (t *Partition) Save(
 		w := c.Seal(t.number, c.Pieces, piece)
 		err := t.retry(ctx, func() error {
 			if t.e.room.Add(-int64(len(w.Record))) < 0 {
-				return errNearlyFull
+				return errors.New("the stream STATES is nearly full, and would drop its oldest record: " +
+					"raise its limit (nats stream edit STATES --max-bytes)")
 			}
 			w.Expect, w.Expected = t.rev, true
 			_, err := t.e.storeIf(ctx, codec.States, codec.CursorSubject(t.number), []store.Write{w})

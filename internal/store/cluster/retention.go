@@ -53,8 +53,6 @@ func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, fro
 	return nil
 }
 
-const backlogEvery = 2 * time.Second
-
 // Every node shows the backlog of a partition whose owner tells nothing.
 func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	if t := e.taken[p].Load(); t != nil && t.owned.Err() == nil {
@@ -74,7 +72,7 @@ func (e *Engine) firstNeeded(i int) uint64 {
 
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
-	for range periodic.NowAndEvery(ctx, backlogEvery) {
+	for range periodic.NowAndEvery(ctx, 2*time.Second) {
 		if err := errors.Join(e.measureBacklog(ctx), e.watchLimits(ctx, alarmed)); err != nil && ctx.Err() == nil {
 			e.warned.streams.Log(e.config.Log, "cannot measure the backlog or the streams", "error", err)
 		}

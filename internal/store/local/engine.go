@@ -213,7 +213,7 @@ func (e *Engine) options() *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       60,
 		LBaseMaxBytes:               64 << 20,
-		MaxOpenFiles:                maxOpenFiles,
+		MaxOpenFiles:                256, // half of what a node reserves for everything but connections
 		BytesPerSync:                1 << 20,
 		FlushDelayDeleteRange:       10 * time.Second,
 		FormatMajorVersion:          storeFormat,
@@ -257,8 +257,6 @@ const (
 	indexBytes  = 256 << 10 // one index block per table
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
-
-const maxOpenFiles = 256 // half of what a node reserves for everything but connections
 
 // Pebble itself retries after other errors, such as a full disk.
 func (e *Engine) backgroundError(err error) {

@@ -337,12 +337,10 @@ var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
 
-const hashBytes = 16
-
 // The stream is not AUDIT, whose keys contain no subject.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
-	return append([]byte{letter}, sum[:hashBytes]...)
+	return append([]byte{letter}, sum[:16]...)
 }
 
 func telemetryKey(p int, seq uint64) []byte {

@@ -22,8 +22,6 @@ import (
 
 const trimEvery = 10 * time.Second
 
-const bytesEvery = 10
-
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
 	for range periodic.NowAndEvery(ctx, watchEvery) {
@@ -32,7 +30,7 @@ func (e *Engine) measure(ctx context.Context) {
 		}
 		e.measureBacklog()
 		e.measureDisk()
-		if n++; n%bytesEvery == 1 {
+		if n++; n%10 == 1 {
 			e.measureBytes()
 		}
 	}
@@ -286,8 +284,7 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 	})
 }
 
-// In bytes per second, on a busy machine.
-const slowestCompaction = 4 << 20
+const slowestCompaction = 4 << 20 // in bytes per second, on a busy machine
 
 func (e *Engine) ErasedWithin() (time.Duration, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
