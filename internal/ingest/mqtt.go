@@ -54,7 +54,8 @@ type MQTT struct {
 // NewMQTT's server needs a Shutdown even if it is not served.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
-	m.quotas = newPacketQuotas(m.in.MaxBytes)
+	half, eighth := m.in.MaxBytes/2, m.in.MaxBytes/16
+	m.quotas = &packetQuotas{newQuota(half - eighth), newQuota(eighth), newQuota(m.in.MaxBytes - half)}
 	m.slots = newQuota(m.in.MaxConnections)
 	m.in.heldBytes(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())

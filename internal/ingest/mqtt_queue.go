@@ -118,7 +118,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 			p.text = ""
 		}
 		acks = mqtt.AppendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
-		if len(acks) >= acksBytes {
+		if len(acks) >= 4<<10 {
 			_, _ = c.Write(acks)
 			acks = acks[:0]
 		}
@@ -128,8 +128,6 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	}
 	return true
 }
-
-const acksBytes = 4 << 10
 
 func (m *MQTT) store(messages []pending) error {
 	var all *telemetry.Batch

@@ -17,11 +17,6 @@ type packetQuotas struct {
 	processing *quota // packets that have arrived, and unacknowledged samples
 }
 
-func newPacketQuotas(maxBytes int) *packetQuotas {
-	half, eighth := maxBytes/2, maxBytes/16
-	return &packetQuotas{newQuota(half - eighth), newQuota(eighth), newQuota(maxBytes - half)}
-}
-
 func (r *packetQuotas) inUse() int {
 	return r.receiving.inUse() + r.finishing.inUse() + r.processing.inUse()
 }

@@ -24,8 +24,6 @@ const (
 	brokerPrefix = "$SYS/"
 )
 
-var errRefused = errors.New("the CONNECT was refused")
-
 func (m *MQTT) logIn(c *conn) error {
 	p, code, err := c.readConnect(connectTimeout)
 	if err != nil {
@@ -45,7 +43,7 @@ func (m *MQTT) logIn(c *conn) error {
 		if code != 0 {
 			_, _ = c.Write(mqtt.AppendConnack(nil, c.version, code, properties))
 		}
-		return errRefused
+		return errors.New("the CONNECT was refused")
 	}
 	switch {
 	case code == mqtt.WrongVersion:
@@ -268,8 +266,6 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-const maxPause = 60 * time.Second
-
 // withinLimits refuses an MQTT 5 message with QoS 1 (ok is false), and lets any other wait. The
 // error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
@@ -290,7 +286,7 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 			return true, nil
 		}
 		canRefuse := p.qos > 0 && c.version == 5
-		waits := why.Kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
+		waits := why.Kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= time.Minute
 		if !canRefuse && waits && periodic.Pause(c.ctx, next) == nil {
 			continue
 		}
