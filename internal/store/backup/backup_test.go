@@ -283,11 +283,11 @@ func TestRestore_OwnVIDKeysDamaged(t *testing.T) {
 	c := store.Config{DataDir: t.TempDir()}
 	e, tables := newEngine(t, c), new(access.Tables)
 	s := New(store.NewRecordStore(e, c, tables), e, c, tables)
-	own := record(t, codec.VIDKeysSubject, map[string]any{"keys": []string{"c2hvcnQ="}})
-	_, err := e.Store(t.Context(), codec.Sources, []store.Write{{Subject: own.Subject, Record: own.Sealed}})
+	own := record(t, codec.VIDKeysSubject, map[string]any{"keys": []string{"c2hvcnQ="}}).Sealed
+	_, err := e.Store(t.Context(), codec.Sources, []store.Write{{Subject: codec.VIDKeysSubject, Record: own}})
 	testkit.NoError(t, err)
-	file := bytes.NewReader(backupWith(t, "key", record(t, codec.VIDKeysSubject, map[string]any{"keys": [][]byte{make([]byte, 32)}})))
-	_, err = s.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
+	file := backupWith(t, "key", record(t, codec.VIDKeysSubject, map[string]any{"keys": [][]byte{make([]byte, 32)}}))
+	_, err = s.Restore(t.Context(), bytes.NewReader(file), access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
 	if !errors.Is(err, codec.ErrDamaged) || s.BadBackup(err) {
 		t.Errorf("got error %v, want damage that is not of the backup", err)
 	}

@@ -44,7 +44,6 @@ func TestStateOfThisVersion(t *testing.T) {
 func BenchmarkState(b *testing.B) {
 	s := roadtest.State(b)
 	var packed []byte
-	b.ReportAllocs()
 	for b.Loop() {
 		packed = codec.AppendState(packed[:0], &s)
 		if _, err := codec.DecodeState(packed); err != nil {

@@ -37,7 +37,7 @@ type Config struct {
 	plain bool // plain, for tests that read the files, means no compression and no automatic compactions.
 }
 
-const DefaultMemoryBytes = 128 << 20
+const DefaultMemoryBytes = 32 << 20
 
 const (
 	defaultPartitions = 1
