@@ -280,7 +280,6 @@ func operates(t *testing.T, nodes map[string]*process) {
 	answers("byHTTP", 0)
 	do("restore", "--compare", backup)
 	do("forget", "byMQTT")
-	do("forget", "byMQTT", "--allow")
 	answers("byHTTP", 0)
 	answers("byMQTT", 0)
 	do("token", "show", narrow.ID)
