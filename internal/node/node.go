@@ -66,8 +66,7 @@ type Node struct {
 const (
 	stopWithin       = 4500 * time.Millisecond
 	answersWithin    = 2 * time.Second         // for requests in progress
-	backgroundWithin = time.Second             // for work in the background to end by itself
-	storeWithin      = 2500 * time.Millisecond // backgroundWithin on one machine, where a last checkpoint is stored
+	backgroundWithin = 2500 * time.Millisecond // for work in the background, such as last checkpoints, to end by itself
 	cutWithin        = 500 * time.Millisecond
 	closeWithin      = time.Second
 )
@@ -275,10 +274,8 @@ func (n *Node) Close() error {
 	within(deadline, cutWithin, n.closeAccessLog)
 	// The tasks store what they hold, so the engine must still be open.
 	n.stop()
-	limit := backgroundWithin
-	if end, _ := deadline.Deadline(); n.cluster == nil {
-		limit = max(limit, min(storeWithin, time.Until(end)-closeWithin))
-	}
+	end, _ := deadline.Deadline()
+	limit := max(time.Second, min(backgroundWithin, time.Until(end)-closeWithin))
 	if !within(deadline, limit, n.running.Wait) {
 		// Some of the work may wait for an engine that does not respond.
 		n.engine.Cut()
