@@ -77,6 +77,7 @@ func (c *Config) loaded(vehicles int) {
 type Deriver struct {
 	config Config
 	folded atomic.Uint64
+	ending chan struct{} // limits how many partitions end at once, so that others take them in turn
 
 	retryLog, releaseLog lograte.Warning // for all partitions
 }
@@ -100,7 +101,7 @@ func New(c Config) *Deriver {
 	c.SilentDays = cmp.Or(c.SilentDays, defaultSilentDays)
 	c.bucketBytes = cmp.Or(c.bucketBytes, bucketBytes)
 	c.pieceBytes = cmp.Or(c.pieceBytes, store.PieceBytes)
-	return &Deriver{config: c}
+	return &Deriver{config: c, ending: make(chan struct{}, 2)}
 }
 
 // Samples returns the number of samples folded since the start.
@@ -208,42 +209,44 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin is the time limit for the last checkpoint of a partition.
+// storeWithin is the time limit for each of the two last checkpoints of a partition.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p until an error occurs. When ctx or assigned ends, it stores a last
-// checkpoint, so that the next owner need not fold again.
+// foldPartition folds partition p until an error occurs. When ctx or assigned ends, it stores a
+// checkpoint while it goes on folding, and then what changed meanwhile, so that the next owner need not
+// fold again, and answers wait for a moment only.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding) error {
-	folding, stop := context.WithCancelCause(ctx)
-	defer context.AfterFunc(assigned, func() { stop(nil) })()
-	var storing sync.WaitGroup
-	storing.Go(func() {
-		if err := f.runCheckpoints(folding); err != nil {
-			stop(err)
-		}
-	})
-	err := d.foldGroups(folding, f)
-	if cause := context.Cause(folding); cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // a checkpoint failed
-	}
-	stop(nil)
-	storing.Wait()
-	if ctx.Err() == nil && assigned.Err() == nil {
-		return fmt.Errorf("partition %d: %w", p, err)
-	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
+	leaving, leave := context.WithCancel(ctx)
+	defer leave()
+	defer context.AfterFunc(assigned, leave)()
+	folding, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	storing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if _, err := f.checkpoint(last, ctx, false, false); err != nil {
+	defer context.AfterFunc(leaving, func() { time.AfterFunc(storeWithin, cancel) })()
+	var running sync.WaitGroup
+	running.Go(func() { stop(f.runCheckpoints(leaving, storing, d.ending)) })
+	stop(d.foldGroups(leaving, folding, f))
+	if leaving.Err() == nil {
+		cancel()
+		leave()
+		running.Wait()
+		return fmt.Errorf("partition %d: %w", p, context.Cause(folding))
+	}
+	running.Wait()
+	last, end := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
+	defer end()
+	if _, err := f.checkpoint(last, atOnce, false, false); err != nil {
 		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
 			"partition", p, "error", err)
 	}
 	return ctx.Err()
 }
 
-func (d *Deriver) foldGroups(ctx context.Context, f *folding) error {
+// foldGroups folds until folding ends. Once leaving has ended, no follower of answers is waited for.
+func (d *Deriver) foldGroups(leaving, folding context.Context, f *folding) error {
 	for {
-		f.goLive(ctx)
-		g, err := f.part.Next(ctx)
+		f.goLive(leaving)
+		g, err := f.part.Next(folding)
 		if err == nil {
 			err = f.apply(g)
 		}

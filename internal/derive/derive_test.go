@@ -329,6 +329,7 @@ func TestRun_FailedCheckpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, local.Config{})
+			tab := follow(t, e)
 			var fail, failed atomic.Bool
 			conf := config(t, e, func(p *spied) {
 				p.save = func(ctx context.Context, is store.Checkpoint) error {
@@ -338,12 +339,14 @@ func TestRun_FailedCheckpoint(t *testing.T) {
 					failed.Store(true)
 					if c.cut { // as while the disk is full
 						<-ctx.Done()
+						put(t, e, storetest.Speed("car", last+1, 60)) // folded while the deriver ends
+						tab.wait(t, 1, last+1)
 					}
 					return derive.ErrInjected
 				}
 			})
 			conf.Checkpoint = c.interval
-			tab, stop := follow(t, e), start(t, conf)
+			stop := start(t, conf)
 			ask(t, e, "car", store.AskCheckpoint)
 			fail.Store(true)
 			put(t, e, storetest.Speed("car", last, 50))

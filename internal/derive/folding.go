@@ -388,18 +388,20 @@ var atOnce = func() context.Context {
 	return ctx
 }()
 
-// runCheckpoints stores a checkpoint at every interval at which something has changed, until ctx ends
-// or one cannot be stored because another process owns the partition.
-func (f *folding) runCheckpoints(ctx context.Context) error {
+// runCheckpoints stores a checkpoint at every interval at which something has changed, until one cannot
+// be stored because another process owns the partition, or leaving ends. Then it stores one more, in
+// its turn.
+func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan struct{}) error {
 	renewed := time.Now()
-	storing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(storeWithin, cancel) })()
-	for {
-		hurry := ctx
+	for leaving.Err() == nil {
+		hurry := leaving
 		select {
-		case <-ctx.Done():
-			return nil
+		case <-leaving.Done():
+			select {
+			case turns <- struct{}{}:
+				defer func() { <-turns }()
+			case <-storing.Done():
+			}
 		case <-f.now:
 			hurry = atOnce
 		case <-time.After(f.config.Checkpoint):
@@ -415,6 +417,7 @@ func (f *folding) runCheckpoints(ctx context.Context) error {
 		}
 		renewed = time.Now()
 	}
+	return nil
 }
 
 // replyBytes is the size in bytes from which a part of all answers or states is full.
