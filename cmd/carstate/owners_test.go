@@ -79,7 +79,7 @@ func ownUntilAsked(said string) error {
 	name := crand.Text()
 	m := derive.NewMembers(name, e.Partitions(), e.Leases(), c.Log)
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), Members: m, Log: c.Log, Records: e, AwaitTombstones: e.AwaitTombstones,
+		Partitions: e.Partitions(), Members: m, Log: c.Log, Records: e,
 		Checkpoint: time.Second,
 		Release:    func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
 		Take: func(ctx context.Context, p int, states store.Owner) (store.Partition, error) {

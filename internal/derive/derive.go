@@ -34,8 +34,6 @@ type Config struct {
 	Take func(ctx context.Context, p int, owner store.Owner) (store.Partition, error)
 	// Records holds the checkpoints.
 	Records store.Records
-	// AwaitTombstones is [store.Engine.AwaitTombstones].
-	AwaitTombstones func(ctx context.Context) error
 	// Covers reports whether the vehicle is forgotten, and its data ignored. If nil, none is.
 	Covers func(vehicle.ID) (bool, error)
 	// Gone reports whether the marker of a forgotten vehicle is needed no more. If nil, none is.

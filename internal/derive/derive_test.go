@@ -90,7 +90,7 @@ func (p *spied) Save(
 // states yet must store none. change, unless nil, gets each partition.
 func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
 	return derive.Config{
-		Partitions: e.Partitions(), Records: e, AwaitTombstones: e.AwaitTombstones, Checkpoint: 2 * time.Millisecond,
+		Partitions: e.Partitions(), Records: e, Checkpoint: 2 * time.Millisecond,
 		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
 			part, err := e.Take(ctx, p, "node", owner, store.Anyone)
 			if err != nil {

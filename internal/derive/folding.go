@@ -426,12 +426,6 @@ const replyBytes = 256 << 10
 // Reply implements [store.Owner].
 func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
-	switch q.Kind {
-	case store.AskTombstones, store.AskDrop, store.AskDropAll, store.AskErase:
-		if err := f.config.AwaitTombstones(ctx); err != nil {
-			return r, err
-		}
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.live {

@@ -110,17 +110,16 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	}
 	var grown sync.Once
 	c := derive.Config{
-		Partitions:      n.engine.Partitions(),
-		Fold:            n.roads.Fold,
-		Replay:          n.roads.Refold,
-		Records:         n.engine,
-		AwaitTombstones: n.engine.AwaitTombstones,
-		Covers:          n.records.Covers,
-		Gone:            n.records.Gone,
-		Checkpoint:      checkpoint,
-		SilentDays:      int((n.silentAfter() + day - 1) / day),
-		Log:             n.config.Log,
-		Members:         n.joinMembers(ctx),
+		Partitions: n.engine.Partitions(),
+		Fold:       n.roads.Fold,
+		Replay:     n.roads.Refold,
+		Records:    n.engine,
+		Covers:     n.records.Covers,
+		Gone:       n.records.Gone,
+		Checkpoint: checkpoint,
+		SilentDays: int((n.silentAfter() + day - 1) / day),
+		Log:        n.config.Log,
+		Members:    n.joinMembers(ctx),
 		Loaded: func(vehicles int) {
 			if n.cluster == nil { // partitions are about equally large
 				grown.Do(func() { n.fleet.Grow(vehicles * n.engine.Partitions()) })

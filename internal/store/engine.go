@@ -103,9 +103,6 @@ type Engine interface {
 	// for different partitions. A zero Answer means a forgotten vehicle. It calls caughtUp once put
 	// has what was stored when the owners took their partitions.
 	FollowAnswers(ctx context.Context, put func(vehicle.ID, *Answer), caughtUp func()) error
-	// AwaitTombstones waits for every tombstone that is stored now. The error is [ErrReplaced] if
-	// those that this process has are of another stream.
-	AwaitTombstones(ctx context.Context) error
 	Unfolded() *Unfolded
 	Forgotten() *access.Forgotten
 
@@ -205,6 +202,11 @@ const (
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
 	AskErase      = "erase"      // to do that, without markers that may go, and to remove all older ones
 )
+
+// ByTombstones reports whether the owner must have every stored tombstone before it replies.
+func (q *Question) ByTombstones() bool {
+	return q.Kind == AskTombstones || q.Kind == AskDrop || q.Kind == AskDropAll || q.Kind == AskErase
+}
 
 type Question struct {
 	Kind    string     `json:"kind"`

@@ -38,7 +38,6 @@ func (m *memory) Partitions() int                       { return 1 }
 func (m *memory) Scarce() bool                          { return false }
 func (m *memory) Unfolded() *Unfolded                   { return nil }
 func (m *memory) Forgotten() *access.Forgotten          { return &m.forgotten }
-func (m *memory) AwaitTombstones(context.Context) error { return m.dead }
 
 func (m *memory) Ask(context.Context, int, *Question) (Reply, error) { return Reply{}, nil }
 

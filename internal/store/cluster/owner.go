@@ -244,6 +244,9 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 	if q.Kind != store.AskState && q.Kind != store.AskAnswers {
 		_, err = t.check(ctx, nil)
 	}
+	if err == nil && q.ByTombstones() {
+		err = t.e.AwaitTombstones(ctx)
+	}
 	if err == nil {
 		r.Reply, err = t.owner.Reply(ctx, q)
 	}

@@ -73,6 +73,3 @@ func (e *Engine) Progress() (folded, groups uint64) {
 	}
 	return folded, groups
 }
-
-// A feed applies each new record before [Engine.Store] returns, or the engine fails.
-func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }

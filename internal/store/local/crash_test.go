@@ -219,7 +219,7 @@ func (w *workload) await(do func() error) error {
 
 func deriver(e *Engine, checkpoint time.Duration, log *slog.Logger) *derive.Deriver {
 	return derive.New(derive.Config{
-		Partitions: e.Partitions(), Records: e, AwaitTombstones: e.AwaitTombstones, Log: log, Checkpoint: checkpoint,
+		Partitions: e.Partitions(), Records: e, Log: log, Checkpoint: checkpoint,
 		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
 			return e.Take(ctx, p, "folder", owner, store.Anyone)
 		},

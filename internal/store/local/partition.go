@@ -174,6 +174,10 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 	if owner == nil {
 		return store.Reply{}, store.ErrNoOwner
 	}
+	// A feed applies each new record before [Engine.Store] returns, or the engine fails.
+	if err := e.Alive(); err != nil && q.ByTombstones() {
+		return store.Reply{}, err
+	}
 	return owner.Reply(ctx, q)
 }
 

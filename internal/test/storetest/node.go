@@ -73,7 +73,7 @@ func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
 	}
 	name := rand.Text()
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), Fold: m.Fold, Records: e, AwaitTombstones: e.AwaitTombstones,
+		Partitions: e.Partitions(), Fold: m.Fold, Records: e,
 		Covers: k.Covers, Gone: k.Gone,
 		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
 			return e.Take(ctx, p, name, owner, func(holder string) bool { return holder == "" || holder == name })
