@@ -182,7 +182,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
-	o, old := addOperator(t, "ada")
+	o, old := created(t, access.Credential{Kind: access.OperatorKind, Name: "ada"}, noon)
 	_, hash := access.NewSecret(o.Kind)
 	testkit.NoError(t, o.Rotate(hash, time.Hour, noon))
 	table.Put(o)

@@ -29,11 +29,6 @@ func addSource(t testing.TB, name string) (access.Credential, string) {
 	return created(t, access.Credential{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()}, noon)
 }
 
-func addOperator(t testing.TB, name string) (access.Credential, string) {
-	t.Helper()
-	return created(t, access.Credential{Kind: access.OperatorKind, Name: name}, noon)
-}
-
 func TestTokensVerify(t *testing.T) {
 	var table access.Tokens
 	good, goodSecret := issue(t, "good", noon)

@@ -25,8 +25,8 @@ import (
 // Config configures a [Deriver]. Fields without another word are required.
 type Config struct {
 	Partitions int
-	// Fold folds a sample into the state of its vehicle, and reports whether the state changed.
-	// Calls for different vehicles are concurrent. If nil, [vehicle.State.Fold] is used.
+	// Fold folds a sample into the state of its vehicle, concurrently for different vehicles. If nil,
+	// [vehicle.State.Fold] is used.
 	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
 	// Replay is like Fold, for samples that a process may have folded before. If nil, Fold is used.
 	Replay func(*vehicle.State, *vehicle.Sample) (changed bool)
@@ -63,14 +63,6 @@ type Config struct {
 // DefaultCheckpoint is the default of Config.Checkpoint.
 const DefaultCheckpoint = 10 * time.Second
 
-const defaultSilentDays = 30
-
-func (c *Config) loaded(vehicles int) {
-	if c.Loaded != nil {
-		c.Loaded(vehicles)
-	}
-}
-
 // Deriver takes partitions and folds them.
 type Deriver struct {
 	config Config
@@ -95,8 +87,11 @@ func New(c Config) *Deriver {
 	if c.Gone == nil {
 		c.Gone = func(vehicle.ID) bool { return false }
 	}
+	if c.Loaded == nil {
+		c.Loaded = func(int) {}
+	}
 	c.Checkpoint = cmp.Or(c.Checkpoint, DefaultCheckpoint)
-	c.SilentDays = cmp.Or(c.SilentDays, defaultSilentDays)
+	c.SilentDays = cmp.Or(c.SilentDays, 30)
 	c.bucketBytes = cmp.Or(c.bucketBytes, bucketBytes)
 	c.pieceBytes = cmp.Or(c.pieceBytes, store.PieceBytes)
 	return &Deriver{config: c, ending: make(chan struct{}, 2)}
@@ -107,8 +102,7 @@ func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
 const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
-// newerPause is the pause after records of a newer version were met. It equals the default interval of
-// lease renewals.
+// newerPause is the pause after records of a newer version were met.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. After an error, it takes the
@@ -180,9 +174,8 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	return err
 }
 
-// await is [Members.await]. While this node waits, it must not own p, because no other could take it
-// from a live owner. So await releases p again and again: a Take whose response was lost may later
-// have made this node the owner.
+// await is [Members.await]. Meanwhile it releases p again and again: a Take whose response was lost may
+// have made this node the owner, and no other could take p from a live one.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {

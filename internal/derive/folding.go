@@ -24,7 +24,8 @@ type folding struct {
 	config *Config
 	part   store.Partition
 	mark   uint64        // Reply.Owner
-	now    chan struct{} // asks for a checkpoint at once
+	seed   uint64        // of states
+	now    chan struct{} // asks once for a checkpoint
 
 	mu       sync.Mutex // guards the fields below
 	states   *packedStates
@@ -50,11 +51,10 @@ type folding struct {
 	last   store.Checkpoint
 	window []store.Checkpoint // from last.First to last
 	tried  uint64             // number of the last one, even if it could not be stored
-	loaded uint64             // number of the one that was read: it has other buckets
 }
 
 func newFolding(c *Config) *folding {
-	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(1, 0)}
+	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(0, 1, 0)}
 }
 
 // eachProcessor calls do on every processor, with its number i of n.
@@ -86,7 +86,8 @@ func (f *folding) load(ctx context.Context, p int) error {
 			largest, total = max(largest, c.Bytes), total+c.Bytes
 		}
 		f.states.end() // what was read of a damaged checkpoint
-		f.states = newPackedStates(f.config.bucketBytes, max(largest, total/2))
+		f.seed = cmp.Or(f.last.Seed, rand.Uint64())
+		f.states = newPackedStates(f.seed, f.config.bucketBytes, max(largest, total/2))
 		f.seq, f.day, f.date = f.last.Seq, f.last.Day, f.last.Date
 		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
 			return err
@@ -94,8 +95,8 @@ func (f *folding) load(ctx context.Context, p int) error {
 		err := store.ReadStates(ctx, f.config.Records, p, all, f.put)
 		if err == nil {
 			vehicles, _ := f.states.count()
-			f.config.loaded(vehicles)
-			f.saved, f.loaded = f.seq, f.last.Number
+			f.config.Loaded(vehicles)
+			f.saved = f.seq
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
 			return err
@@ -105,7 +106,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 	}
 }
 
-// end frees the states, after a checkpoint in progress.
+// end frees the states after a checkpoint.
 func (f *folding) end() {
 	f.saving.Lock()
 	defer f.saving.Unlock()
@@ -126,10 +127,13 @@ func (f *folding) put(piece store.Piece) error {
 				return nil
 			}
 			forgotten, err := f.config.Covers(e.Vehicle)
-			if forgotten {
-				e.State = nil
+			changed := byte(0)
+			if forgotten && len(e.State) > 0 {
+				e.State, changed = nil, 1
+			} else if f.last.Seed == 0 {
+				changed = 1
 			}
-			f.states.insert(e.Vehicle, e.State, e.Day, 0)
+			f.states.insert(e.Vehicle, e.State, e.Day, changed)
 			return err
 		})
 	})
@@ -144,11 +148,9 @@ func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
 
 // apply folds a group into the states, and publishes the answers that change.
 //
-// A state whose time is in the future was written while a clock, of a machine or of the car, was
-// wrong. Until that time, the rules would reject every sample of the car as too old. So apply
-// resets such a state at the first sample whose time differs by at most vehicle.MaxAhead from the
-// time at which it was stored. It reads no other clock, so a replay of the log resets the same
-// states.
+// While a clock, of a machine or of the car, is wrong, a state may get a time in the future, until
+// which the rules would reject every sample as too old. apply resets it at the first sample whose time
+// differs by at most vehicle.MaxAhead from that of its storing, so a replay resets the same states.
 func (f *folding) apply(g store.Group) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,11 +194,11 @@ func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample)
 	x := new(vehicle.Sample) // a copy, because the engine may share those that it returns
 	var packed []byte
 	changed, skips := false, false
+	others := func(id vehicle.ID) bool { at, _ := f.states.find(id); return at%n != i }
 	for k := range g.Samples {
 		if k == 0 || g.Samples[k].Vehicle != g.Samples[k-1].Vehicle {
 			id := g.Samples[k].Vehicle
-			if at, _ := f.states.find(id); at%n != i {
-				skips = true
+			if skips = n > 1 && others(id); skips {
 				continue
 			}
 			if skips, err = f.config.Covers(id); err != nil {
@@ -256,14 +258,7 @@ func (f *folding) goLive(ctx context.Context) {
 	}
 	f.live = true
 	f.part.Live(ctx, f.states.answers)
-	f.checkpointSoon()
-}
-
-func (f *folding) checkpointSoon() {
-	select {
-	case f.now <- struct{}{}:
-	default:
-	}
+	f.now <- struct{}{} // which has room for it
 }
 
 // answers calls put with the answer of every vehicle, from several goroutines.
@@ -280,7 +275,7 @@ func (p *packedStates) answers(put func(vehicle.ID, *store.Answer)) {
 	})
 }
 
-// answerIn returns the answer of the vehicle of a record.
+// answerIn returns the answer in a record.
 func answerIn(r []byte) (a store.Answer) {
 	if packed := stateOf(r); len(packed) > 0 {
 		if s, err := codec.DecodeState(packed); err == nil {
@@ -309,7 +304,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	f.saving.Lock()
 	defer f.saving.Unlock()
 	is := f.last
-	full = full || is.Number == 0 || f.tried > is.Number
+	full = full || is.Seed != f.seed || f.tried > is.Number
 	f.mu.Lock()
 	if f.broken != nil {
 		f.mu.Unlock()
@@ -322,7 +317,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	}
 	f.tried = max(f.tried, is.Number) + 1
 	next := store.Checkpoint{
-		Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq, Day: f.day, Date: f.date,
+		Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq, Day: f.day, Date: f.date, Seed: f.seed,
 		Restored: is.Restored || f.restored,
 	}
 	live := int(f.states.bytes.Load())
@@ -334,10 +329,8 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	for _, c := range window {
 		bytes += c.Bytes
 	}
-	// This one has all states if the checkpoints that a start must read would have every state twice,
-	// or if those of an earlier process, with other buckets, would be needed but not read.
-	otherBuckets := first > is.First && next.Number-f.loaded < store.CheckpointCycle
-	if full = full || bytes >= 2*live || otherBuckets; full {
+	// This one has all states if the checkpoints that a start must read would have every state twice.
+	if full = full || bytes >= 2*live; full {
 		bytes, window = live, nil
 	} else {
 		next.First = first
@@ -354,8 +347,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 }
 
 // pieces is an iterator over the pieces of a checkpoint, each with the states as they are when it is
-// asked for. The pieces, which will have the given number of bytes, are spread over half of the
-// interval.
+// asked for. They will have the given number of bytes, and are spread over half of the interval.
 func (f *folding) pieces(hurry context.Context, c store.Checkpoint, bytes int, erase bool) iter.Seq[store.Piece] {
 	return func(yield func(store.Piece) bool) {
 		full := c.First == c.Number

@@ -263,7 +263,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 // the buckets, and so have the pieces of the last CheckpointCycle checkpoints.
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, want := newPackedStates(500, 0), make(map[vehicle.ID]vehicle.State)
+		p, want := newPackedStates(1, 500, 0), make(map[vehicle.ID]vehicle.State)
 		defer p.end()
 		var stored [][][]byte // pieces by checkpoint
 		for range rapid.IntRange(1, 300).Draw(t, "uses") {
@@ -334,7 +334,7 @@ func BenchmarkPackedStates(b *testing.B) {
 	}
 	state := roadtest.State(b)
 	for b.Loop() {
-		before, p := heap(), newPackedStates(bucketBytes, 0)
+		before, p := heap(), newPackedStates(1, bucketBytes, 0)
 		for _, round := range []string{"new", "known"} {
 			began := testkit.ProcessorTime()
 			for v := range benchCars {

@@ -2,10 +2,12 @@ package derive
 
 import (
 	"encoding/binary"
-	"hash/maphash"
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/minio/highwayhash"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -15,8 +17,8 @@ import (
 // packedStates holds the states of all vehicles of a partition in packed form, in memory without
 // pointers. It grows by one bucket at a time (linear hashing), so that no sample waits long.
 type packedStates struct {
-	seed    maphash.Seed
-	room    int // usual size in bytes of a bucket
+	key     [highwayhash.Size]byte // so that nobody can choose vids that collide
+	room    int                    // usual size in bytes of a bucket
 	buckets []bucket
 	bytes   atomic.Int64 // size of the records, except dropped ones
 
@@ -64,8 +66,9 @@ const (
 func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits }
 
 // newPackedStates returns buckets of a usual size, and as many as are needed for a number of bytes.
-func newPackedStates(room, bytes int) *packedStates {
-	p := &packedStates{seed: maphash.MakeSeed(), room: room}
+func newPackedStates(seed uint64, room, bytes int) *packedStates {
+	p := &packedStates{room: room}
+	binary.LittleEndian.PutUint64(p.key[:], seed)
 	for len(p.buckets) <= bytes/room {
 		p.buckets = append(p.buckets, newBucket(room/usualRecord))
 	}
@@ -93,7 +96,7 @@ func stateOf(r []byte) []byte {
 
 // find returns the number of a vehicle's bucket.
 func (p *packedStates) find(id vehicle.ID) (at int, hash uint64) {
-	hash = maphash.String(p.seed, string(id))
+	hash = highwayhash.Sum64(unsafe.Slice(unsafe.StringData(string(id)), len(id)), p.key[:])
 	mask := 1<<bits.Len(uint(len(p.buckets)-1)) - 1
 	if at = int(hash>>32) & mask; at >= len(p.buckets) {
 		at &= mask >> 1 // the bucket that will be split for it
@@ -230,18 +233,13 @@ func (b *bucket) slot(id vehicle.ID, hash uint64) int {
 	return i
 }
 
-// rebuild copies a bucket's vehicles to the buckets where they belong. Those that come to another
-// bucket count as changed, because that bucket may not be the next to be stored as a whole.
+// rebuild copies a bucket's vehicles to the buckets where they belong.
 func (p *packedStates) rebuild(at int) {
 	old := p.buckets[at]
 	p.bytes.Add(int64(old.dropped - old.used))
 	p.buckets[at] = newBucket(old.vehicles)
 	for r := range old.records {
-		id, changed := vehicle.ID(vidOf(r)), r[5]
-		if to, _ := p.find(id); to != at {
-			changed = 1
-		}
-		p.insert(id, stateOf(r), dayOf(r), changed)
+		p.insert(vehicle.ID(vidOf(r)), stateOf(r), dayOf(r), r[5])
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,25 +261,29 @@ func (b *bucket) records(yield func(r []byte) bool) {
 
 // piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from
 // which bucket the next piece continues; done is set after the last one. A checkpoint has the records
-// that have changed since the one before, and all of every CheckpointCycle-th bucket, or with full, of
-// all. They count as unchanged then. piece first drops those of these buckets for which gone is true.
+// that have changed since the one before, and every CheckpointCycle-th by the hash, or with full, all.
+// They count as unchanged then. piece first drops those of these for which gone is true.
 func (p *packedStates) piece(
 	from, size int, number uint64, full bool, gone func(r []byte) bool,
 ) (b []byte, next int, done bool) {
+	due := func(place uint64) bool { return full || (place-number)%store.CheckpointCycle == 0 }
+	whole := len(p.buckets) >= store.CheckpointCycle // the vehicles of a bucket are due together
+	all := func(r []byte) bool {
+		_, hash := p.find(vehicle.ID(vidOf(r)))
+		return due(hash >> 32)
+	}
 	for next = from; next < len(p.buckets); next++ {
 		if len(b) >= size {
 			return b, next, false
 		}
-		all := full || uint64(next)%store.CheckpointCycle == number%store.CheckpointCycle
-		if all {
-			p.drop(next, gone)
-		}
-		is := &p.buckets[next]
-		if !all && is.changed == 0 {
+		is, now := &p.buckets[next], whole && due(uint64(next))
+		if now || !whole {
+			p.drop(next, func(r []byte) bool { return gone(r) && (now || all(r)) })
+		} else if is.changed == 0 {
 			continue
 		}
 		for r := range is.records {
-			if all || r[5] != 0 {
+			if r[5] != 0 || now || !whole && all(r) {
 				r[5] = 0
 				b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
 			}

@@ -66,7 +66,9 @@ func TestPageInABrowser(t *testing.T) {
 		b.Expect(`String(document.querySelector("[role=tabpanel]:not([hidden])").innerText.includes("`+
 			b.Base+drivingPath+`"))`, "true")
 		b.Eval(`scrollTo(0, document.querySelector("` + screen.from + `").offsetTop - 60); ""`)
-		saveScreen(b, screen.name)
+		if *updateScreens {
+			b.Look("../../docs/screens/" + screen.name + ".png")
+		}
 		b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
 		b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 		b.IsClean(axe)
@@ -128,11 +130,5 @@ func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	b.Expect(`indexedDB.databases().then(d => String(d.length))`, "0")
 	if strings.Contains(b.Eval(`document.querySelector("main").innerText`), token) {
 		t.Error("the page's text contains the token")
-	}
-}
-
-func saveScreen(b *browsertest.Browser, name string) {
-	if *updateScreens {
-		b.Look("../../docs/screens/" + name + ".png")
 	}
 }

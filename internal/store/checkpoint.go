@@ -38,6 +38,7 @@ type Checkpoint struct {
 	Date   int64  `json:"date"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // before compression
+	Seed   uint64 `json:"seed"`  // of the hash of vids by which the states are stored
 	// Restored means that some states come from a backup, so that no telemetry has them.
 	Restored bool `json:"restored,omitempty"`
 	// Replaced means that the positions are those of telemetry that was replaced. Seq is 0 then.

@@ -33,11 +33,11 @@ func newMemory(t testing.TB) *memory {
 	return m
 }
 
-func (m *memory) Alive() error                          { return m.dead }
-func (m *memory) Partitions() int                       { return 1 }
-func (m *memory) Scarce() bool                          { return false }
-func (m *memory) Unfolded() *Unfolded                   { return nil }
-func (m *memory) Forgotten() *access.Forgotten          { return &m.forgotten }
+func (m *memory) Alive() error                 { return m.dead }
+func (m *memory) Partitions() int              { return 1 }
+func (m *memory) Scarce() bool                 { return false }
+func (m *memory) Unfolded() *Unfolded          { return nil }
+func (m *memory) Forgotten() *access.Forgotten { return &m.forgotten }
 
 func (m *memory) Ask(context.Context, int, *Question) (Reply, error) { return Reply{}, nil }
 

@@ -48,7 +48,8 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 
 	d := s.Driving()
 	// The time of a speed that was held is that of another, earlier reading.
-	if held := s.Traffic.At > newest.Time; d.Time != 0 && !held && !readAt(s, d.Time, everySignal[:]...) {
+	read := func(g signal.Signal) bool { return s.Latest[g].Time == d.Time }
+	if held := s.Traffic.At > newest.Time; d.Time != 0 && !held && !slices.ContainsFunc(everySignal[:], read) {
 		t.Fatalf("the driving verdict's time %d is that of no reading", d.Time)
 	}
 	if d.State != 0 && d.NotDriving || d.Time == 0 && d != (vehicle.DrivingVerdict{}) ||
@@ -117,10 +118,6 @@ var everySignal = func() (all [signal.Num]signal.Signal) {
 	}
 	return all
 }()
-
-func readAt(s vehicle.State, t signal.UnixMilli, signals ...signal.Signal) bool {
-	return slices.ContainsFunc(signals, func(g signal.Signal) bool { return s.Latest[g].Time == t })
-}
 
 // genReadings draws values in their range, many at the thresholds of the rules.
 func genReadings(t *rapid.T) signal.Readings {

@@ -93,7 +93,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	}
 	var ends []func()
 	for n, e := range engines {
-		ends = append(ends, storetest.KeepRoads(t, idle(e), maps[n], n < 2))
+		ends = append(ends, storetest.KeepRoads(t, store.NewRecordStore(e, store.Config{}, new(access.Tables)), maps[n], n < 2))
 	}
 	for q := range 6 {
 		testkit.NoError(t, storetest.Learn(maps[0], 6, q, 60))
@@ -123,8 +123,4 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 		t.Errorf("two nodes have stored %d tiles of %d", n, all)
 	}
 	storetest.SameRoads(t, storetest.StoredRoads(t, engines[2]), want)
-}
-
-func idle(e *Engine) *store.RecordStore {
-	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }
