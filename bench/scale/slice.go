@@ -35,33 +35,33 @@ func (b *bench) spread(ctx context.Context) {
 	const subject = "slice, more partitions"
 	b.onNodes(ctx, b.plan.cars, b.plan.partitions, eachRole, func(r *rig) {
 		b.Add(subject, "cars", "", fmt.Sprintf("over %d partitions", b.plan.partitions), float64(b.plan.cars))
-		b.measure(ctx, r, subject, b.plan.slow, 0, 0, 0)
+		b.measure(ctx, r, subject, b.plan.steady/10, 0, 0, 0)
 	})
 }
 
-// Then one of the two nodes ends, in order and by kill -9, while the cars report to the other.
 func (b *bench) twoNodes(ctx context.Context) {
 	const subject = "two nodes with every role"
 	b.onNodes(ctx, b.plan.large, 16, []string{"first", "second"}, func(r *rig) {
 		b.Add(subject, "cars", "", "over 16 partitions", float64(b.plan.large))
 		b.measure(ctx, r, subject, b.plan.long, 1000, 0, 45)
+	})
+}
+
+// The cars report to one of two nodes while the other ends.
+func (b *bench) ends(ctx context.Context) {
+	b.onNodes(ctx, b.plan.alone, 16, []string{"first", "second"}, func(r *rig) {
 		r.cars.Nodes = r.cars.Nodes[:1]
-		for _, f := range []struct {
-			name string
-			most float64 // s
-			end  func(*nodeprocess.Node)
-		}{
-			{"oldest answer while a node ends in order", 1, func(n *nodeprocess.Node) { _ = n.Stop() }},
-			{"oldest answer after kill -9 of a node", 12, (*nodeprocess.Node).Kill},
-		} {
+		end := func(name string, most float64, end func(*nodeprocess.Node)) {
 			second := r.nodes["second"]
 			delete(r.nodes, "second")
-			ending := time.AfterFunc(b.plan.first/5, func() { f.end(second) })
-			_, l := r.load(ctx, r.rate/3, int(r.rate*b.plan.first.Seconds()))
+			ending := time.AfterFunc(b.plan.first/5, func() { end(second) })
+			_, l := r.load(ctx, r.rate, int(3*r.rate*b.plan.first.Seconds()))
 			ending.Stop()
-			b.AtMost(f.most, subject, f.name, "s", fmt.Sprintf("%.0f samples a second", r.rate/3), l.most/1000)
+			b.AtMost(most, "one of two nodes ends", name, "s", fmt.Sprintf("%.0f samples a second", r.rate), l.most/1000)
 			r.start(ctx, "second")
 		}
+		end("oldest answer while a node ends in order", 1, func(n *nodeprocess.Node) { _ = n.Stop() })
+		end("oldest answer after kill -9 of a node", 12, (*nodeprocess.Node).Kill)
 	})
 }
 

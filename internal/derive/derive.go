@@ -200,7 +200,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin is the time limit for each of the two last checkpoints of a partition.
+// storeWithin limits the last checkpoints of a partition. The first has three quarters of it. A node
+// has only half a second more, for the release.
 const storeWithin = 2 * time.Second
 
 // foldPartition folds partition p until an error occurs. When ctx or assigned ends, it stores a
@@ -213,7 +214,12 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 	folding, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	storing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(leaving, func() { time.AfterFunc(storeWithin, cancel) })()
+	last, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(leaving, func() {
+		time.AfterFunc(storeWithin*3/4, cancel)
+		time.AfterFunc(storeWithin, end)
+	})()
 	var running sync.WaitGroup
 	running.Go(func() { stop(f.runCheckpoints(leaving, storing, d.ending)) })
 	stop(d.foldGroups(leaving, folding, f))
@@ -224,8 +230,6 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 		return fmt.Errorf("partition %d: %w", p, context.Cause(folding))
 	}
 	running.Wait()
-	last, end := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
-	defer end()
 	if _, err := f.checkpoint(last, atOnce, false, false); err != nil {
 		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
 			"partition", p, "error", err)

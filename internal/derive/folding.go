@@ -296,8 +296,9 @@ func (f *folding) gone(r []byte, erase bool) bool {
 	return int(f.day)-int(dayOf(r)) > f.config.SilentDays
 }
 
-// checkpoint stores what has changed since the last one. With full, it stores all states, and with
-// erase also removes every older checkpoint. It does not pause between pieces once hurry has ended.
+// checkpoint stores what has changed since the last one, but nothing while some states are ahead of
+// seq. With full, it stores all states, and with erase also removes every older checkpoint. It does not
+// pause between pieces once hurry has ended.
 // If it fails, its pieces may be stored later still, and the states in them count as unchanged; so
 // the next has another number, and all states.
 func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (store.Checkpoint, error) {
@@ -310,7 +311,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 		f.mu.Unlock()
 		return is, f.broken
 	}
-	if !full && !f.pending() {
+	if f.seq < f.aheadTo || !full && !f.pending() {
 		f.mu.Unlock()
 		_, err := f.part.Save(ctx, store.Checkpoint{}, nil, false)
 		return is, err
@@ -385,7 +386,7 @@ var atOnce = func() context.Context {
 // its turn.
 func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan struct{}) error {
 	renewed := time.Now()
-	for leaving.Err() == nil {
+	for last := false; !last; {
 		hurry := leaving
 		select {
 		case <-leaving.Done():
@@ -393,6 +394,9 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 			case turns <- struct{}{}:
 				defer func() { <-turns }()
 			case <-storing.Done():
+			}
+			if last = true; storing.Err() != nil {
+				return nil // a checkpoint that is cut makes the next one a whole one
 			}
 		case <-f.now:
 			hurry = atOnce

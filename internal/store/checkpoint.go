@@ -24,8 +24,8 @@ const (
 	PieceBytes = 512 << 10
 )
 
-// Checkpoint has the states of a partition that have changed since the one before, and every state
-// of some of the buckets.
+// Checkpoint has the states of a partition that have changed since the one before, and every 16th by
+// a hash.
 type Checkpoint struct {
 	Number uint64 `json:"number"`
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
