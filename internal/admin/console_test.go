@@ -4,25 +4,24 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/test/testkit"
 )
 
-type endless struct{ closed chan struct{} }
+type endless struct{ *ops.Operations }
 
 func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	http.NewResponseController(w).Flush()
-	select {
-	case <-e.closed:
-	case <-r.Context().Done():
+	stream, err := e.NewEventStream(w)
+	if err == nil && stream.Send("retry: 2000\n\n") == nil {
+		stream.Wait(r.Context(), time.Hour)
 	}
 }
 
-func (e endless) Close() { close(e.closed) }
-
 func TestConsole(t *testing.T) {
-	s := start(t, func(c *admin.Config) { c.Console = endless{make(chan struct{})} })
+	s := start(t, func(c *admin.Config) { c.Console = endless{c.Ops} })
 	req, err := http.NewRequestWithContext(context.Background(), "GET", s.URL+"/", nil)
 	testkit.NoError(t, err)
 	resp, err := s.HTTP.Do(req) // the response ends when the server does

@@ -19,7 +19,7 @@ import (
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
 	s := admin.New(admin.Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash}),
-		Console: page{http.NotFoundHandler()}, Alive: func() error { return nil }})
+		Console: http.NotFoundHandler(), Alive: func() error { return nil }})
 	for _, d := range []*time.Duration{&s.HTTP.ReadHeaderTimeout, &s.HTTP.ReadTimeout, &s.HTTP.WriteTimeout,
 		&s.HTTP.IdleTimeout} {
 		*d /= 100

@@ -73,7 +73,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 		Ops:      ops.New(operations),
 		Roads:    new(road.Map),
 		Node:     new(settings),
-		Console:  page{http.NotFoundHandler()},
+		Console:  http.NotFoundHandler(),
 		Alive:    well,
 		Ready:    well,
 		FeedAge:  func() (time.Duration, bool) { return 0, false },
@@ -117,10 +117,6 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 }
 
 func well() error { return nil }
-
-type page struct{ http.Handler }
-
-func (page) Close() {}
 
 type recorder struct {
 	http.RoundTripper

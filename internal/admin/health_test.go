@@ -43,7 +43,7 @@ func TestReady_PerJob(t *testing.T) {
 		no := func() error { return errors.New("nothing is stored") }
 		c.Ready, c.ReadyFor = no, map[string]func() error{"query": func() error { return nil }, "ingest": no}
 		c.FeedAge = func() (time.Duration, bool) { return 1234 * time.Millisecond, true }
-		c.Console = page{http.RedirectHandler("/", http.StatusFound)}
+		c.Console = http.RedirectHandler("/", http.StatusFound)
 	})
 	for path, want := range map[string]string{
 		"/readyz": "503 nothing is stored; feed age 1.2 s", "/readyz/ingest": "503 nothing is stored; feed age 1.2 s",

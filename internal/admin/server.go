@@ -29,7 +29,8 @@ type Config struct {
 
 	Node Node
 
-	Console Console
+	// Console authenticates its callers itself.
+	Console http.Handler
 
 	Hosts []string
 
@@ -65,12 +66,6 @@ type Config struct {
 type Node interface {
 	Settings() wire.NodeSettings
 	Change(wire.NodeSettings)
-}
-
-// Console authenticates its callers itself. Close ends live pages.
-type Console interface {
-	http.Handler
-	Close()
 }
 
 const (
@@ -112,7 +107,6 @@ func New(cfg Config) *Server {
 		TLSConfig:                    cfg.TLS,
 	}, listen.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	if cfg.Ops != nil {
-		s.HTTP.RegisterOnShutdown(cfg.Console.Close)
 		s.HTTP.RegisterOnShutdown(cfg.Ops.Close)
 	}
 	return s

@@ -119,7 +119,7 @@ func (n *Node) limit(name string, b listen.Bounds) *listen.Limit {
 	return l
 }
 
-func (n *Node) console(operations *ops.Operations) admin.Console {
+func (n *Node) console(operations *ops.Operations) *console.Console {
 	c := console.Config{
 		Ops: operations, Monitor: n.monitor, Known: listen.Hold,
 		Ready: n.health.ready, Writable: n.engine.Writable,

@@ -51,7 +51,6 @@ const (
 	staleEvery = 5 * time.Second
 
 	followEvery = 250 * time.Millisecond
-	stillHere   = 15 * time.Second // between signs of life, so that a proxy keeps the connection
 	atOnce      = 500
 )
 
@@ -215,46 +214,33 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 			maxFollowers)
 	}
 	defer c.join(-1)
-	stream, err := NewEventStream(w)
+	stream, err := p.NewEventStream(w)
 	if err != nil || r.Method == http.MethodHead {
 		return err
 	}
 	next, gap := c.follow(r.Header.Get("Last-Event-ID"))
 	id := func() string { return fmt.Sprintf("id: %s-%d\n", c.run, next) }
-	hello := "retry: 2000\n" + id() + "\n"
+	text := "retry: 2000\n" + id() + "\n"
 	if gap != "" {
-		text, err := json.Marshal(map[string]string{"gap": gap + ": read GET /v1/vehicles, then apply the events that follow"})
-		if err != nil {
-			return err
-		}
-		hello = fmt.Sprintf("retry: 2000\nevent: gap\n%sdata: %s\n\n", id(), text)
+		text = fmt.Sprintf("retry: 2000\nevent: gap\n%sdata: {\"gap\":%q}\n\n", id(),
+			gap+": read GET /v1/vehicles, then apply the events that follow") // ASCII, so it is quoted as in JSON
 	}
-	for text, sent := hello, time.Now(); ; {
-		if text != "" {
-			if stream.Send(text) != nil {
-				return nil
-			}
-			sent = time.Now()
+	for {
+		if text != "" && stream.Send(text) != nil {
+			return nil
 		}
 		some, after, ok := c.since(next)
 		if !ok {
 			return nil // its next request gets the gap
 		}
-		if text = p.events(some, next, c.run, filter); text == "" && time.Since(sent) >= stillHere {
+		if text = p.events(some, next, c.run, filter); text == "" && stream.Silent() {
 			text = id() + "\n" // with a filter, the client's id would otherwise fall behind
 		}
 		pause := followEvery
 		if next = after; len(some) == atOnce {
 			pause = 0
 		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-p.closing.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		if !valid() {
+		if !stream.Wait(r.Context(), pause) || !valid() {
 			return nil
 		}
 	}

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -34,22 +35,39 @@ func (m Moving) Write(p []byte) (int, error) {
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }
 
 type EventStream struct {
-	w http.ResponseWriter
-	c *http.ResponseController
+	w       http.ResponseWriter
+	c       *http.ResponseController
+	closing <-chan struct{}
+	sent    time.Time
 }
 
-func NewEventStream(w http.ResponseWriter) (EventStream, error) {
+func (p *Operations) NewEventStream(w http.ResponseWriter) (*EventStream, error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	c := http.NewResponseController(w)
-	return EventStream{w, c}, c.SetReadDeadline(time.Time{})
+	return &EventStream{w: w, c: c, closing: p.closing.Done()}, c.SetReadDeadline(time.Time{})
 }
 
-func (s EventStream) Send(events string) error {
-	if err := s.c.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+func (s *EventStream) Send(events string) error {
+	s.sent = time.Now()
+	if err := s.c.SetWriteDeadline(s.sent.Add(10 * time.Second)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(s.w, events); err != nil {
 		return err
 	}
 	return s.c.Flush()
+}
+
+// Silent reports whether a sign of life is due, so that no proxy closes the connection.
+func (s *EventStream) Silent() bool { return time.Since(s.sent) >= 15*time.Second }
+
+// Wait returns false if the stream must end: with ctx, or because of [Operations.Close].
+func (s *EventStream) Wait(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	return false
 }

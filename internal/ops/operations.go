@@ -101,7 +101,7 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Close ends the responses of ServeChanges.
+// Close ends each [EventStream].
 func (p *Operations) Close() { p.close() }
 
 func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {

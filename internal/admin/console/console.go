@@ -52,15 +52,9 @@ type Console struct {
 	wrong    prometheus.Counter
 	wrongLog lograte.Warning // anybody can cause its lines
 	mux      *http.ServeMux
-
-	closing context.Context
-	close   context.CancelFunc
 }
 
 type pages map[string]*template.Template
-
-// Close ends the responses of live pages, which do not end by themselves.
-func (c *Console) Close() { c.close() }
 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -124,7 +124,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 	f.console = console.New(cfg)
 	f.server = httptest.NewServer(f.console)
 	t.Cleanup(func() {
-		f.console.Close()
+		f.Operations.Close()
 		f.server.Close()
 	})
 	f.browser = f.anotherBrowser()

@@ -9,14 +9,9 @@ import (
 	"maps"
 	"net/http"
 	"time"
-
-	"example.org/carstate/internal/ops"
 )
 
-const (
-	streamLife = 10 * time.Minute // then the browser must reconnect
-	heartbeat  = 15 * time.Second // so that no proxy closes the connection
-)
+const streamLife = 10 * time.Minute // then the browser must reconnect
 
 // parts are rendered parts of a page, by the attribute data-live of the element that shows them.
 type parts map[string]string
@@ -29,7 +24,7 @@ var errAnotherPage = errors.New("the page is another one now")
 const unknownYet = "?unknown"
 
 // serveLive sends the changed parts of those that render returns. It ends with the connection, the
-// session, the console, errAnotherPage, or after streamLife.
+// session, the operations, errAnotherPage, or after streamLife.
 func (c *Console) serveLive(
 	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
 ) {
@@ -41,21 +36,18 @@ func (c *Console) serveLive(
 	defer c.sessions.giveStream(s)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	stream, err := ops.NewEventStream(w)
+	stream, err := c.Ops.NewEventStream(w)
 	if err != nil {
 		c.Log.Error("cannot update a live page", "error", err)
 	}
 	if r.Method == http.MethodHead || stream.Send("retry: 2000\n\n") != nil {
 		return
 	}
-	sent := c.Now()
-	tick := time.NewTicker(c.LiveEvery)
-	defer tick.Stop()
 	last := parts{}
 	for {
 		now, err := render(ctx)
 		switch {
-		case err == errAnotherPage:
+		case err == errAnotherPage, !c.sessions.alive(s):
 			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
 			return
 		case err == nil:
@@ -70,27 +62,16 @@ func (c *Console) serveLive(
 					return
 				}
 				event = fmt.Sprintf("data: %s\n\n", text)
-			} else if c.Now().Sub(sent) >= heartbeat {
+			} else if stream.Silent() {
 				event = ": still here\n\n" // a comment
 			}
-			if event != "" {
-				if stream.Send(event) != nil {
-					return
-				}
-				sent = c.Now()
+			if event != "" && stream.Send(event) != nil {
+				return
 			}
 		case ctx.Err() == nil:
 			c.Log.Warn("cannot update a live page", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.closing.Done():
-			return
-		case <-tick.C:
-		}
-		if !c.sessions.alive(s) {
-			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
+		if !stream.Wait(ctx, c.LiveEvery) {
 			return
 		}
 	}

@@ -131,7 +131,7 @@ func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 	f.logIn(f.key)
 	lines = scanner(f.stream("/live/fleet"))
 	next(t, lines, "now")
-	f.console.Close()
+	f.Operations.Close()
 	for lines.Scan() { // until the stream ends
 	}
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -24,7 +23,6 @@ func New(cfg Config) *Console {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
 	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
-	c.closing, c.close = context.WithCancel(context.Background())
 	c.sessions.Config, c.sessions.all = &c.Config, make(map[access.Hash]*session)
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
