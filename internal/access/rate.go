@@ -78,7 +78,7 @@ func monotonic(t time.Time) int64 { return began.UnixNano() + int64(t.Sub(began)
 // Take uses one call. r must have a limit. If no call remains, next is the time until one is
 // available.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
-	return b.take(r, 1, now)
+	return b.TakeBatch(r, 1, now)
 }
 
 const MaxBatch = 10_000
@@ -86,10 +86,6 @@ const MaxBatch = 10_000
 // TakeBatch uses n calls, at most [MaxBatch]. If at least one is left, the others are taken in
 // advance, and none is available until they have refilled.
 func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
-	return b.take(r, min(int64(n), MaxBatch), now)
-}
-
-func (b *Budget) take(r Rate, n int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := monotonic(now)
 	each := int64(r.Window) / r.Calls
 	depth := each * r.Calls
@@ -99,7 +95,7 @@ func (b *Budget) take(r Rate, n int64, now time.Time) (remaining int64, next tim
 		if used+each > depth {
 			return 0, time.Duration(used + each - depth), false
 		}
-		used += n * each
+		used += min(int64(n), MaxBatch) * each
 		if n == 0 || b.fullAt.CompareAndSwap(full, t+used) {
 			if remaining = max(0, depth-used) / each; remaining == 0 {
 				next = time.Duration(used + each - depth)
@@ -110,7 +106,7 @@ func (b *Budget) take(r Rate, n int64, now time.Time) (remaining int64, next tim
 }
 
 func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duration) {
-	remaining, next, _ = b.take(r, 0, now)
+	remaining, next, _ = b.TakeBatch(r, 0, now)
 	return remaining, next
 }
 
