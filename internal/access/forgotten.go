@@ -24,12 +24,11 @@ func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
 func (h VehicleHash) Short() string { return h.String()[:16] }
 
 func ParseVehicleHash(s string) (h VehicleHash, err error) {
-	if len(s) == 2*len(h) {
-		if _, err := hex.Decode(h[:], []byte(s)); err == nil {
-			return h, nil
-		}
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(h) {
+		return h, fmt.Errorf("the hash of a vehicle has %d hexadecimal digits", 2*len(h))
 	}
-	return VehicleHash{}, fmt.Errorf("the hash of a vehicle has %d hexadecimal digits", 2*len(h))
+	return VehicleHash(b), nil
 }
 
 // TombstoneState says which of a forgotten vehicle's data may be stored.
