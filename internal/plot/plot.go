@@ -11,31 +11,23 @@ import (
 )
 
 type Scale struct {
-	Ticks     []float64 // round values, evenly spaced, both ends included
-	from, to  float64   // the positions of the ends
-	low, high float64   // the values of the ends
+	Ticks    []float64 // round values, evenly spaced, from 0 to the top
+	from, to float64   // the positions of 0 and of the top
 }
 
-// NewScale includes low and high. Its ends are round, at the positions from and to. high is at
-// least low + 1.
-func NewScale(low, high, from, to float64) Scale {
+// NewScale begins with 0 at the position from, and includes high, which is above 0. Its top is
+// round, at the position to.
+func NewScale(high, from, to float64) Scale {
 	s := Scale{from: from, to: to}
-	if high <= low {
-		high = low + 1
-	}
-	step := roundStep((high - low) / 5)
-	s.low = math.Floor(low/step) * step
-	for i := 0; i == 0 || s.high < high; i++ {
-		s.high = s.low + float64(i)*step
-		s.Ticks = append(s.Ticks, s.high)
+	step := roundStep(high / 5)
+	for i := 0; i == 0 || s.Top() < high; i++ {
+		s.Ticks = append(s.Ticks, float64(i)*step)
 	}
 	return s
 }
 
 // At returns a position, which may be beyond the ends.
-func (s *Scale) At(v float64) float64 {
-	return s.from + (v-s.low)/(s.high-s.low)*(s.to-s.from)
-}
+func (s *Scale) At(v float64) float64 { return s.from + v/s.Top()*(s.to-s.from) }
 
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 

@@ -39,7 +39,7 @@ func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart 
 	for _, p := range points {
 		most = max(most, p.Fresh())
 	}
-	scale := plot.NewScale(0, float64(max(4, most)), chartHeight, 0)
+	scale := plot.NewScale(float64(max(4, most)), chartHeight, 0)
 	c.Empty, c.Levels = most == 0 || len(points) < 3, levelsOf(&scale)
 	c.Read = newReadouts(len(points), func(i int) (float64, string) {
 		p := points[i]

@@ -126,7 +126,7 @@ func (k *curve) view() curveView {
 		v.Most = max(v.Most, float64(p.kmh))
 		sum += float64(p.kmh)
 	}
-	scale := plot.NewScale(0, max(20, v.Most+1), chartHeight, 0)
+	scale := plot.NewScale(max(20, v.Most+1), chartHeight, 0)
 	v.Mean, v.Levels = sum/float64(len(points)), levelsOf(&scale)
 	v.Short = till.Sub(from) < curveSpan-curveGap
 	x := func(t signal.UnixMilli) float64 { return v.Axis.x(t.Time()) }

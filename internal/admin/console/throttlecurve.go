@@ -73,7 +73,7 @@ func (k *throttleCurve) view() (v throttleView) {
 	for _, p := range points {
 		high = max(high, float64(p.x), float64(p.y))
 	}
-	scale := plot.NewScale(0, high+1, chartHeight, 0)
+	scale := plot.NewScale(high+1, chartHeight, 0)
 	v.Levels = levelsOf(&scale)
 	v.SinceX, v.SinceShown = v.Axis.x(v.Since), a.Since >= points[0].at
 	lines := make([][]plot.Point, 4) // X, Y, and the upper and lower bound of normal Y

@@ -126,7 +126,7 @@ func (p *page) panel(t *Track, top int) {
 	for _, s := range t.speeds {
 		fastest = max(fastest, s.kmh)
 	}
-	y := plot.NewScale(0, float64(fastest), float64(bottom), float64(y0))
+	y := plot.NewScale(float64(fastest), float64(bottom), float64(y0))
 
 	p.put(`<g><text x="%d" y="%d" font-weight="bold">%s</text>`, pageLeft, y0-9, html.EscapeString(t.name))
 	p.bands(t.bands[verdictBand], x, y0, panelCurve, bandColours[:])
