@@ -22,17 +22,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if age, ok := s.cfg.FeedAge(); ok {
 		status.FeedAgeSeconds = new(age.Seconds())
 	}
-	figures := figuresOf(s.cfg.Gatherer, status.DataDirBytes)
-	for name, to := range map[string]**float64{
-		"carstate_vehicles": &status.Vehicles, "carstate_vehicles_limit": &status.VehiclesLimit,
-		"carstate_tokens": &status.Tokens, "carstate_sources": &status.Sources,
-		"carstate_data_dir_free_bytes": &status.DiskFreeBytes,
-	} {
-		*to = figures[name]
-	}
-	if limit := status.VehiclesLimit; limit != nil && *limit == 0 {
-		status.VehiclesLimit = nil
-	}
+	readGauges(s.cfg.Gatherer, &status)
 	page, err := s.ops.Audit(r.Context(), ops.AuditQuery{Action: "backup.take", Limit: ops.MaxEvents})
 	if err != nil {
 		return wire.Status{}, err
@@ -53,20 +43,25 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	return status, nil
 }
 
-// figuresOf returns the gauges without labels by name, but those that are NaN.
-func figuresOf(g prometheus.Gatherer, dataDir map[string]float64) map[string]*float64 {
-	figures := make(map[string]*float64)
+// A gauge that is NaN is unknown.
+func readGauges(g prometheus.Gatherer, status *wire.Status) {
+	known := map[string]**float64{
+		"carstate_vehicles": &status.Vehicles, "carstate_vehicles_limit": &status.VehiclesLimit,
+		"carstate_tokens": &status.Tokens, "carstate_sources": &status.Sources,
+		"carstate_data_dir_free_bytes": &status.DiskFreeBytes,
+	}
 	families, _ := g.Gather() // together with the error, Gather returns what could be collected
 	for _, f := range families {
-		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
-			if v := m[0].GetGauge().GetValue(); !math.IsNaN(v) {
-				figures[f.GetName()] = &v
-			}
-		} else if f.GetName() == "carstate_data_dir_bytes" {
-			for _, kind := range m {
-				dataDir[kind.GetLabel()[0].GetValue()] = kind.GetGauge().GetValue()
+		for _, m := range f.GetMetric() {
+			value := m.GetGauge().GetValue()
+			if to := known[f.GetName()]; to != nil && !math.IsNaN(value) {
+				*to = &value
+			} else if f.GetName() == "carstate_data_dir_bytes" {
+				status.DataDirBytes[m.GetLabel()[0].GetValue()] = value
 			}
 		}
 	}
-	return figures
+	if limit := status.VehiclesLimit; limit != nil && *limit == 0 {
+		status.VehiclesLimit = nil
+	}
 }
