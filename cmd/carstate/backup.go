@@ -133,9 +133,6 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	}
 	p := term.NewProgress(w.err, info.Records, "records")
 	report, err := admin.Restore(ctx, file, options, func(done, _ int) { p.Add(done - p.Done()) })
-	if err == nil {
-		p.Add(info.Records - p.Done())
-	}
 	p.End(err == nil)
 	if err != nil {
 		return err

@@ -131,7 +131,6 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 		config.Judged = picture.Add
 	}
 	result, err := evaluate.Fleet(ctx, config, fleet, learn, labels)
-	progress.Add(total - progress.Done())
 	progress.End(err == nil)
 	if err != nil {
 		return fleetError(err)

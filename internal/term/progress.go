@@ -73,11 +73,11 @@ func (p *Progress) Done() int { return p.done }
 // End finishes the bar, so that other text can be written. If complete is false, it keeps its
 // value.
 func (p *Progress) End(complete bool) {
-	if p.bar == nil {
-		return
+	if complete {
+		p.Add(p.total - p.done)
 	}
-	if !complete {
-		p.bar.Abort(false)
+	if p.bar != nil {
+		p.bar.Abort(false) // which a complete one ignores
+		p.bars.Wait()
 	}
-	p.bars.Wait()
 }
