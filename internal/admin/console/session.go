@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/rand"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -84,11 +85,7 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 		seen: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, old := range s.all {
-		if !s.isValid(old, now) {
-			delete(s.all, old.id)
-		}
-	}
+	maps.DeleteFunc(s.all, func(_ access.Hash, old *session) bool { return !s.isValid(old, now) })
 	s.makeRoom(maxOwn, func(o *session) bool { return o.who == who })
 	s.makeRoom(maxSessions, func(*session) bool { return true })
 	s.all[n.id] = n
@@ -99,20 +96,15 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 // makeRoom ends matching sessions, those unused for longest first, until fewer than limit are left.
 // The caller holds mu.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
-	for {
-		n, oldest := 0, (*session)(nil)
-		for _, o := range s.all {
-			if match(o) {
-				n++
-				if oldest == nil || o.seen.Before(oldest.seen) {
-					oldest = o
-				}
-			}
+	var some []*session
+	for _, o := range s.all {
+		if match(o) {
+			some = append(some, o)
 		}
-		if n < limit {
-			return
-		}
-		delete(s.all, oldest.id)
+	}
+	slices.SortFunc(some, func(a, b *session) int { return a.seen.Compare(b.seen) })
+	for _, o := range some[:max(0, len(some)-limit+1)] {
+		delete(s.all, o.id)
 	}
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -93,13 +94,8 @@ func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, list := range []map[vehicle.ID]watched{w.jams, w.anomalies} {
-		if len(list) < maxWatched/2 {
-			continue
-		}
-		for id, x := range list {
-			if x.read < oldest {
-				delete(list, id)
-			}
+		if len(list) >= maxWatched/2 {
+			maps.DeleteFunc(list, func(_ vehicle.ID, x watched) bool { return x.read < oldest })
 		}
 	}
 }
