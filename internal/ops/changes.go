@@ -202,7 +202,7 @@ func (f changeFilter) selects(x *change) bool {
 // false, or Close. After an error, nothing was sent.
 func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid func() bool) error {
 	c := p.cfg.Changes
-	if err := p.mayList(VehicleQuery{}); err != nil {
+	if err := p.mayList(); err != nil {
 		return err
 	}
 	filter, err := askedChanges(r.URL.Query())
