@@ -39,9 +39,8 @@ func (p *Operations) auditedAtLength(
 	if by.ReadOnly {
 		return ErrReadOnly
 	}
-	if !by.Admin {
-		budget, _ := p.budgets.LoadOrStore(by.Name, new(access.Budget))
-		if _, next, ok := budget.(*access.Budget).Take(operatorRate, p.cfg.Now()); !ok {
+	if o, known := p.cfg.Tables.Operators.Get(by.Name); known && !by.Admin {
+		if _, next, ok := o.Budget.Take(operatorRate, p.cfg.Now()); !ok {
 			return Refuse(http.StatusTooManyRequests, "too many changes by this operator: wait %d s", access.WaitSeconds(next))
 		}
 	}

@@ -84,7 +84,6 @@ type Operations struct {
 	walks    chan struct{} // for each list in progress
 	adminKey atomic.Pointer[access.Hash]
 	rotating sync.Mutex // while the key's file is replaced
-	budgets  sync.Map   // [*access.Budget] by name of the operator
 
 	closing context.Context
 	close   context.CancelFunc
