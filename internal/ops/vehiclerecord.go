@@ -85,17 +85,21 @@ func valueInWords(name string, value float64, unit string) string {
 	return inwords.Measure(value, unit)
 }
 
+// State refuses with 503 if the state cannot be read.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
-	return p.cfg.State(ctx, id)
+	if s, ok, err = p.cfg.State(ctx, id); err != nil {
+		err = fmt.Errorf("%w: %w", Refuse(http.StatusServiceUnavailable,
+			"the vehicle's state cannot be read at present; the service's log says why"), err)
+	}
+	return s, ok, err
 }
 
-// Vehicle refuses with 404 if there is no state, with 503 if it cannot be read.
+// Vehicle refuses as State does, and with 404 if there is no state.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
-	s, ok, err := p.cfg.State(ctx, id)
+	s, ok, err := p.State(ctx, id)
 	switch {
 	case err != nil:
-		return VehicleRecord{}, s, fmt.Errorf("%w: %w", Refuse(http.StatusServiceUnavailable,
-			"the vehicle's state cannot be read at present; the service's log says why"), err)
+		return VehicleRecord{}, s, err
 	case !ok:
 		if t, forgotten := p.Forgotten(id); forgotten {
 			return VehicleRecord{}, s, Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are deleted "+

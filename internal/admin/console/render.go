@@ -63,6 +63,12 @@ func (c *Console) fail(w http.ResponseWriter, s *session, title string, err erro
 	c.showForm(w, s, err, "failed", page{Title: title})
 }
 
+// refuse answers a script that asked about a vehicle.
+func (c *Console) refuse(w http.ResponseWriter, err error) {
+	refusal := c.Ops.Explain("vehicle.show", err)
+	http.Error(w, refusal.Error(), refusal.Status)
+}
+
 func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
 	c.show(w, s, http.StatusNotFound, "failed",
 		page{Title: "There is nothing here", Data: "The navigation above has all pages."})

@@ -101,9 +101,7 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) 
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session, id vehicle.ID) {
 	s, _, err := c.Ops.State(r.Context(), id)
 	if err != nil {
-		c.Log.Error("a vehicle's state cannot be read", "error", err)
-		http.Error(w, "the vehicle's state cannot be read at present; the service's log says why",
-			http.StatusServiceUnavailable)
+		c.refuse(w, err)
 		return
 	}
 	selection := roadmap.Selection{At: c.Now()}

@@ -29,8 +29,7 @@ type stripView struct {
 func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session, id vehicle.ID) {
 	html, err := c.strip(r.Context(), id)
 	if err != nil {
-		refusal := c.Ops.Explain("vehicle.show", err)
-		http.Error(w, refusal.Error(), refusal.Status)
+		c.refuse(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
