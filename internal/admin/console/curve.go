@@ -70,8 +70,8 @@ func (k *curve) note(s *vehicle.State) {
 // shows reports whether the curve, which may be nil, was read and shows the sensors of the anomaly
 // in s, or none if there is none.
 func (k *curve) shows(s *vehicle.State) bool {
-	alarm, alarmed := s.ThrottleAlarm()
-	return k != nil && !k.Busy && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
+	alarm, _ := s.ThrottleAlarm()
+	return k != nil && !k.Busy && alarm.Since == k.throttle.alarm.Since
 }
 
 type curveView struct {

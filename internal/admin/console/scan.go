@@ -40,7 +40,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 		return made
 	}
 	made.Since, made.All = since, all
-	made.throttle.alarm, made.throttle.alarmed = now.ThrottleAlarm()
+	made.throttle.alarm, _ = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range samples {
 		s = vehicle.Observe(s, x)

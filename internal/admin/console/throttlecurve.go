@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"time"
 
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
@@ -14,9 +13,8 @@ import (
 // throttleCurve holds readings of the two sensors of a throttle anomaly, at most maxPoints, about
 // 480 KB; without an anomaly none.
 type throttleCurve struct {
-	alarm   throttle.Alarm
-	alarmed bool
-	points  []throttlePoint
+	alarm  throttle.Alarm
+	points []throttlePoint
 }
 
 type throttlePoint struct {
@@ -25,7 +23,7 @@ type throttlePoint struct {
 }
 
 func (k *throttleCurve) note(s *vehicle.State) {
-	if !k.alarmed {
+	if k.alarm.Since == 0 {
 		return
 	}
 	x, y := s.Latest[k.alarm.X], s.Latest[k.alarm.Y]
@@ -40,21 +38,19 @@ func (k *throttleCurve) note(s *vehicle.State) {
 }
 
 type throttleView struct {
-	Drawn, Single, Banded bool
-	NameX, NameY          string
-	LineX, LineY, Band    string
-	Free                  float64
-	Since                 time.Time
-	SinceX                float64
-	SinceShown            bool // the anomaly began in the time that is drawn
-	Levels                []level
-	Axis                  axis
-	Read                  readouts
+	throttle.Alarm
+	Single             bool
+	LineX, LineY, Band string // empty: there is nothing to draw
+	SinceX             float64
+	SinceShown         bool // the anomaly began in the time that is drawn
+	Levels             []level
+	Axis               axis
+	Read               readouts
 }
 
 func (k *throttleCurve) view() (v throttleView) {
 	points := k.points
-	if !k.alarmed || len(points) < 2 {
+	if len(points) < 2 {
 		return v
 	}
 	last := points[len(points)-1].at
@@ -65,17 +61,14 @@ func (k *throttleCurve) view() (v throttleView) {
 		return v
 	}
 	a := &k.alarm
-	v = throttleView{
-		Drawn: true, Single: a.X == a.Y, Banded: a.Banded, NameX: a.NameX, NameY: a.NameY,
-		Free: a.Free, Since: a.Since.Time(), Axis: newAxis(points[0].at.Time(), last.Time()),
-	}
+	v = throttleView{Alarm: *a, Single: a.X == a.Y, Axis: newAxis(points[0].at.Time(), last.Time())}
 	high := 10.0
 	for _, p := range points {
 		high = max(high, float64(p.x), float64(p.y))
 	}
 	scale := plot.NewScale(high+1, chartHeight, 0)
 	v.Levels = levelsOf(&scale)
-	v.SinceX, v.SinceShown = v.Axis.x(v.Since), a.Since >= points[0].at
+	v.SinceX, v.SinceShown = v.Axis.x(a.Since.Time()), a.Since >= points[0].at
 	lines := make([][]plot.Point, 4) // X, Y, and the upper and lower bound of normal Y
 	for i, p := range points {
 		gap := i > 0 && p.at.Sub(points[i-1].at) > curveGap
