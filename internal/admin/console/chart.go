@@ -21,8 +21,8 @@ type fleetChart struct {
 }
 
 type area struct {
-	Class, Name, Path string
-	Occurs            bool
+	Class, Path string
+	Occurs      bool
 }
 
 // newFleetChart interrupts the areas between points that are three minutes or more apart.
@@ -62,7 +62,7 @@ func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart 
 			occurs = occurs || p.Driving[class] > 0
 		}
 		over := line()
-		c.Areas = append(c.Areas, area{class, classNames[class], plot.Between(over, under, 0), occurs})
+		c.Areas = append(c.Areas, area{class, plot.Between(over, under, 0), occurs})
 		under = over
 	}
 	const rows = 12

@@ -92,15 +92,15 @@ type curveView struct {
 }
 
 type band struct {
-	Class, Name string
-	X, Width    float64
-	From, Till  time.Time
+	Class      string
+	X, Width   float64
+	From, Till time.Time
 }
 
 var classNames = map[string]string{
 	"normal": "Normal driving", "slow": "Slow driving", "jam": "Traffic jam", "rest": "Not driving",
 	"none":    "No verdict",
-	"anomaly": "Anomaly", "healthy": "Normal",
+	"anomaly": "Anomaly", "healthy": "Throttle normal",
 }
 
 const maxSpells = 12
@@ -147,8 +147,7 @@ func (k *curve) view() curveView {
 		if !slices.Contains(v.States, s.Value) {
 			v.States = append(v.States, s.Value)
 		}
-		v.Bands = append(v.Bands, band{s.Value, classNames[s.Value], x(s.From), x(s.To) - x(s.From), s.From.Time(),
-			s.To.Time()})
+		v.Bands = append(v.Bands, band{s.Value, x(s.From), x(s.To) - x(s.From), s.From.Time(), s.To.Time()})
 	}
 	for i := range min(maxSpells, len(v.Bands)) {
 		v.Spells = append(v.Spells, v.Bands[len(v.Bands)-1-i])

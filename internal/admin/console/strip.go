@@ -71,7 +71,7 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		b.X = x(b.From)
 		b.Width = max(x(b.Till)-b.X, 1) // to be visible
 		v.Bands = append(v.Bands, b)
-		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(b.Name), b.From.UTC().Format("15:04"),
+		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(classNames[b.Class]), b.From.UTC().Format("15:04"),
 			b.Till.UTC().Format("15:04")))
 	}
 	if since := k.Since; !k.Failed && since.After(begin.Add(time.Minute)) { // a missing minute is not mentioned

@@ -48,6 +48,7 @@ func (c *Console) functions() template.FuncMap {
 		"number":  inwords.Number,
 		"percent": func(share float64) string { return inwords.Number(100 * share) },
 		"towards": towards,
+		"named":   func(class string) string { return classNames[class] },
 		"limit":   inwords.RateLimit,
 		"mark":    rand.Text,
 		"receipt": func(r access.ForgetReceipt) (string, error) {
