@@ -18,7 +18,7 @@ type Figures struct {
 	At       time.Time
 	accepted float64 // samples
 	queries  float64
-	refused  map[refusals]float64
+	refused  map[Refusal]float64
 	buckets  []bucket // of query durations, shortest first
 	observed float64  // queries in the histogram
 
@@ -32,8 +32,9 @@ type Backlog struct {
 	Seconds   float64
 }
 
-// The reason of a refused query is its outcome.
-type refusals struct{ kind, reason string }
+// Kind is "sample", "key" (of a source), "connection" (by MQTT) or "query", whose Reason is its
+// outcome.
+type Refusal struct{ Kind, Reason string }
 
 type bucket struct{ seconds, count float64 }
 
@@ -44,7 +45,7 @@ var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "
 
 // Read reads the metrics. Which exist depends on roles and engine; a missing one is zero.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
-	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}}
+	f := Figures{At: now, refused: map[Refusal]float64{}, Streams: map[string]Fill{}}
 	families, _ := g.Gather() // with an error, Gather still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -75,20 +76,20 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 	case ingest.MetricAccepted:
 		f.accepted += value
 	case ingest.MetricRefused:
-		f.refused[refusals{"sample", labels["reason"]}] += value
+		f.refused[Refusal{"sample", labels["reason"]}] += value
 	case ingest.MetricKeysRefused:
-		f.refused[refusals{"key", labels["reason"]}] += value
+		f.refused[Refusal{"key", labels["reason"]}] += value
 	case ingest.MetricConnectionsRefused:
 		// A refused key is counted above. A connection without a login may be a health check.
 		if why := labels["reason"]; why != "credentials" && why != "no_connect" {
-			f.refused[refusals{"connection", why}] += value
+			f.refused[Refusal{"connection", why}] += value
 		}
 	case query.MetricQueries:
 		if labels["operation"] != "none" {
 			f.queries += value
 		}
 		if o := labels["outcome"]; !slices.Contains(answeredOutcomes, o) {
-			f.refused[refusals{"query", o}] += value
+			f.refused[Refusal{"query", o}] += value
 		}
 	case store.MetricFeedAge:
 		f.FeedAge = max(f.FeedAge, value)
@@ -106,16 +107,11 @@ type Rates struct {
 	Samples, Queries float64       // per second
 	P99              float64       // seconds; 0: no queries
 	Beyond           bool          // P99 is only the last bucket's bound, which it exceeds
-	Refused          []Refusals    // only kinds that have refusals
+	Refused          []Refused     // by kind, the most frequent first
 }
 
-type Refusals struct {
-	Kind    string // "sample", "key" (of a source), "connection" (by MQTT) or "query"
-	Reasons []Reason
-}
-
-type Reason struct {
-	Name  string
+type Refused struct {
+	Refusal
 	Count float64 // since the node started
 	Rate  float64 // per second
 }
@@ -130,20 +126,16 @@ func Between(old, now *Figures) Rates {
 		return max(0, n) / r.Over.Seconds()
 	}
 	r.Samples, r.Queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
-	for _, kind := range []string{"sample", "key", "connection", "query"} {
-		k := Refusals{Kind: kind}
-		for of, n := range now.refused {
-			if of.kind == kind && n > 0 {
-				k.Reasons = append(k.Reasons, Reason{of.reason, n, each(n - old.refused[of])})
-			}
-		}
-		slices.SortFunc(k.Reasons, func(a, b Reason) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
-		})
-		if k.Reasons != nil {
-			r.Refused = append(r.Refused, k)
+	for why, n := range now.refused {
+		if n > 0 {
+			r.Refused = append(r.Refused, Refused{why, n, each(n - old.refused[why])})
 		}
 	}
+	kinds := []string{"sample", "key", "connection", "query"}
+	slices.SortFunc(r.Refused, func(a, b Refused) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)),
+			cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
 	r.P99, r.Beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
 	return r
 }

@@ -1,7 +1,7 @@
 package throughput_test
 
 import (
-	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,10 +62,10 @@ func TestBetween(t *testing.T) {
 	if r.Samples != 12 || r.Queries != 5 || now.FeedAge != .5 || now.Streams["STATES"] != (throughput.Fill{10, 100}) {
 		t.Errorf("%+v, %+v", r, now)
 	}
-	type reasons = []throughput.Reason
-	if want := []throughput.Refusals{{"sample", reasons{{"time", 40, 4}}}, {"key", reasons{{"unknown", 20, 2}}},
-		{"connection", reasons{{"share", 10, 1}}},
-		{"query", reasons{{"rate_limited", 7, 0}, {"not_found", 5, .5}}}}; !reflect.DeepEqual(r.Refused, want) {
+	type of = throughput.Refusal
+	if want := []throughput.Refused{{of{"sample", "time"}, 40, 4}, {of{"key", "unknown"}, 20, 2},
+		{of{"connection", "share"}, 10, 1}, {of{"query", "rate_limited"}, 7, 0},
+		{of{"query", "not_found"}, 5, .5}}; !slices.Equal(r.Refused, want) {
 		t.Errorf("refused: got %+v, want %+v", r.Refused, want)
 	}
 	if r.P99 != 2 || r.Beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
