@@ -12,6 +12,11 @@ type BackupInfo struct {
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
+// BadBackup is why nothing of a backup is restored. It may be shown to the caller.
+type BadBackup string
+
+func (e BadBackup) Error() string { return string(e) }
+
 type RestoreOptions struct {
 	Key     string // of the service that wrote it, besides the own ones
 	Anybody bool   // any origin, without authentication

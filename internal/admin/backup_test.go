@@ -49,7 +49,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		e.Action != "backup.restore" || e.Detail != "1000 records of 2026-11-20T12:00:00Z" {
 		t.Errorf("the store was asked for %q, and has %+v", did, e)
 	}
-	errBadFile := errors.New("this backup is cut off or damaged")
+	errBadFile := access.BadBackup("this backup is cut off or damaged")
 	for _, c := range []struct {
 		bad    error
 		fail   error

@@ -83,10 +83,11 @@ func (p *Operations) Restore(
 		return p.auditedAtLength(ctx, by, e, func(context.Context) error { return merge() })
 	}
 	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, options, audited, progress)
+	_, bad := errors.AsType[access.BadBackup](err)
 	switch {
 	case err == nil:
 		return report, nil
-	case p.cfg.Store.BadBackup(err):
+	case bad:
 		return report, Refuse(http.StatusBadRequest, "%v", err)
 	case errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty):
 		return report, Refuse(http.StatusConflict, "%v", err)

@@ -69,13 +69,11 @@ type Store interface {
 	BackupKey(ctx context.Context) (string, error)
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
 	// Restore checks the whole file before it calls audited, which calls merge, the only step that
-	// changes the store, or returns an error.
+	// changes the store, or returns an error, [access.BadBackup] if it refused the file.
 	Restore(
 		ctx context.Context, from io.Reader, options access.RestoreOptions,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
-	// BadBackup: Restore refused the file.
-	BadBackup(err error) bool
 }
 
 // Operations is safe for concurrent use.

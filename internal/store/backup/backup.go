@@ -130,7 +130,7 @@ func (s *Service) change(
 const maxVersion = 100
 
 // Check describes a backup, which is authenticated if it was made with one of the keys.
-// [Service.BadBackup] is true for an error that the contents cause.
+// An error that the contents cause is an [access.BadBackup].
 func Check(r io.Reader, keys ...string) (info access.BackupInfo, err error) {
 	records := store.NewChecker()
 	b, h, err := open(r)
@@ -217,10 +217,4 @@ func refuseUnfit(err error) error {
 		return fmt.Errorf("%w (%s: %w)", errUnfit, u.Kind, u.Err)
 	}
 	return err
-}
-
-// BadBackup reports whether Restore refused a backup and changed nothing.
-func (*Service) BadBackup(err error) bool {
-	refusals := []error{errForeign, errOlder, errNewer, errTorn, errUnfit, errUnauthentic}
-	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }

@@ -202,7 +202,7 @@ func TestBadBackups(t *testing.T) {
 			t.Context(), bytes.NewReader(c.file), access.RestoreOptions{Key: key}, audited,
 			func(int, int) { t.Error("Restore reported progress on a bad backup") },
 		)
-		if !errors.Is(err, c.want) || !target.BadBackup(err) || strings.ContainsAny(err.Error(), "\n\x1b\u202e") {
+		if !errors.Is(err, c.want) || strings.ContainsAny(err.Error(), "\n\x1b\u202e") {
 			t.Errorf("%s: got error %v, want %v", name, err, c.want)
 		}
 	}
@@ -229,8 +229,8 @@ func FuzzCheckBackup(f *testing.F) {
 			if sum := sha256.Sum256(body); !bytes.Equal(sum[:], sums[:sha256.Size]) {
 				t.Error("accepted with a wrong hash")
 			}
-		} else if !(*Service)(nil).BadBackup(err) {
-			t.Errorf("BadBackup is false for %v", err)
+		} else if _, bad := errors.AsType[access.BadBackup](err); !bad {
+			t.Errorf("got error %v, want a bad backup", err)
 		}
 	})
 }
@@ -288,7 +288,7 @@ func TestRestore_OwnVIDKeysDamaged(t *testing.T) {
 	testkit.NoError(t, err)
 	file := backupWith(t, "key", record(t, codec.VIDKeysSubject, map[string]any{"keys": [][]byte{make([]byte, 32)}}))
 	_, err = s.Restore(t.Context(), bytes.NewReader(file), access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
-	if !errors.Is(err, codec.ErrDamaged) || s.BadBackup(err) {
+	if _, bad := errors.AsType[access.BadBackup](err); bad || !errors.Is(err, codec.ErrDamaged) {
 		t.Errorf("got error %v, want damage that is not of the backup", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 	"time"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 )
@@ -35,16 +36,15 @@ const (
 	maxFrame      = 1<<20 + 1024 // The largest record has 1 MiB.
 )
 
-// Errors that mean that a backup cannot be used.
-var (
-	errForeign = errors.New("not a carstate backup")
-	errOlder   = errors.New("this backup was written by an older version of carstate: restore it with that version")
-	errNewer   = errors.New("this backup was written by a newer version of carstate: restore it with that or a newer one")
-	errTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
-	errUnfit   = errors.New("this backup has a record that carstate cannot have written, so nothing of it is restored")
+const (
+	errForeign access.BadBackup = "not a carstate backup"
+	errOlder   access.BadBackup = "this backup was written by an older version of carstate: restore it with that version"
+	errNewer   access.BadBackup = "this backup was written by a newer version of carstate: restore it with that or a newer one"
+	errTorn    access.BadBackup = "this backup is cut off or damaged: take another one, or use an older file"
+	errUnfit   access.BadBackup = "this backup has a record that carstate cannot have written, so nothing of it is restored"
 
-	errUnauthentic = errors.New("this backup was changed, or no key that was given is that of the service that made it: " +
-		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
+	errUnauthentic access.BadBackup = "this backup was changed, or no key that was given is that of the service that made it: " +
+		"give the key that `carstate operator backup-key` printed there (--backup-key-file)"
 )
 
 type header struct {

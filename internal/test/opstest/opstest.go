@@ -211,8 +211,3 @@ func (m *Store) Restore(
 		return m.begin(ctx, "Restore")
 	})
 }
-
-func (m *Store) BadBackup(err error) bool {
-	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy) &&
-		!errors.Is(err, access.ErrNotEmpty)
-}

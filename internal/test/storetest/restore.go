@@ -214,8 +214,8 @@ func restoreAuthenticates(t *testing.T, open Open) {
 			t.Errorf("%s: got error %v, authenticated %t; want success %t, authenticated %t",
 				what, err, report.Backup.Authenticated, c.taken, c.proven)
 		}
-		if err != nil && !c.into.BadBackup(err) {
-			t.Errorf("%s: BadBackup is false for %v", what, err)
+		if _, bad := errors.AsType[access.BadBackup](err); bad == c.taken {
+			t.Errorf("%s: got error %v, want a bad backup %t", what, err, !c.taken)
 		}
 	}
 }
