@@ -79,13 +79,12 @@ func (q *VehicleQuery) texts() map[string]*string {
 	}
 }
 
-// AskedVehicles ignores the parameter "format".
+// AskedVehicles refuses "format".
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	texts := q.texts()
 	for name, values := range v {
 		text, known := texts[name]
 		switch {
-		case name == "format":
 		case len(values) != 1:
 			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
 		case known:

@@ -54,12 +54,14 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 		values.Set("reason", is)
 	}
 	values.Del("is")
+	format := values.Get("format")
+	values.Del("format")
 	q, err := ops.AskedVehicles(values)
 	if err != nil {
 		c.showVehicles(w, r, s, err, ops.VehicleQuery{})
 		return
 	}
-	if format := values.Get("format"); format != "" {
+	if format != "" {
 		if err := c.Ops.ServeVehicles(w, r, q, format); err != nil {
 			c.fail(w, s, "Vehicles", c.Ops.Explain("vehicle.list", err))
 		}
