@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -122,13 +121,9 @@ func (n *Node) limit(name string, b listen.Bounds) *listen.Limit {
 func (n *Node) console(operations *ops.Operations) *console.Console {
 	c := console.Config{
 		Ops: operations, Monitor: n.monitor, Known: listen.Hold,
-		Ready: n.health.ready, Writable: n.engine.Writable,
+		Recent: n.engine.Recent, Ready: n.health.ready, Writable: n.engine.Writable,
 		Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
 		Version: n.config.Version,
-	}
-	c.Recent = func(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
-		r, err := n.engine.Recent(ctx, id, most)
-		return r.Samples, r.Since, r.All, err
 	}
 	if n.ports[QueryAddr] != nil {
 		c.QueryURL = n.URL(QueryAddr)

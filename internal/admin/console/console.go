@@ -13,6 +13,7 @@ import (
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,10 +24,8 @@ type Config struct {
 	// Known protects the connection of a request that has a session from eviction.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's newest retained samples: at least most, or all, or those read when
-	// ctx ends. They contain every sample stored since the time since; all says that none is older.
-	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
-		err error)
+	// Recent is that of [store.Engine].
+	Recent func(ctx context.Context, id vehicle.ID, most int) (store.Recent, error)
 	// Ready and Writable return the reason why the node is not ready, or cannot store data.
 	Ready, Writable func() error
 

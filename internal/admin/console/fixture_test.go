@@ -111,8 +111,8 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 	f.Operations = ops.New(operations)
 	cfg := console.Config{
 		Ops: f.Operations, Monitor: f.monitor, Known: func(context.Context) { f.known.Add(1) },
-		Recent: func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
-			return nil, noon, true, nil
+		Recent: func(context.Context, vehicle.ID, int) (store.Recent, error) {
+			return store.Recent{Since: noon, All: true}, nil
 		},
 		Ready: func() error { return nil }, Writable: func() error { return nil },
 		Roads: new(road.Map), QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,

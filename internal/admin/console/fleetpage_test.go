@@ -17,6 +17,7 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
@@ -107,12 +108,12 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	since, all := noon, false
 	begun, release := make(chan struct{}), make(chan struct{})
 	f := newFixture(t, func(c *console.Config) {
-		c.Recent = func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
+		c.Recent = func(_ context.Context, id vehicle.ID, _ int) (store.Recent, error) {
 			if id == "other" {
 				begun <- struct{}{}
 				<-release
 			}
-			return nil, since, all, nil
+			return store.Recent{Since: since, All: all}, nil
 		}
 	})
 	f.report("carA", jammed(time.Minute))

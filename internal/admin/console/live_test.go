@@ -15,6 +15,7 @@ import (
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -89,9 +90,9 @@ func TestLiveVehicle(t *testing.T) {
 			return vehicle.Observe(vehicle.State{}, x), true, nil
 		}
 	}, func(c *console.Config) {
-		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+		c.Recent = func(context.Context, vehicle.ID, int) (store.Recent, error) {
 			reads.Add(1)
-			return nil, noon, true, nil
+			return store.Recent{Since: noon, All: true}, nil
 		}
 	})
 	f.logIn(f.key)

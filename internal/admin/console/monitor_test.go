@@ -173,11 +173,11 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 		testkit.NoError(t, x.Set(signal.Speed, kmh))
 		samples = append(samples, x)
 	}
-	recent := func(_ context.Context, id vehicle.ID, _ int) ([]vehicle.Sample, time.Time, bool, error) {
+	recent := func(_ context.Context, id vehicle.ID, _ int) (store.Recent, error) {
 		if id == "broken" {
-			return nil, time.Time{}, false, errors.New("no engine")
+			return store.Recent{}, errors.New("no engine")
 		}
-		return samples, noon.Add(-time.Hour), true, nil
+		return store.Recent{Samples: samples, Since: noon.Add(-time.Hour), All: true}, nil
 	}
 	con := New(Config{Recent: recent, Registry: prometheus.NewRegistry()})
 	v := con.curve(t.Context(), "carA", &vehicle.State{}).view()

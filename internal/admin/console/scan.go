@@ -31,7 +31,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 // those of that time, which were based on older samples, too.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), Since: c.Now()}
-	samples, since, all, err := c.Recent(ctx, id, maxSamples)
+	recent, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
 		made.Failed, made.Damaged = true, errors.Is(err, access.ErrDamaged)
 		if !made.Damaged { // the store has logged it
@@ -39,10 +39,10 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 		}
 		return made
 	}
-	made.Since, made.All = since, all
+	made.Since, made.All = recent.Since, recent.All
 	made.throttle.alarm, _ = now.ThrottleAlarm()
 	var s vehicle.State
-	for _, x := range samples {
+	for _, x := range recent.Samples {
 		s = vehicle.Observe(s, x)
 		made.note(&s)
 	}

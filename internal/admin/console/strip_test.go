@@ -12,6 +12,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -32,9 +33,9 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	var fails error
 	since, reads := noon.Add(-time.Hour), 0
 	f := loggedIn(t, func(c *console.Config) {
-		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+		c.Recent = func(context.Context, vehicle.ID, int) (store.Recent, error) {
 			reads++
-			return samples, since, true, fails
+			return store.Recent{Samples: samples, Since: since, All: true}, fails
 		}
 	})
 	f.report("carA", jammed(time.Minute))

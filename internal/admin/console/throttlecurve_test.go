@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
@@ -35,8 +36,8 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 		samples = append(samples, x)
 	}
 	f := newFixture(t, func(c *console.Config) {
-		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
-			return samples, begin, true, nil
+		c.Recent = func(context.Context, vehicle.ID, int) (store.Recent, error) {
+			return store.Recent{Samples: samples, Since: begin, All: true}, nil
 		}
 	})
 	f.report("carA", healthy)
