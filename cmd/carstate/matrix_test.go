@@ -99,7 +99,7 @@ func newMatrix(t *testing.T) *matrix {
 			m.lasting = append(m.lasting, m.newCar(t, kind))
 		}
 	}
-	for vid := range access.SandboxVehicles().Sorted() {
+	for _, vid := range access.SandboxVehicles().Sorted() {
 		m.lasting = append(m.lasting, car{vid: string(vid), verdicts: [2]verdict{unknownVerdict, unknownVerdict}})
 	}
 	m.addNobody(t, issued.ID)

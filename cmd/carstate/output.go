@@ -127,7 +127,7 @@ func someVehicles(v ops.VehicleList) string {
 		return "all"
 	}
 	var names []string
-	for id := range v.Sorted() {
+	for _, id := range v.Sorted() {
 		if len(names) == 10 {
 			names = append(names, fmt.Sprintf("and %d more (--json lists them)", v.Len()-10))
 			break

@@ -144,7 +144,7 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 // ok is false if none of v is forgotten.
 func (f *Forgotten) Without(v Vehicles) (_ Vehicles, ok bool) {
 	var gone []vehicle.ID
-	for id := range v.Sorted() {
+	for _, id := range v.Sorted() {
 		if f.Has(id) {
 			gone = append(gone, id)
 		}

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"iter"
 	"maps"
 	"slices"
 
@@ -50,9 +49,7 @@ func (v Vehicles) IncludeBytes(vid []byte) bool {
 	return ok || v.all
 }
 
-func (v Vehicles) Sorted() iter.Seq[vehicle.ID] {
-	return slices.Values(slices.Sorted(maps.Keys(v.set)))
-}
+func (v Vehicles) Sorted() []vehicle.ID { return slices.Sorted(maps.Keys(v.set)) }
 
 func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	if v.all {

@@ -35,7 +35,7 @@ func TestVehicles(t *testing.T) {
 			t.Errorf("%s: wrong about C", tt.name)
 		}
 	}
-	if got := slices.Collect(set.Sorted()); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
+	if got := set.Sorted(); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
 		t.Errorf("sorted: %v", got)
 	}
 	if set.Include("a") {
@@ -48,13 +48,13 @@ func TestVehiclesWithAndWithout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start, add, remove := ids.Draw(t, "start"), ids.Draw(t, "add"), ids.Draw(t, "remove")
 		v := access.VehicleSet(start...)
-		before := slices.Collect(v.Sorted())
+		before := v.Sorted()
 		more := v.With(add...)
 		less, ok := more.Without(remove...)
 		if !ok {
 			t.Fatal("a set can lose vehicles")
 		}
-		if !slices.Equal(before, slices.Collect(v.Sorted())) {
+		if !slices.Equal(before, v.Sorted()) {
 			t.Fatal("With or Without changed the set they were asked of")
 		}
 		for _, id := range []vehicle.ID{"A", "B", "C", "D", "E"} {

@@ -69,7 +69,7 @@ func TestTokenListAndShow(t *testing.T) {
 	if show.CreatedAt != noon.Add(time.Minute) || show.ExpiresAt != nil || show.RevokedAt != nil {
 		t.Errorf("times: %+v", show)
 	}
-	if got := slices.Collect(show.Vehicles.Sorted()); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
+	if got := show.Vehicles.Sorted(); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
 		t.Errorf("vehicles: %v", got)
 	}
 	raw := s.do(t, "GET", "/v1/tokens/"+second.ID, "")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"reflect"
 	"slices"
@@ -22,7 +21,7 @@ func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Crede
 	if err := mayChange(by, r.Kind); err != nil {
 		return access.Credential{}, "", err
 	}
-	if err := p.checkGrantable(slices.Collect(r.Vehicles.Sorted())...); err != nil {
+	if err := p.checkGrantable(r.Vehicles.Sorted()...); err != nil {
 		return access.Credential{}, "", err
 	}
 	c, secret, err := access.New(r, p.cfg.Now())
@@ -120,7 +119,7 @@ func (p *Operations) GrantToken(
 		return access.Credential{}, err
 	}
 	now := p.cfg.Now()
-	detail := "add " + p.named(len(add), slices.Values(add)) + "; remove " + p.named(len(remove), slices.Values(remove))
+	detail := "add " + p.named(add) + "; remove " + p.named(remove)
 	return p.update(ctx, by, access.TokenKind, "grant", id, detail, func(t *access.Credential) error {
 		if err := t.Usable(now); err != nil {
 			return Refuse(http.StatusConflict, "the token's vehicles cannot be changed: %v", err)
@@ -146,7 +145,7 @@ func (p *Operations) ChangeCredential(
 ) (access.Credential, error) {
 	var details []string
 	if v := to.Vehicles; v != nil {
-		if err := p.checkGrantable(slices.Collect(v.Sorted())...); err != nil {
+		if err := p.checkGrantable(v.Sorted()...); err != nil {
 			return access.Credential{}, err
 		}
 		details = append(details, "vehicles "+p.inWords(*v))
@@ -248,26 +247,24 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
 	}
-	return p.named(v.Len(), v.Sorted())
+	return p.named(v.Sorted())
 }
 
 // a grant may have 10,000
 const maxNamed = 20
 
 // in the form that notAllListed matches
-func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
-	if n == 0 {
+func (p *Operations) named(ids []vehicle.ID) string {
+	if len(ids) == 0 {
 		return "none"
 	}
 	var short []string
-	for id := range ids {
-		if short = append(short, p.cfg.Forgotten.Hash(id).Short()); len(short) == maxNamed {
-			break
-		}
+	for _, id := range ids[:min(len(ids), maxNamed)] {
+		short = append(short, p.cfg.Forgotten.Hash(id).Short())
 	}
 	text := strings.Join(short, ", ")
-	if n > maxNamed {
-		text += fmt.Sprintf(", and %d more", n-maxNamed)
+	if more := len(ids) - maxNamed; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
 	}
 	return text
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"net/http"
-	"slices"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/vehicle"
@@ -18,7 +17,7 @@ func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	if v.All() {
 		return e.WriteToken(jsontext.String("all"))
 	}
-	return json.MarshalEncode(e, slices.Collect(v.Sorted()))
+	return json.MarshalEncode(e, v.Sorted())
 }
 
 func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {

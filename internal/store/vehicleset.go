@@ -40,10 +40,10 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 		return grantedRecord{All: true}, nil, nil
 	}
 	if v.Len() <= maxInlineIDs {
-		return grantedRecord{IDs: slices.Collect(v.Sorted())}, nil, nil
+		return grantedRecord{IDs: v.Sorted()}, nil, nil
 	}
 	parts, bytes := [][]vehicle.ID{nil}, 0
-	for id := range v.Sorted() {
+	for _, id := range v.Sorted() {
 		if bytes += len(id) + 3; bytes > maxSetBytes {
 			parts, bytes = append(parts, nil), len(id)+3
 		}

@@ -21,8 +21,7 @@ func (rd *reader) readMapped(m format.Message) (err error) {
 	b, n := rd.batch, 0
 	m.Now, m.Vehicle = rd.Now, rd.Vehicle
 	if v := rd.Source.Vehicles; m.Vehicle == "" && !v.All() && v.Len() == 1 {
-		for m.Vehicle = range v.Sorted() {
-		}
+		m.Vehicle = v.Sorted()[0]
 	}
 	rd.mapped.Decode(rd.Source.Format, m, func(s *format.Sample) bool {
 		if n++; n > MaxSamples {

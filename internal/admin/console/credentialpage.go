@@ -104,7 +104,7 @@ func (p credentialPages) create(w http.ResponseWriter, r *http.Request, s *sessi
 	query := ""
 	if p.Kind == access.TokenKind && p.QueryURL != "" {
 		vid := vehicle.ID("VID")
-		if covered := slices.Collect(created.Vehicles.Sorted()); len(covered) > 0 {
+		if covered := created.Vehicles.Sorted(); len(covered) > 0 {
 			vid = covered[0]
 		}
 		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s", p.QueryURL,
@@ -175,7 +175,7 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 		if strings.TrimSpace(form.Get(field)) != "" && err == nil {
 			var list access.Vehicles
 			list, err = parseVehicles(form.Get(field))
-			lists[i] = slices.Collect(list.Sorted())
+			lists[i] = list.Sorted()
 		}
 	}
 	if !all && form.Has("only") {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,7 +148,7 @@ func TestTokenIsEdited(t *testing.T) {
 		testkit.NoError(t, err)
 		return g.Credential
 	}
-	names := func() string { v := now().Vehicles; return fmt.Sprint(v.All(), slices.Collect(v.Sorted())) }
+	names := func() string { v := now().Vehicles; return fmt.Sprint(v.All(), v.Sorted()) }
 
 	f.want(f.post(page+"/grant", "add", " C, D ", "remove", "A"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "The vehicles of the token are changed.", "B, C, D")

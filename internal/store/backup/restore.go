@@ -390,7 +390,7 @@ func (r *restore) compareCredential(rec store.Record) (n access.RestoreCount, er
 	case !ok:
 		return access.RestoreCount{Missing: 1}, nil
 	case ours.Hash == theirs.Hash && ours.Ended.Equal(theirs.Ended) && ours.Vehicles.All() == theirs.Vehicles.All() &&
-		slices.Equal(slices.Collect(ours.Vehicles.Sorted()), slices.Collect(theirs.Vehicles.Sorted())):
+		slices.Equal(ours.Vehicles.Sorted(), theirs.Vehicles.Sorted()):
 		return access.RestoreCount{Equal: 1}, nil
 	}
 	return access.RestoreCount{Different: 1}, nil
