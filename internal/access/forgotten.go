@@ -149,10 +149,7 @@ func (f *Forgotten) Without(v Vehicles) (_ Vehicles, ok bool) {
 			gone = append(gone, id)
 		}
 	}
-	if len(gone) == 0 {
-		return v, false
-	}
-	return v.Without(gone...)
+	return v.Without(gone...), len(gone) > 0
 }
 
 func (f *Forgotten) Covers(id vehicle.ID) bool {

@@ -60,14 +60,11 @@ func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	return with
 }
 
-// Without cannot remove vehicles from all; ok is then false.
-func (v Vehicles) Without(ids ...vehicle.ID) (_ Vehicles, ok bool) {
-	if v.all {
-		return v, false
-	}
-	set := maps.Clone(v.set)
+// Without cannot remove vehicles from all.
+func (v Vehicles) Without(ids ...vehicle.ID) Vehicles {
+	v.set = maps.Clone(v.set)
 	for _, id := range ids {
-		delete(set, id)
+		delete(v.set, id)
 	}
-	return Vehicles{set: set}, true
+	return v
 }

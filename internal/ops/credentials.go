@@ -124,8 +124,7 @@ func (p *Operations) GrantToken(
 		if err := t.Usable(now); err != nil {
 			return Refuse(http.StatusConflict, "the token's vehicles cannot be changed: %v", err)
 		}
-		v, ok := t.Vehicles.Without(remove...)
-		if !ok && len(remove) > 0 {
+		if t.Vehicles.All() && len(remove) > 0 {
 			return Refuse(http.StatusConflict,
 				"the token covers all vehicles, so single ones cannot be removed: issue one with a list instead")
 		}
@@ -133,7 +132,7 @@ func (p *Operations) GrantToken(
 		if t.Sandbox() && slices.ContainsFunc(add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
 			return Refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
 		}
-		if err := t.SetVehicles(v.With(add...)); err != nil {
+		if err := t.SetVehicles(t.Vehicles.Without(remove...).With(add...)); err != nil {
 			return Refuse(http.StatusConflict, "%v", err)
 		}
 		return nil

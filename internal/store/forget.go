@@ -284,7 +284,7 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 		if v.All() || !v.Include(id) {
 			return v, false
 		}
-		return v.Without(id)
+		return v.Without(id), true
 	})
 	return n, err
 }
