@@ -15,7 +15,7 @@ import (
 // notices.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
-	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w, C: http.NewResponseController(w)}, s.cfg.Version)
+	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w}, s.cfg.Version)
 	if _, refused := errors.AsType[*ops.Refusal](err); refused {
 		return err
 	}
@@ -32,8 +32,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
 	}
-	c := http.NewResponseController(w)
-	out := ops.Moving{W: w, C: c}
+	out := ops.Moving{W: w}
 	begun, lastSent := false, time.Time{}
 	send := func(l wire.RestoreLine) {
 		if !begun {
@@ -43,10 +42,10 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		// The restore continues after the client has disconnected.
 		if json.MarshalWrite(out, l) == nil {
 			_, _ = out.Write([]byte("\n"))
-			_ = c.Flush()
+			_ = http.NewResponseController(w).Flush()
 		}
 	}
-	body := ops.Moving{R: http.MaxBytesReader(w, r.Body, 64<<30), C: c}
+	body := ops.Moving{W: w, R: http.MaxBytesReader(w, r.Body, 64<<30)}
 	options := access.RestoreOptions{Key: r.Header.Get(wire.BackupKeyHeader), Compare: r.URL.Query().Has("compare")}
 	if options.Key == wire.AnyBackup {
 		options.Key, options.Anybody = "", true

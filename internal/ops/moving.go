@@ -12,13 +12,12 @@ const stallTimeout = time.Minute
 // Moving moves the connection's deadline with each Read or Write, so only a transfer without
 // progress fails.
 type Moving struct {
-	W io.Writer
+	W http.ResponseWriter
 	R io.Reader
-	C *http.ResponseController
 }
 
 func (m Moving) Read(p []byte) (int, error) {
-	if err := m.C.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
+	if err := http.NewResponseController(m.W).SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
 		return 0, err
 	}
 	return m.R.Read(p)
@@ -32,7 +31,9 @@ func (m Moving) Write(p []byte) (int, error) {
 }
 
 // extend is for progress without anything to write.
-func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }
+func (m Moving) extend() error {
+	return http.NewResponseController(m.W).SetWriteDeadline(time.Now().Add(stallTimeout))
+}
 
 type EventStream struct {
 	w       http.ResponseWriter

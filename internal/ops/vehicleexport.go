@@ -53,7 +53,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Disposition", `attachment; filename="`+x.name+"."+format+`"`)
-	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
+	out := bufio.NewWriterSize(Moving{W: w}, 32<<10)
 	lines := csv.NewWriter(out)
 	if format == "csv" {
 		_ = lines.Write(x.header) // kept in lines.Error
@@ -104,7 +104,6 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
 	}
 	q.Limit = MaxEvents
-	reader := Moving{C: http.NewResponseController(w)}
 	return exported[access.Event]{
 		name:   "audit",
 		header: []string{"time", "actor", "admin", "action", "object", "detail", "outcome"},
@@ -126,7 +125,7 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 				if q.Before = page.Older; page.Older == 0 {
 					return nil
 				}
-				if err := reader.extend(); err != nil { // many empty pages may follow
+				if err := (Moving{W: w}).extend(); err != nil { // many empty pages may follow
 					return err
 				}
 			}
