@@ -95,19 +95,14 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	}
 }
 
-func (u *usage) running() Usage {
-	r := Usage{Calls: u.calls.Load(), Refusals: u.refusals.Load(), LastUsed: u.latestUse()}
-	if n := u.lastRefused.Load(); n != 0 {
-		r.LastRefused, r.Reason = time.Unix(n>>8, 0).UTC(), Outcome(n&0xff)
-	}
-	return r
-}
-
 // withCounted adds what is counted after added. The caller holds mu.
 func (u *usage) withCounted(stored Usage, now time.Time) Usage {
-	r := u.running()
-	r.Calls, r.Refusals = r.Calls-u.added.Calls, r.Refusals-u.added.Refusals
-	return stored.Plus(r, now)
+	since := Usage{Calls: u.calls.Load() - u.added.Calls, Refusals: u.refusals.Load() - u.added.Refusals,
+		LastUsed: u.latestUse()}
+	if n := u.lastRefused.Load(); n != 0 {
+		since.LastRefused, since.Reason = time.Unix(n>>8, 0).UTC(), Outcome(n&0xff)
+	}
+	return stored.Plus(since, now)
 }
 
 func (u *usage) Usage(now time.Time) Usage {
