@@ -53,7 +53,7 @@ var table = [Num]struct {
 	AcceleratorPositionE:     {"Vehicle.OBD.AcceleratorPositionE", "percent", 0, 100},
 	DTCList:                  {"Vehicle.OBD.DTCList", "codes", 0, 65535},
 	MILOn:                    {"Vehicle.OBD.Status.IsMILOn", "", 0, 1},
-	LowVoltageSystemState:    {"Vehicle.LowVoltageSystemState", "", float64(IgnitionLock), float64(ignitionEnd) - 1},
+	LowVoltageSystemState:    {"Vehicle.LowVoltageSystemState", "", float64(IgnitionLock), float64(IgnitionStart)},
 	FreeFlowSpeed:            {"x-carstate.FreeFlowSpeed", "km/h", 0, 300},
 	CurrentLatitude:          {"Vehicle.CurrentLocation.Latitude", "degrees", -90, 90},
 	CurrentLongitude:         {"Vehicle.CurrentLocation.Longitude", "degrees", -180, 180},
@@ -166,7 +166,6 @@ const (
 	IgnitionAccessory
 	IgnitionOn
 	IgnitionStart
-	ignitionEnd
 )
 
 var ignitionNames = [...]string{"UNDEFINED", "LOCK", "OFF", "ACC", "ON", "START"}
