@@ -71,12 +71,12 @@ const (
 	readerBytes = 128 << 10
 )
 
-func (p *post) Reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
+func (p *post) reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
 
 // After an error, the batch has the lines so far, or is nil.
 func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
-	o.Memory, o.Events = p, f.events
+	o.Reserve, o.Events = p.reserve, f.events
 	mapped := p.source.Format != nil
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
@@ -99,7 +99,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		if p.base = readerBytes; mapped {
 			p.base = 2 * telemetry.MaxMapped // the buffer doubles
 		}
-		if !p.Reserve(0) {
+		if !p.reserve(0) {
 			return nil, telemetry.ErrNoMemory
 		}
 		paced.turn = h.turns.take(r.Context(), p.source.Name)
@@ -129,7 +129,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 			return nil, err
 		}
 		p.length = len(message)
-		b, err = telemetry.DecodeMapped(message, o)
+		b, err = telemetry.DecodeMessage(nil, message, o)
 	case f.lines:
 		b, err = telemetry.DecodeLines(body, o)
 	default:

@@ -36,9 +36,9 @@ func (rd *reader) readMapped(m format.Message) (err error) {
 		switch {
 		case b.hopeless(n):
 			return false
-		case rd.Memory != nil && !rd.Memory.Reserve(b.Bytes):
+		case rd.Reserve != nil && !rd.Reserve(b.Bytes):
 			err = ErrNoMemory
-		case rd.Memory == nil && len(b.Samples) > 1 && len(b.Samples)*sampleBytes > Growth*len(m.Body):
+		case rd.Reserve == nil && len(b.Samples) > 1 && len(b.Samples)*sampleBytes > Growth*len(m.Body):
 			err = errDense
 		}
 		return err == nil

@@ -23,13 +23,10 @@ type Origin struct {
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	Events    bool   // CloudEvents
-	Memory    Memory // if nil, Growth bytes for each byte of the message are reserved already
-}
-
-type Memory interface {
-	// Reserve reports whether a batch may have so many bytes in all.
-	Reserve(bytes int) bool
+	Events    bool // CloudEvents
+	// Reserve reports whether a batch may have so many bytes in all. If nil, Growth bytes for each
+	// byte of the message are reserved already.
+	Reserve func(bytes int) bool
 }
 
 var ErrNoMemory = errors.New("not enough memory for this batch")
@@ -50,12 +47,8 @@ func DecodeJSON(r *bufio.Reader, o Origin) (*Batch, error) {
 	})
 }
 
-// DecodeMapped decodes a body or the query of a URL by the source's mapping.
-func DecodeMapped(body []byte, o Origin) (*Batch, error) {
-	return decode(o, func(rd *reader) error { return rd.readMapped(format.Message{Body: body}) })
-}
-
-// DecodeMessage decodes an MQTT message, by the source's mapping if it has one.
+// DecodeMessage decodes an MQTT message, by the source's mapping if it has one, or by the mapping a
+// body or the query of a URL, without a topic.
 func DecodeMessage(topic, payload []byte, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error {
 		if o.Source.Format != nil {
@@ -116,7 +109,7 @@ func (rd *reader) readLines(r io.Reader) error {
 			if rd.batch.hopeless(n) {
 				return nil
 			}
-			if rd.Memory != nil && !rd.Memory.Reserve(rd.batch.Bytes) {
+			if rd.Reserve != nil && !rd.Reserve(rd.batch.Bytes) {
 				return ErrNoMemory
 			}
 		}
