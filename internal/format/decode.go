@@ -196,7 +196,7 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	if _, err := d.capture(f.root, message); err != nil {
 		return d.flush() && d.fail(ErrSyntax)
 	}
-	if !f.each || d.values[0].raw == nil {
+	if f.element == nil || d.values[0].raw == nil {
 		return d.element(f)
 	}
 	list := d.values[0].raw
@@ -255,7 +255,7 @@ func (d *Decoder) element(f *Format) bool {
 }
 
 func (d *Decoder) add(f *Format) bool {
-	for _, s := range f.skip {
+	for _, s := range f.Skip {
 		v := d.first(s.slots)
 		text, _ := v.text()
 		if s.Missing && v.raw == nil || s.Is != nil && slices.Contains(s.Is, text) ||
@@ -302,7 +302,7 @@ func (d *Decoder) add(f *Format) bool {
 }
 
 func (f *Format) overlaps(r *signal.Readings, signals []int) bool {
-	return f.each && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
+	return f.element != nil && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
 }
 
 // read drops a position if one half cannot be used.

@@ -71,6 +71,7 @@ type Log struct {
 }
 
 type condition struct {
+	slots   []int
 	Path    texts    `yaml:"path"`
 	Is      []string `yaml:"is"`
 	Not     []string `yaml:"not"`
@@ -137,19 +138,12 @@ type Format struct {
 	vid     []int
 	time    []int
 	names   []int
-	each    bool
-	skip    []skip
 	signals []mapped
 	byName  map[string][]int // indexes in signals
 	root    *node
-	element *node // below each item of the list
+	element *node // below each item of the list, or nil
 	slots   int
 	columns map[string][]int // slots by name
-}
-
-type skip struct {
-	slots []int
-	condition
 }
 
 type mapped struct {
@@ -176,8 +170,6 @@ func (f *Format) Name() string {
 
 // IsForm reports whether messages may come as the query of a GET request.
 func (f *Format) IsForm() bool { return f != nil && f.From == "form" }
-
-func (f *Format) Reply() string { return f.mapping.Reply }
 
 //go:embed presets
 var presets embed.FS
@@ -228,7 +220,8 @@ func parse(text string) (*Format, error) {
 	}
 	dec, trees := yaml.NewDecoder(strings.NewReader(text)), yaml.NewDecoder(strings.NewReader(text))
 	dec.KnownFields(true)
-	var first, last *Format
+	var first *Format
+	next := &first
 	for n := 1; ; n++ {
 		f := new(Format)
 		var tree yaml.Node
@@ -249,12 +242,8 @@ func parse(text string) (*Format, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if first == nil {
-			first = f
-		} else {
-			last.next = f
-		}
-		last = f
+		*next = f
+		next = &f.next
 	}
 }
 
@@ -307,7 +296,7 @@ func (f *Format) compile() error {
 		}
 		// The items of a list that is the whole message are messages.
 		if len(at.steps) > 0 {
-			f.each, f.element = true, new(node)
+			f.element = new(node)
 			f.root.add(at.steps, 0)
 			f.slots = 1
 		}
@@ -326,8 +315,9 @@ func (f *Format) compile() error {
 	f.vid = slotsOf("vid", m.VID.Path)
 	f.time = slotsOf("time", m.Time.Path)
 	f.names = slotsOf("name", m.Names.Path)
-	for _, c := range m.Skip {
-		f.skip = append(f.skip, skip{slotsOf("skip", c.Path), c})
+	for i := range m.Skip {
+		c := &m.Skip[i]
+		c.slots = slotsOf("skip", c.Path)
 		if len(c.Path) == 0 || !c.Missing && len(c.Is)+len(c.Not) == 0 {
 			return errors.New("skip: each condition needs a path, and is, not or missing")
 		}
@@ -459,7 +449,7 @@ func (f *Format) slot(text string) error {
 	switch {
 	case err != nil:
 		return err
-	case at.relative && f.each:
+	case at.relative && f.element != nil:
 		f.element.add(at.steps, n)
 	case at.relative && f.mapping.Each == "":
 		return errors.New("a path that begins with @ is below an item of each, which is missing")

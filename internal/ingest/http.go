@@ -369,9 +369,9 @@ func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery,
 func (h *HTTP) sendResult(p *post) outcome {
 	w, b := p.w, p.batch
 	switch {
-	case b.Accepted > 0 && p.source.Format != nil && p.source.Format.Reply() != "":
+	case b.Accepted > 0 && p.source.Format != nil && p.source.Format.Reply != "":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		listen.Send(w, []byte(p.source.Format.Reply()))
+		listen.Send(w, []byte(p.source.Format.Reply))
 		return stored
 	case b.Accepted > 0:
 		writeJSON(w, http.StatusAccepted, b.Report())
