@@ -82,7 +82,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
 	}
-	text := &limited{paced, MaxBody}
+	text := &limited{Reader: paced}
 	head := heads.Get().(*bufio.Reader)
 	defer func() {
 		head.Reset(nil) // so that the pool does not keep the key
@@ -112,7 +112,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		if err := z.Reset(body); err != nil {
 			return nil, err
 		}
-		text = &limited{&dense{z, text, 0}, MaxBody}
+		text = &limited{Reader: z, from: text}
 		body = bufio.NewReaderSize(text, headBytes)
 	}
 	var b *telemetry.Batch
@@ -135,7 +135,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	default:
 		b, err = telemetry.DecodeJSON(body, o)
 	}
-	p.length = max(p.length, MaxBody-text.left)
+	p.length = max(p.length, text.total)
 	if err == nil {
 		// The server goes on reading to notice a disconnect.
 		err = paced.of.SetReadDeadline(time.Time{})
@@ -161,19 +161,6 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-type limited struct {
-	r    io.Reader
-	left int
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	n, err := l.r.Read(p[:min(len(p), l.left+1)])
-	if l.left -= n; l.left < 0 {
-		return 0, errBodyTooLarge
-	}
-	return n, err
-}
-
 // Decompression costs a hundred times what sending costs. Honest samples are compressed to a
 // thirtieth at best.
 const (
@@ -181,16 +168,20 @@ const (
 	freeBytes  = 128 << 10
 )
 
-type dense struct {
+type limited struct {
 	io.Reader
-	from  *limited
-	total int
+	total int      // bytes
+	from  *limited // that is decompressed, or nil
 }
 
-func (d *dense) Read(p []byte) (int, error) {
-	n, err := d.Reader.Read(p)
-	if d.total += n; d.total > freeBytes+maxDensity*(MaxBody-d.from.left) {
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p[:min(len(p), MaxBody+1-l.total)])
+	l.total += n
+	switch {
+	case l.from != nil && l.total > freeBytes+maxDensity*l.from.total:
 		return 0, errExpands
+	case l.total > MaxBody:
+		return 0, errBodyTooLarge
 	}
 	return n, err
 }

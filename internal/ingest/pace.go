@@ -10,25 +10,24 @@ const (
 )
 
 type pace struct {
-	of      interface{ SetReadDeadline(time.Time) error }
-	began   time.Time
-	grace   time.Duration
-	came    int // bytes
-	counted int // came, when the deadline was set
+	of    interface{ SetReadDeadline(time.Time) error }
+	began time.Time
+	grace time.Duration
+	came  int // bytes
 }
 
 func (p *pace) begin(now time.Time, grace time.Duration) error {
-	p.began, p.grace, p.came, p.counted = now, grace, 0, 0
+	p.began, p.grace, p.came = now, grace, 0
 	return p.set()
 }
 
 // add moves the deadline by perByte for each byte, in steps of 1,000 bytes, and not beyond
 // transitTime.
 func (p *pace) add(n int) error {
-	if p.came += n; p.came-p.counted < 1000 {
+	before := p.came
+	if p.came += n; p.came/1000 == before/1000 {
 		return nil
 	}
-	p.counted = p.came
 	return p.set()
 }
 
