@@ -30,8 +30,9 @@ const MaxBody = 8 << 20 // bytes, decompressed
 
 // Config configures [NewHTTP] and [NewMQTT]. The fields after Registry may be zero.
 type Config struct {
-	Store   Store
-	Sources *access.Sources
+	Store    Store
+	Sources  *access.Sources
+	Unfolded Unfolded
 
 	// The functions are called all the time and must not block.
 	Forgotten func(vehicle.ID) bool
@@ -43,7 +44,6 @@ type Config struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
-	Unfolded           Unfolded
 	NoDocs             bool
 	Limit              *listen.Limit    // sheds load of HTTP
 	TLS                *tls.Config      // of HTTP, which without it is plain, and of [MQTT.ServeTLS]

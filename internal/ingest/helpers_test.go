@@ -97,6 +97,7 @@ func newFixture(t testing.TB) *fixture {
 	f.Config = ingest.Config{
 		Store:     f.store,
 		Sources:   new(access.Sources),
+		Unfolded:  new(full), // until 1970
 		Forgotten: func(vehicle.ID) bool { return false },
 		Admit:     func(vehicle.ID) bool { return true },
 		Verdicts:  func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) { return d, t },

@@ -61,9 +61,6 @@ func newIntake(c Config, protocol string) *intake {
 	c.grace = cmp.Or(c.grace, grace)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
-	if c.Unfolded == nil {
-		c.Unfolded = unbounded{}
-	}
 	in := &intake{Config: c, unused: make(map[access.Refusal]prometheus.Counter), duration: make(map[outcome]prometheus.Observer)}
 	in.accepted = in.counter(MetricAccepted, "Samples that were accepted, stored and acknowledged.")
 	in.ignored = in.counter("carstate_signals_ignored_total", "Signals in samples that no rule uses.")
@@ -94,11 +91,6 @@ func newIntake(c Config, protocol string) *intake {
 	}
 	return in
 }
-
-type unbounded struct{}
-
-func (unbounded) Reserve(uint32, int) (time.Duration, bool) { return 0, true }
-func (unbounded) Release(uint32, int)                       {}
 
 func (in *intake) counter(name, help string) prometheus.Counter {
 	return promauto.With(in.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})

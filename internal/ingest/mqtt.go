@@ -38,12 +38,11 @@ type MQTT struct {
 	// A client could cause panics without end.
 	unhandled lograte.Warning
 
-	mu           sync.Mutex // guards the fields below
-	clients      map[clientID]*conn
-	ending       bool
-	storing      context.Context
-	storingEnd   context.CancelFunc
-	storingSince time.Time
+	mu         sync.Mutex // guards the fields below
+	clients    map[clientID]*conn
+	ending     bool
+	storing    context.Context // of the calls of a second
+	storingEnd context.CancelFunc
 
 	ctx     context.Context // ends with the time for a graceful shutdown
 	cancel  context.CancelFunc
@@ -59,6 +58,7 @@ func NewMQTT(c Config) *MQTT {
 	m.slots = newQuota(m.in.MaxConnections)
 	m.in.heldBytes(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.storing = m.ctx
 	m.refused = m.in.counters(MetricConnectionsRefused, "MQTT connections that were refused, by reason.")
 	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate
 	m.guard = listen.New(listen.Config{

@@ -153,9 +153,8 @@ func (m *MQTT) store(messages []pending) error {
 func (m *MQTT) storeContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := time.Now(); now.Sub(m.storingSince) > deadlineStep {
+	if end, _ := m.storing.Deadline(); time.Until(end) < storeTimeout {
 		m.storing, m.storingEnd = context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
-		m.storingSince = now
 	}
 	return m.storing
 }

@@ -173,13 +173,6 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
-// verdict without batch and refusal ignores the message.
-type verdict struct {
-	batch   *telemetry.Batch
-	why     *closing
-	samples int
-}
-
 func (m *MQTT) receive(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) error {
 	p := pending{qos: pk.QoS, id: pk.ID, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
 	if end := m.checkSource(c, p.since); end != nil {
@@ -188,24 +181,24 @@ func (m *MQTT) receive(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) error 
 	if ok, err := m.withinLimits(c, &p, 0); !ok {
 		return err
 	}
-	v := m.decide(c, pk, why)
+	batch, refusal, samples := m.decide(c, pk, why)
 	rate := c.grant.Limit()
 	switch {
-	case v.batch != nil:
-		p.samples = len(v.batch.Samples)
-		if ok, err := m.withinLimits(c, &p, v.samples); !ok {
+	case batch != nil:
+		p.samples = len(batch.Samples)
+		if ok, err := m.withinLimits(c, &p, samples); !ok {
 			return err
 		}
-		v.batch.Rejected = nil // they are counted, and MQTT has no place to list them
-		p.outcome, p.batch = stored, v.batch
+		batch.Rejected = nil // they are counted, and MQTT has no place to list them
+		p.outcome, p.batch = stored, batch
 		if p.qos > 0 && c.version == 5 {
-			p.text = v.batch.InWords()
+			p.text = batch.InWords()
 		}
-	case v.why != nil:
-		p.reject(v.why)
+	case refusal != nil:
+		p.reject(refusal)
 	}
 	if p.batch == nil && rate.Limited() {
-		c.grant.Budget.TakeBatch(rate, v.samples, m.in.Now())
+		c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
 	}
 	if p.batch == nil && p.qos == 0 {
 		m.in.observe(p.since, p.outcome)
@@ -234,7 +227,8 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	return &closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
 }
 
-func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) verdict {
+// A message without batch and refusal is ignored.
+func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
 	source := c.grant
 	id, ok := c.vehicleOf(pk.Topic)
 	if !ok && source.Format != nil { // the format takes the vehicle from the message
@@ -244,7 +238,7 @@ func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) verdict
 	switch {
 	case why != nil:
 	case !ok && strings.HasPrefix(string(pk.Topic), brokerPrefix):
-		return verdict{samples: 1} // every bridge sends it: no mistake
+		return nil, nil, 1 // every bridge sends it: no mistake
 	case !ok:
 		why, code = errTopic, mqtt.WrongTopic
 	case id != "" && !source.Vehicles.Include(id):
@@ -252,11 +246,11 @@ func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) verdict
 	default:
 		b, err := telemetry.DecodeMessage(pk.Topic, pk.Payload, m.in.origin(source, id))
 		if err == nil && b.Accepted > 0 {
-			return verdict{b, nil, b.Size()}
+			return b, nil, b.Size()
 		}
-		return verdict{nil, m.refuseBatch(source, b, err), max(b.Size(), 1)}
+		return nil, m.refuseBatch(source, b, err), max(b.Size(), 1)
 	}
-	return verdict{nil, m.refuse(source, why, code), 1}
+	return nil, m.refuse(source, why, code), 1
 }
 
 func (p *pending) reject(why *closing) {
@@ -338,18 +332,13 @@ func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	}
 	if c.topic == "" || string(topic) != c.topic {
 		name := string(topic)
-		id, ok := vehicleOf(name)
-		if !ok {
+		vid, ok1 := strings.CutPrefix(name, topicPrefix)
+		vid, ok2 := strings.CutSuffix(vid, topicSuffix)
+		id, err := vehicle.ParseReportingID(vid)
+		if !ok1 || !ok2 || err != nil {
 			return "", false
 		}
 		c.topic, c.vehicle = name, id
 	}
 	return c.vehicle, true
-}
-
-func vehicleOf(topic string) (vehicle.ID, bool) {
-	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
-	vid, ok2 := strings.CutSuffix(vid, topicSuffix)
-	id, err := vehicle.ParseID(vid)
-	return id, ok1 && ok2 && err == nil && len(id) <= vehicle.MaxReportingID
 }
