@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"testing"
 
 	"example.org/carstate/internal/test/testkit"
@@ -38,20 +39,8 @@ func dialRaw(t *testing.T, addr string, version byte) *rawClient {
 func field(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
 
 func packet(first byte, parts ...[]byte) []byte {
-	var body []byte
-	for _, p := range parts {
-		body = append(body, p...)
-	}
-	out := []byte{first}
-	n := len(body)
-	for {
-		b := byte(n & 0x7f)
-		if n >>= 7; n > 0 {
-			out = append(out, b|0x80)
-			continue
-		}
-		return append(append(out, b), body...)
-	}
+	body := slices.Concat(parts...)
+	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)
 }
 
 func (c *rawClient) write(p []byte) {
