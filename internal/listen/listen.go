@@ -4,7 +4,6 @@
 package listen
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"example.org/carstate/internal/lograte"
 )
 
 // A connection that is silent, or leaves an answer unread, for longer is evicted before idle ones.
@@ -24,8 +25,6 @@ const staleAfter = time.Second
 // Of more than maxSearch connections, a search examines a sample of searchSize, and up to maxSearch
 // until it can evict one. After a search in vain, the next waits for searchPause.
 const searchSize, maxSearch, searchPause = 64, 1024, 10 * time.Millisecond
-
-const warnInterval = time.Minute
 
 type Config struct {
 	// For each further connection, one is evicted.
@@ -38,8 +37,8 @@ type Config struct {
 	// If more connections are open than Limit allows, new ones are accepted slowly and are
 	// [Conn.Overloaded], and the newest of the older ones are [Conn.Excess].
 	Limit   *Limit
-	Dropped func()       // called for each connection closed because there are too many
-	Log     *slog.Logger // may be nil
+	Dropped func() // called for each connection closed because there are too many
+	Log     *slog.Logger
 }
 
 type Guard struct {
@@ -65,7 +64,6 @@ func New(c Config) *Guard {
 	if c.Dropped == nil {
 		c.Dropped = func() {}
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	g := &Guard{c: c, began: time.Now(), clients: make(map[netip.Prefix]int), backlog: longBacklog}
 	c.Limit.probe.follow(func(now time.Time, d delays) {
 		g.mu.Lock()
@@ -78,6 +76,10 @@ func New(c Config) *Guard {
 // Accept of the listener returns the connections of l, each as a [*Conn].
 func (g *Guard) Listener(l net.Listener) net.Listener {
 	guarded := &listener{Listener: l, guard: g, closed: make(chan struct{})}
+	guarded.end = sync.OnceValue(func() error {
+		close(guarded.closed)
+		return l.Close()
+	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.listeners = append(g.listeners, guarded)
@@ -112,10 +114,9 @@ func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 type listener struct {
 	net.Listener
 	guard  *Guard
-	once   sync.Once
-	err    error // of closing
+	end    func() error // at most once
 	closed chan struct{}
-	warned time.Time // of the goroutine in Accept
+	failed lograte.Warning
 }
 
 // Accept pauses during an overload, for the requests on open connections. After a transient error
@@ -137,10 +138,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !isTransient(err) {
 			return nil, err
 		}
-		if now := time.Now(); now.Sub(l.warned) >= warnInterval {
-			l.warned = now
-			l.guard.c.Log.Warn("cannot accept a connection; will retry", "error", err)
-		}
+		l.failed.Log(l.guard.c.Log, "cannot accept a connection; will retry", "error", err)
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			l.guard.mu.Lock()
 			l.guard.evict(false)
@@ -173,13 +171,7 @@ func (l *listener) pause(d time.Duration) bool {
 	}
 }
 
-func (l *listener) Close() error {
-	l.once.Do(func() {
-		close(l.closed)
-		l.err = l.Listener.Close()
-	})
-	return l.err
-}
+func (l *listener) Close() error { return l.end() }
 
 // isTransient also knows the errors of the connection to be accepted (see accept(2) of Linux).
 func isTransient(err error) bool {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,6 +34,7 @@ func (p pair) wantsEnd(t *testing.T, what string) {
 
 func guard(t *testing.T, c listen.Config) net.Listener {
 	t.Helper()
+	c.Log = slog.New(slog.DiscardHandler)
 	return listen.New(c).Listener(testkit.Listen(t))
 }
 
