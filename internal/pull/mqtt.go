@@ -59,14 +59,13 @@ func (r idleReader) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-func connectMQTT(ctx context.Context, p *puller, version byte) (_ broker, err error) {
-	var conn net.Conn
-	d := &net.Dialer{Timeout: 10 * time.Second}
+func connectMQTT(ctx context.Context, p *puller, version byte) (broker, error) {
+	plain := &net.Dialer{Timeout: 10 * time.Second}
+	dial := plain.DialContext
 	if p.Config.TLS != nil {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: p.Config.TLS}).DialContext(ctx, "tcp", p.Hosts[0])
-	} else {
-		conn, err = d.DialContext(ctx, "tcp", p.Hosts[0])
+		dial = (&tls.Dialer{NetDialer: plain, Config: p.Config.TLS}).DialContext
 	}
+	conn, err := dial(ctx, "tcp", p.Hosts[0])
 	if err != nil {
 		return nil, err
 	}
