@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -48,7 +49,7 @@ type AccessLog struct {
 	torn    bool
 	broken  bool
 	stop    context.CancelFunc
-	stopped chan struct{}
+	running sync.WaitGroup
 }
 
 // The queue holds the records of one logEvery at 300,000 requests per second.
@@ -65,7 +66,6 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 			Name: "carstate_access_log_lines_dropped_total",
 			Help: "Requests missing from the access log because it could not be written fast enough.",
 		}),
-		stopped: make(chan struct{}),
 	}
 	if c.File != "" {
 		var err error
@@ -75,9 +75,9 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 		a.to = a.file
 	}
 	c.Registry.MustRegister(a.lost)
-	var running context.Context
-	running, a.stop = context.WithCancel(context.Background())
-	go a.run(running)
+	ctx, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	a.running.Go(func() { a.run(ctx) })
 	return a, nil
 }
 
@@ -97,7 +97,7 @@ func openLog(name string) (*os.File, error) {
 // Close writes the remaining records. It must be called after the last request was answered.
 func (a *AccessLog) Close() error {
 	a.stop()
-	<-a.stopped
+	a.running.Wait()
 	if a.file != nil {
 		return a.file.Close()
 	}
@@ -108,7 +108,6 @@ func (a *AccessLog) Close() error {
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
 func (a *AccessLog) run(ctx context.Context) {
-	defer close(a.stopped)
 	for range periodic.Every(ctx, logEvery) {
 		a.drain()
 		if a.reopen.Swap(false) {

@@ -18,7 +18,8 @@ const (
 
 type answerer struct {
 	Config
-	docs documents
+	docs    documents
+	metrics *metrics
 }
 
 // answer does not allocate if the slices of w are large enough.
@@ -86,12 +87,9 @@ func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *respon
 // failUncharged counts the call for a valid token and shows its rate limit, but uses up none of its
 // budget.
 func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *response) {
-	g, err := a.Tokens.Verify(p.token, now)
-	if err == nil {
-		w.setRateHeaders(g, now)
-	}
 	w.fail(f)
-	if err == nil {
+	if g, err := a.Tokens.Verify(p.token, now); err == nil {
+		w.setRateHeaders(g, now)
 		w.token = g.Name
 		g.Count(usageOf(w.outcome, nil), now)
 	}

@@ -31,8 +31,8 @@ const (
 // newDocuments panics if a file is missing or a template fails, which only a bug can cause.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
-		"/":                newDocument("page.html.tmpl", renderPage(maxAge), cachePage),
-		"/openapi.json":    newDocument("openapi.json.tmpl", render(openAPITemplate, nil), cachePage),
+		"/":                newDocument("page.html", renderPage(maxAge), cachePage),
+		"/openapi.json":    newDocument("openapi.json", render(openAPITemplate, nil), cachePage),
 		"/assets/page.css": asset("page.css"),
 		"/assets/page.js":  asset("page.js"),
 		"/assets/icon.svg": asset("icon.svg"),
@@ -51,7 +51,6 @@ type operationDoc struct {
 	Field    string // of the answer's JSON
 	Vid      string
 	Values   []valueDoc
-	Samples  []sampleDoc
 }
 
 type valueDoc struct {
@@ -91,17 +90,12 @@ func render(t interface{ Execute(io.Writer, any) error }, data any) []byte {
 }
 
 func renderPage(maxAge time.Duration) []byte {
-	data := struct {
+	return render(pageTemplate, struct {
 		Base       string
 		MaxAge     string
 		Operations []operationDoc
 		Statuses   []statusDoc
-	}{localBase, inWords(maxAge), nil, statusDocs}
-	for _, op := range operationDocs {
-		op.Samples = op.samples(localBase)
-		data.Operations = append(data.Operations, op)
-	}
-	return render(pageTemplate, data)
+	}{localBase, inWords(maxAge), operationDocs, statusDocs})
 }
 
 // inWords returns "90 seconds" for example.
@@ -117,13 +111,13 @@ func inWords(d time.Duration) string {
 	return d.String()
 }
 
-func (op operationDoc) samples(base string) []sampleDoc {
-	var all []sampleDoc
+// Samples is for page.html.tmpl.
+func (op operationDoc) Samples() (all []sampleDoc) {
 	for _, s := range sampleLanguages {
 		s.Code = string(render(sampleTemplates.Lookup(s.Language+".tmpl"), struct {
 			operationDoc
 			Base string
-		}{op, base}))
+		}{op, localBase}))
 		all = append(all, s)
 	}
 	return all
@@ -139,7 +133,7 @@ func asset(name string) *document {
 
 func newDocument(name string, content []byte, cache string) *document {
 	return &document{
-		contentType: contentTypes[path.Ext(strings.TrimSuffix(name, ".tmpl"))],
+		contentType: contentTypes[path.Ext(name)],
 		cache:       cache,
 		gzipped:     compress(content),
 		plain:       content,
@@ -154,16 +148,12 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// compress returns nil if gzip saves less than a tenth.
 func compress(content []byte) []byte {
 	var b bytes.Buffer
 	w := must(gzip.NewWriterLevel(&b, gzip.BestCompression))
 	must(w.Write(content))
 	if err := w.Close(); err != nil {
 		panic(err)
-	}
-	if b.Len() > len(content)*9/10 {
-		return nil
 	}
 	return b.Bytes()
 }

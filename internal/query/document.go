@@ -6,7 +6,7 @@ import "time"
 type document struct {
 	contentType string
 	cache       string
-	gzipped     []byte // nil if compression saves too little
+	gzipped     []byte
 	plain       []byte
 }
 
@@ -18,11 +18,8 @@ func (w *response) writeDocument(d *document, gzip bool, now time.Time) {
 	w.Set("Content-Security-Policy", pagePolicy)
 	w.Set("Referrer-Policy", "no-referrer")
 	w.Set("X-Content-Type-Options", "nosniff")
-	w.Shared = d.plain
-	if d.gzipped == nil {
-		return
-	}
 	w.Set("Vary", "Accept-Encoding")
+	w.Shared = d.plain
 	if gzip {
 		w.Set("Content-Encoding", "gzip")
 		w.Shared = d.gzipped

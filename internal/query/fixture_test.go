@@ -18,6 +18,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/signal"
@@ -149,7 +150,7 @@ func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 }
 
 type running struct {
-	*query.Server
+	*http1.Server
 	addr string
 	done chan error // the result of Serve
 }
@@ -159,7 +160,7 @@ func start(t testing.TB, c query.Config) *running {
 	return startOn(t, query.New(c), testkit.Listen(t))
 }
 
-func startOn(t testing.TB, s *query.Server, ln net.Listener) *running {
+func startOn(t testing.TB, s *http1.Server, ln net.Listener) *running {
 	t.Helper()
 	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(ln) }()

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a [Server]. The fields up to Registry are required.
+// Config configures a server. The fields up to Registry are required.
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
@@ -43,39 +43,32 @@ type Config struct {
 // SpareConnections beyond MaxConnections get an answer that says so.
 const SpareConnections = 256
 
-type Server struct {
-	*http1.Server
-	answerer answerer
-	metrics  *metrics
-}
-
 // sendBuffer limits the unread bytes in the kernel for one connection.
 const sendBuffer = 64 << 10
 
 // New opens no listener and starts no goroutine.
-func New(c Config) *Server {
-	s := &Server{answerer: answerer{Config: c}, metrics: newMetrics(c.Registry)}
+func New(c Config) *http1.Server {
+	a := &answerer{Config: c, metrics: newMetrics(c.Registry)}
 	if !c.NoDocs {
-		s.answerer.docs = newDocuments(c.MaxAge)
+		a.docs = newDocuments(c.MaxAge)
 	}
-	s.Server = http1.New(http1.Config{
-		NewHandler: func() http1.Handler { return &exchange{of: s} },
+	return http1.New(http1.Config{
+		NewHandler: func() http1.Handler { return &exchange{of: a} },
 		Listen: listen.Config{
 			Max: cmp.Or(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
-			Limit: c.Limit, Dropped: s.metrics.dropped.Inc, Log: c.Log,
+			Limit: c.Limit, Dropped: a.metrics.dropped.Inc, Log: c.Log,
 		},
 		HeadTimeout: c.HeadTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, TLS: c.TLS, Now: c.Now,
 	})
-	return s
 }
 
 type exchange struct {
-	of       *Server
+	of       *answerer
 	response response
 }
 
 func (e *exchange) Answer(r *http1.Request, now time.Time) *http1.Response {
-	e.of.answerer.answer(r, now, &e.response)
+	e.of.answer(r, now, &e.response)
 	return &e.response.Response
 }
 
@@ -87,7 +80,7 @@ func (e *exchange) Refuse(f http1.Fault, now time.Time) *http1.Response {
 
 func (e *exchange) Done(r *http1.Request, start time.Time, took time.Duration) {
 	e.of.metrics.observe(&e.response, took)
-	if l := e.of.answerer.AccessLog; l != nil {
-		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.answerer.TrustedProxies), start, took)
+	if l := e.of.AccessLog; l != nil {
+		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.TrustedProxies), start, took)
 	}
 }
