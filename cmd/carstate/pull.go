@@ -77,5 +77,6 @@ func (c *pullCommand) Run(ctx context.Context, w streams) error {
 		}
 	}
 	config.Log, _ = servicelog.New(w.err, "info", "text")
-	return pull.Run(ctx, config)
+	pull.Run(ctx, config)
+	return nil
 }

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-		_ = pull.Run(context.Background(), c)
+		pull.Run(context.Background(), c)
 	}
 	os.Exit(m.Run())
 }
@@ -122,9 +122,7 @@ func run(t *testing.T, c pull.Config, to *listener) (log *testkit.Buffer, stop f
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := pull.Run(ctx, c); err != nil {
-			t.Error(err)
-		}
+		pull.Run(ctx, c)
 	}()
 	t.Cleanup(func() {
 		stop()
