@@ -290,14 +290,14 @@ func (f *Format) compile() error {
 	}
 	if m.Each != "" {
 		list, ok := strings.CutSuffix(m.Each, "[*]")
-		at, err := parsePath(list)
-		if !ok || err != nil || m.From != "json" || at.relative {
+		steps, relative, err := parsePath(list)
+		if !ok || err != nil || m.From != "json" || relative {
 			return errors.New("each: must be the path of a list in JSON, such as $.data[*]")
 		}
 		// The items of a list that is the whole message are messages.
-		if len(at.steps) > 0 {
+		if len(steps) > 0 {
 			f.element = new(node)
-			f.root.add(at.steps, 0)
+			f.root.add(steps, 0)
 			f.slots = 1
 		}
 	}
@@ -445,16 +445,16 @@ func (f *Format) slot(text string) error {
 		f.columns[text] = append(f.columns[text], n)
 		return nil
 	}
-	at, err := parsePath(text)
+	steps, relative, err := parsePath(text)
 	switch {
 	case err != nil:
 		return err
-	case at.relative && f.element != nil:
-		f.element.add(at.steps, n)
-	case at.relative && f.mapping.Each == "":
+	case relative && f.element != nil:
+		f.element.add(steps, n)
+	case relative && f.mapping.Each == "":
 		return errors.New("a path that begins with @ is below an item of each, which is missing")
 	default:
-		f.root.add(at.steps, n)
+		f.root.add(steps, n)
 	}
 	return nil
 }

@@ -17,23 +17,17 @@ type step struct {
 	index int // -1: a member
 }
 
-type jsonPath struct {
-	relative bool // to an item of the list
-	steps    []step
-}
-
 var errPath = errors.New("a path is $ or @ (an item of each) and then .name, ['name'] or [0], at most 16 of these")
 
-// parsePath parses singular queries of RFC 9535; other texts are names of members.
-func parsePath(text string) (p jsonPath, _ error) {
+// parsePath parses singular queries of RFC 9535; other texts are names of members. A relative one
+// begins at an item of the list.
+func parsePath(text string) (steps []step, relative bool, _ error) {
 	if text == "" {
-		return p, errPath
+		return nil, false, errPath
 	}
 	if text[0] != '$' && text[0] != '@' {
-		p.steps = []step{{text, -1}}
-		return p, nil
+		return []step{{text, -1}}, false, nil
 	}
-	p.relative = text[0] == '@'
 	for rest := text[1:]; rest != ""; {
 		s := step{index: -1}
 		switch {
@@ -44,26 +38,26 @@ func parsePath(text string) (p jsonPath, _ error) {
 			}
 			s.name, rest = rest[1:1+end], rest[1+end:]
 			if s.name == "" || s.name == "*" {
-				return p, errPath
+				return nil, false, errPath
 			}
 		case len(rest) > 1 && rest[0] == '[' && (rest[1] == '\'' || rest[1] == '"'):
 			name, after, ok := strings.Cut(rest[2:], rest[1:2]+"]")
 			if s.name, rest = name, after; !ok {
-				return p, errPath
+				return nil, false, errPath
 			}
 		default:
 			number, after, ok := strings.Cut(rest, "]")
 			i, err := strconv.ParseUint(strings.TrimPrefix(number, "["), 10, 16)
 			if !ok || err != nil {
-				return p, errPath
+				return nil, false, errPath
 			}
 			s.index, rest = int(i), after
 		}
-		if p.steps = append(p.steps, s); len(p.steps) > maxSteps {
-			return p, errPath
+		if steps = append(steps, s); len(steps) > maxSteps {
+			return nil, false, errPath
 		}
 	}
-	return p, nil
+	return steps, text[0] == '@', nil
 }
 
 type node struct {
