@@ -14,9 +14,9 @@ type Server struct {
 	Guard *Guard
 }
 
-// NewServer replaces the ConnState, the ConnContext and the protocols of s, and copies its TLS
-// configuration. Only HTTP/1 is spoken, so a connection has one request at a time, and its
-// handler's goroutine is the owner.
+// NewServer replaces the ConnState, the ConnContext and the protocols of s. Only HTTP/1 is spoken,
+// also with TLS, so a connection has one request at a time, and its handler's goroutine is the
+// owner.
 func NewServer(s *http.Server, c Config) *Server {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
@@ -28,10 +28,6 @@ func NewServer(s *http.Server, c Config) *Server {
 	}
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, Under(nc))
-	}
-	if s.TLSConfig != nil {
-		s.TLSConfig = s.TLSConfig.Clone() // net/http changes it
-		s.TLSConfig.NextProtos = []string{"http/1.1"}
 	}
 	return &Server{s, New(c)}
 }
