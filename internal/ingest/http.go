@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -25,9 +26,9 @@ const telemetryPath = "/v1/telemetry"
 type HTTP struct {
 	*listen.Server
 	in     *intake
-	memory *quota // bytes of requests in progress
-	turns  turns
-	slots  *quota // connections with a request in progress
+	memory *quota   // bytes of requests in progress
+	turns  sync.Map // a chan struct{} by source
+	slots  *quota   // connections with a request in progress
 }
 
 func NewHTTP(c Config) *HTTP {

@@ -102,7 +102,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		if !p.reserve(0) {
 			return nil, telemetry.ErrNoMemory
 		}
-		paced.turn = h.turns.take(r.Context(), p.source.Name)
+		paced.turn = h.takeTurn(r.Context(), p.source.Name)
 		defer paced.turn.leave()
 	}
 	body := head
@@ -189,15 +189,13 @@ func (l *limited) Read(p []byte) (int, error) {
 // decoders is how many bodies of a source are decoded at a time.
 const decoders = 2
 
-type turns struct{ of sync.Map }
-
 type turn struct {
 	free chan struct{} // nil: the body needs no turn
 	ctx  context.Context
 }
 
-func (t *turns) take(ctx context.Context, source string) turn {
-	free, _ := t.of.LoadOrStore(source, make(chan struct{}, decoders))
+func (h *HTTP) takeTurn(ctx context.Context, source string) turn {
+	free, _ := h.turns.LoadOrStore(source, make(chan struct{}, decoders))
 	of := turn{free.(chan struct{}), ctx}
 	of.take()
 	return of
