@@ -18,7 +18,7 @@ const (
 
 type answerer struct {
 	Config
-	docs    documents
+	docs    map[string]*document
 	metrics *metrics
 }
 

@@ -29,8 +29,8 @@ const (
 )
 
 // newDocuments panics if a file is missing or a template fails, which only a bug can cause.
-func newDocuments(maxAge time.Duration) documents {
-	return documents{
+func newDocuments(maxAge time.Duration) map[string]*document {
+	return map[string]*document{
 		"/":                newDocument("page.html", renderPage(maxAge), cachePage),
 		"/openapi.json":    newDocument("openapi.json", render(openAPITemplate, nil), cachePage),
 		"/assets/page.css": asset("page.css"),

@@ -10,8 +10,6 @@ type document struct {
 	plain       []byte
 }
 
-type documents map[string]*document
-
 func (w *response) writeDocument(d *document, gzip bool, now time.Time) {
 	w.Status, w.outcome = 200, documentation
 	w.begin(now, d.contentType, d.cache)
