@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"mime"
@@ -31,16 +30,15 @@ type encoding struct {
 func encodingOf(h http.Header, source *access.Grant) (f encoding, why *telemetry.Refusal) {
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
 	charset, hasCharset := params["charset"]
-	if hasCharset && !strings.EqualFold(charset, "utf-8") || !hasCharset && len(params) > 0 || len(params) > 1 {
-		err = errors.New("another parameter")
-	}
+	delete(params, "charset")
+	utf8 := err == nil && len(params) == 0 && (!hasCharset || strings.EqualFold(charset, "utf-8"))
 	switch {
 	case source.Format != nil:
-	case err == nil && slices.Contains(eventTypes, media):
+	case utf8 && slices.Contains(eventTypes, media):
 		f.events = true
-	case err == nil && slices.Contains(lineTypes, media):
+	case utf8 && slices.Contains(lineTypes, media):
 		f.lines = true
-	case err != nil || media != "application/json":
+	case !utf8 || media != "application/json":
 		return f, errContentType
 	}
 	switch coding := single(h, "Content-Encoding"); {

@@ -80,9 +80,6 @@ func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok
 }
 
 func (q *quota) release(source string, n int) {
-	if n == 0 {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.subtract(source, n)
@@ -170,7 +167,7 @@ func (r *reservation) split(n int) reservation {
 }
 
 func (r *reservation) release() {
-	if r.of != nil {
+	if r.bytes > 0 {
 		r.of.release(r.source, r.bytes)
 	}
 	r.bytes = 0
