@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/klauspost/compress/s2"
@@ -117,24 +116,16 @@ func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int, 
 	if err != nil {
 		return piece, err
 	}
-	body := rec.Body
-	var head [3]uint64
-	for i := range head {
-		n := 0
-		if head[i], n = binary.Uvarint(body); n <= 0 {
-			head = [3]uint64{}
-			break
-		}
-		body = body[n:]
-	}
-	if head[0] != c.Number || head[1] != c.Owner {
+	body := codec.Reader{Rest: rec.Body}
+	n, owner, seq := body.Uvarint(), body.Uvarint(), body.Uvarint()
+	if body.Short || n != c.Number || owner != c.Owner {
 		return piece, fmt.Errorf("%w: a piece of checkpoint %d of partition %d is missing", codec.ErrDamaged, c.Number, p)
 	}
-	piece.Seq = head[2]
-	if size, err := s2.DecodedLen(body); err != nil || size > maxPieceBytes {
+	piece.Seq = seq
+	if size, err := s2.DecodedLen(body.Rest); err != nil || size > maxPieceBytes {
 		return piece, codec.ErrDamaged
 	}
-	if piece.Entries, err = s2.Decode(buffer[:cap(buffer)], body); err != nil {
+	if piece.Entries, err = s2.Decode(buffer[:cap(buffer)], body.Rest); err != nil {
 		return piece, fmt.Errorf("%w: %w", codec.ErrDamaged, err)
 	}
 	return piece, nil
@@ -158,27 +149,13 @@ func AppendEntry(b []byte, e Entry) []byte {
 
 // The State of an entry shares memory with b.
 func DecodeEntries(b []byte, yield func(Entry) error) error {
-	take := func() ([]byte, bool) {
-		length, n := binary.Uvarint(b)
-		if n <= 0 || length > uint64(len(b)-n) || length > math.MaxInt32 {
-			return nil, false
-		}
-		v := b[n : n+int(length)]
-		b = b[n+int(length):]
-		return v, true
-	}
-	for len(b) > 0 {
-		id, ok := take()
+	for r := (codec.Reader{Rest: b}); len(r.Rest) > 0; {
+		id, day, state := r.Counted(), r.Bytes(2), r.Counted()
 		vid, err := vehicle.ParseReportingID(string(id))
-		if !ok || len(b) < 2 || err != nil {
+		if r.Short || err != nil {
 			return codec.ErrDamaged
 		}
-		e := Entry{Vehicle: vid, Day: binary.LittleEndian.Uint16(b)}
-		b = b[2:]
-		if e.State, ok = take(); !ok {
-			return codec.ErrDamaged
-		}
-		if err := yield(e); err != nil {
+		if err := yield(Entry{Vehicle: vid, Day: binary.LittleEndian.Uint16(day), State: state}); err != nil {
 			return err
 		}
 	}
@@ -202,25 +179,14 @@ func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
 }
 
 func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
-	for len(b) > 0 {
-		length, n := binary.Uvarint(b)
-		if n <= 0 || length >= uint64(len(b)-n) {
-			return codec.ErrDamaged
-		}
-		id := vehicle.ID(b[n : n+int(length)])
-		b = b[n+int(length):]
-		if vehicle.CheckID(string(id)) != nil {
-			return codec.ErrDamaged
-		}
-		flags := b[0]
-		b = b[1:]
+	for r := (codec.Reader{Rest: b}); len(r.Rest) > 0; {
+		id, flags := vehicle.ID(r.Counted()), r.Byte()
 		var times [4]signal.UnixMilli
 		for i := range times {
-			v, n := binary.Varint(b)
-			if n <= 0 {
-				return codec.ErrDamaged
-			}
-			times[i], b = signal.UnixMilli(v), b[n:]
+			times[i] = signal.UnixMilli(r.Varint())
+		}
+		if r.Short || vehicle.CheckID(string(id)) != nil {
+			return codec.ErrDamaged
 		}
 		var a Answer
 		a.Driving = vehicle.DrivingVerdict{

@@ -172,12 +172,11 @@ func (b *reader) next() (r store.Record, err error) {
 	if crc32.Checksum(frame, codec.Castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 		return r, errTorn
 	}
-	length, at := binary.Uvarint(frame)
-	if at <= 0 || length > uint64(n-at) {
+	rest := codec.Reader{Rest: frame}
+	if r.Subject = string(rest.Counted()); rest.Short {
 		return r, errTorn
 	}
-	end := at + int(length)
-	r.Subject, r.Sealed = string(frame[at:end]), frame[end:]
+	r.Sealed = rest.Rest
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	return r, refusal(err)
 }

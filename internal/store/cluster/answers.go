@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,13 +85,13 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) receive(m *nats.Msg) {
 	b, err := codec.UnsealMessage(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
-	generation, n := binary.Uvarint(b)
-	number, k := binary.Uvarint(b[max(n, 0):])
+	r := codec.Reader{Rest: b}
+	generation, number := r.Uvarint(), r.Uvarint()
 	f.compare = number <= f.loaded
 	switch {
-	case err != nil || n <= 0 || k <= 0 || generation < f.oldest():
+	case err != nil || r.Short || generation < f.oldest():
 	case generation == f.generation && number <= f.number:
-	case generation == f.generation && number == f.number+1 && store.DecodeAnswers(b[n+k:], f.show) == nil:
+	case generation == f.generation && number == f.number+1 && store.DecodeAnswers(r.Rest, f.show) == nil:
 		f.number, f.heard = number, time.Now()
 	default:
 		if f.complete = false; generation > f.generation {

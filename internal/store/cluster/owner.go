@@ -125,16 +125,14 @@ func (e *Engine) sendAnswers(ctx context.Context) {
 func (e *Engine) followFolded() (stop func()) {
 	return e.listen(foldedPrefix, func(m *nats.Msg) {
 		b, err := codec.UnsealMessage(m.Subject, m.Data)
-		for err == nil && len(b) > 0 {
-			p, n := binary.Uvarint(b)
-			seq, k := binary.Uvarint(b[max(n, 0):])
-			if n <= 0 || k <= 0 || p >= uint64(e.partitions) {
+		for r := (codec.Reader{Rest: b}); err == nil && len(r.Rest) > 0; {
+			p, seq := r.Uvarint(), r.Uvarint()
+			if r.Short || p >= uint64(e.partitions) {
 				return
 			}
 			e.folded[p].Store(seq)
 			e.heard[p].Store(time.Now().UnixNano())
 			e.unfolded.Fold(int(p), seq)
-			b = b[n+k:]
 		}
 	})
 }

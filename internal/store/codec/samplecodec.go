@@ -57,27 +57,27 @@ func AppendSource(b []byte, x *vehicle.Sample) []byte {
 // No sample shares memory with body. The samples before one that cannot be decoded are yielded. The
 // error is [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
-	r := reader{b: body}
+	r := Reader{Rest: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
 	var source uint64
-	for len(r.b) > 0 {
-		if r.b[0] == 0 {
-			r.bytes(1)
-			if source = r.uvarint(); r.short || source >= 2*crowdBit {
+	for len(r.Rest) > 0 {
+		if r.Rest[0] == 0 {
+			r.Bytes(1)
+			if source = r.Uvarint(); r.Short || source >= 2*crowdBit {
 				return ErrDamaged
 			}
 			continue
 		}
 		x := vehicle.Sample{Source: uint32(source), Crowd: source&crowdBit != 0}
-		if id := r.bytes(int(r.uvarint())); string(id) != string(last) {
+		if id := r.Counted(); string(id) != string(last) {
 			last = vehicle.ID(id)
 			if vehicle.CheckID(string(last)) != nil {
 				return ErrDamaged // the vid would not be valid in a subject
 			}
 		}
 		x.Vehicle = last
-		x.Time = signal.UnixMilli(r.varint())
-		present := r.uvarint()
+		x.Time = signal.UnixMilli(r.Varint())
+		present := r.Uvarint()
 		if present>>signal.Num != 0 {
 			return ErrNewer
 		}
@@ -89,16 +89,16 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 			}
 		}
 		if x.Has(signal.DTCList) {
-			n := r.uvarint()
-			if n > uint64(len(r.b)) {
+			n := r.Uvarint()
+			if n > uint64(len(r.Rest)) {
 				return ErrDamaged
 			}
 			x.Codes = make([]signal.TroubleCode, n)
 			for i := range x.Codes {
-				copy(x.Codes[i][:], r.bytes(len(x.Codes[i])))
+				copy(x.Codes[i][:], r.Bytes(len(x.Codes[i])))
 			}
 		}
-		if r.short || x.Vehicle == "" {
+		if r.Short || x.Vehicle == "" {
 			return ErrDamaged
 		}
 		yield(x)
@@ -106,52 +106,58 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// If b is too short, or a length is invalid, reader returns the zero value and sets short, which is
-// never reset.
-type reader struct {
-	b     []byte
-	short bool
+// If Rest is too short, or a number is invalid, Reader returns the zero value and sets Short, which
+// is never reset.
+type Reader struct {
+	Rest  []byte
+	Short bool
 }
 
-func (r *reader) bytes(n int) []byte {
-	if n < 0 || n > len(r.b) {
-		r.b, r.short = nil, true
+func (r *Reader) fail() { r.Rest, r.Short = nil, true }
+
+// The bytes share memory with Rest.
+func (r *Reader) Bytes(n int) []byte {
+	if n < 0 || n > len(r.Rest) {
+		r.fail()
 		return nil
 	}
-	v := r.b[:n]
-	r.b = r.b[n:]
+	v := r.Rest[:n]
+	r.Rest = r.Rest[n:]
 	return v
 }
 
-func (r *reader) byte() byte {
-	if v := r.bytes(1); v != nil {
+// Counted reads bytes after their number.
+func (r *Reader) Counted() []byte { return r.Bytes(int(r.Uvarint())) }
+
+func (r *Reader) Byte() byte {
+	if v := r.Bytes(1); v != nil {
 		return v[0]
 	}
 	return 0
 }
 
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	r.bytes(skip(n))
-	return v
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	r.bytes(skip(n))
-	return v
-}
-
-// -1 stands for an invalid varint: reader.bytes then sets short
-func skip(n int) int {
+func (r *Reader) Uvarint() uint64 {
+	v, n := binary.Uvarint(r.Rest)
 	if n <= 0 {
-		return -1
+		r.fail()
+		return 0
 	}
-	return n
+	r.Rest = r.Rest[n:]
+	return v
 }
 
-func (r *reader) float32() float32 {
-	if v := r.bytes(4); v != nil {
+func (r *Reader) Varint() int64 {
+	v, n := binary.Varint(r.Rest)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.Rest = r.Rest[n:]
+	return v
+}
+
+func (r *Reader) float32() float32 {
+	if v := r.Bytes(4); v != nil {
 		return math.Float32frombits(binary.LittleEndian.Uint32(v))
 	}
 	return 0

@@ -223,30 +223,30 @@ func DecodeState(body []byte) (s vehicle.State, err error) {
 		return s, ErrDamaged
 	}
 	s.Time = signal.UnixMilli(t)
-	r, before := reader{b: body[n:]}, [2]int64{isTime: t, isStretch: 0}
+	r, before := Reader{Rest: body[n:]}, [2]int64{isTime: t, isStretch: 0}
 	for _, numbers := range sections {
 		if err := r.section(numbers, &s, &before); err != nil {
 			return vehicle.State{}, err
 		}
 	}
-	if len(r.b) != 0 || int(s.Way.Count) > driving.WaySteps {
+	if len(r.Rest) != 0 || int(s.Way.Count) > driving.WaySteps {
 		return vehicle.State{}, ErrDamaged
 	}
 	return s, nil
 }
 
-func (r *reader) section(numbers []number, s *vehicle.State, before *[2]int64) error {
+func (r *Reader) section(numbers []number, s *vehicle.State, before *[2]int64) error {
 	var set bitmap
-	for i, outer := range r.bytes(int(r.byte())) {
+	for i, outer := range r.Bytes(int(r.Byte())) {
 		for ; outer != 0 && i < len(set); outer &= outer - 1 {
-			set[i] |= uint64(r.byte()) << (8 * bits.TrailingZeros8(outer))
+			set[i] |= uint64(r.Byte()) << (8 * bits.TrailingZeros8(outer))
 		}
-		r.short = r.short || outer != 0
+		r.Short = r.Short || outer != 0
 	}
-	if r.short {
+	if r.Short {
 		return ErrDamaged
 	}
-	b := r.b
+	b := r.Rest
 	for i, word := range set {
 		for ; word != 0; word &= word - 1 {
 			place := i*64 + bits.TrailingZeros64(word)
@@ -279,7 +279,7 @@ func (r *reader) section(numbers []number, s *vehicle.State, before *[2]int64) e
 			}
 		}
 	}
-	r.b = b
+	r.Rest = b
 	return nil
 }
 

@@ -367,19 +367,12 @@ func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 }
 
 func decodeRecord(value []byte) (r store.Record, err error) {
-	var numbers [2]uint64 // sequence, length of the subject
-	for i := range numbers {
-		n := 0
-		if numbers[i], n = binary.Uvarint(value); n <= 0 {
-			return r, codec.ErrDamaged
-		}
-		value = value[n:]
-	}
-	length := numbers[1]
-	if uint64(len(value)) <= length {
+	b := codec.Reader{Rest: value}
+	seq, subject := b.Uvarint(), b.Counted()
+	if b.Short || len(b.Rest) == 0 {
 		return r, codec.ErrDamaged
 	}
-	r = store.Record{Seq: numbers[0], Subject: string(value[:length]), Sealed: value[length:]}
+	r = store.Record{Seq: seq, Subject: string(subject), Sealed: b.Rest}
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	return r, err
 }
