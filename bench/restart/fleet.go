@@ -180,7 +180,7 @@ func Fill(ctx context.Context, e store.Engine, n int, signals []signal.Signal) {
 	defer func() { must.Do(e.Close()) }()
 	states := packedStates(time.Now(), signals)
 	for p := range e.Partitions() {
-		part := must.Get(e.Take(ctx, p, "bench", nobody{}, store.Anyone))
+		part := must.Get(e.Take(ctx, p, "bench", nobody, store.Anyone))
 		must.Get(part.Save(ctx, store.Checkpoint{Number: 1, First: 1}, func(yield func(store.Piece) bool) {
 			var b []byte
 			for i := range n {
@@ -201,6 +201,4 @@ func Fill(ctx context.Context, e store.Engine, n int, signals []signal.Signal) {
 	}
 }
 
-type nobody struct{}
-
-func (nobody) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }
+func nobody(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }

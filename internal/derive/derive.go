@@ -150,7 +150,7 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 		}
 	}
 	f := newFolding(&d.config)
-	part, err := d.config.Take(ctx, p, f)
+	part, err := d.config.Take(ctx, p, f.reply)
 	if err != nil {
 		return err
 	}

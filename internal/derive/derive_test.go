@@ -96,7 +96,7 @@ func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
 			if err != nil {
 				return nil, err
 			}
-			if _, err := owner.Reply(ctx, &store.Question{Kind: store.AskCheckpoint}); !errors.Is(err, store.ErrNoOwner) {
+			if _, err := owner(ctx, &store.Question{Kind: store.AskCheckpoint}); !errors.Is(err, store.ErrNoOwner) {
 				t.Errorf("a question before the states are loaded: got %v, want %v", err, store.ErrNoOwner)
 			}
 			s := &spied{Partition: part, t: t, saved: func() {}}

@@ -419,8 +419,8 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 // replyBytes is the size in bytes from which a part of all answers or states is full.
 const replyBytes = 256 << 10
 
-// Reply implements [store.Owner].
-func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
+// reply is the [store.Owner].
+func (f *folding) reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	f.mu.Lock()
 	defer f.mu.Unlock()

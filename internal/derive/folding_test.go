@@ -171,7 +171,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 				f.end()
 			}
 			f = newFolding(config)
-			took, err := e.Take(ctx, p, "node", f, store.Anyone)
+			took, err := e.Take(ctx, p, "node", f.reply, store.Anyone)
 			must(err)
 			if log == nil {
 				log, err = Log(took)
@@ -354,7 +354,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	e := testkit.Opened(b, opened, err)
 	take := func() *folding {
 		f := newFolding(&New(Config{Records: e}).config)
-		f.part, err = e.Take(ctx, 0, "bench", f, store.Anyone)
+		f.part, err = e.Take(ctx, 0, "bench", f.reply, store.Anyone)
 		testkit.NoError(b, err)
 		testkit.NoError(b, f.load(ctx, 0))
 		return f

@@ -186,10 +186,8 @@ var (
 	ErrReplaced = errors.New("the stream was replaced")
 )
 
-type Owner interface {
-	// Reply may be called concurrently.
-	Reply(ctx context.Context, q *Question) (Reply, error)
-}
+// Owner may be called concurrently.
+type Owner func(ctx context.Context, q *Question) (Reply, error)
 
 const (
 	AskState      = "state"      // for the packed state of Vehicle

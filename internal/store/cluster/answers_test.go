@@ -62,7 +62,7 @@ type testOwner struct {
 	err     error
 }
 
-func (o *testOwner) Reply(ctx context.Context, q *store.Question) (r store.Reply, err error) {
+func (o *testOwner) reply(ctx context.Context, q *store.Question) (r store.Reply, err error) {
 	o.mu.Lock()
 	hold := o.hold
 	o.mu.Unlock()
@@ -102,7 +102,7 @@ func live(t *testing.T, e *Engine, p int, answers ...one) (*Partition, *testOwne
 	for _, a := range answers {
 		o.answers[a.id] = a.Answer
 	}
-	part, err := e.Take(t.Context(), p, "owner", o, store.Anyone)
+	part, err := e.Take(t.Context(), p, "owner", o.reply, store.Anyone)
 	testkit.NoError(t, err)
 	t.Cleanup(part.Close)
 	part.Live(t.Context(), nil)

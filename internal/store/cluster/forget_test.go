@@ -85,7 +85,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		return stop
 	}
 	take := func() error {
-		part, err := e.Take(ctx, 0, "test", storetest.Empty{}, store.Anyone)
+		part, err := e.Take(ctx, 0, "test", storetest.Empty, store.Anyone)
 		if err == nil {
 			part.Close()
 		}

@@ -190,7 +190,7 @@ func TestNewerPartition(t *testing.T) {
 			if err := o.Release(t.Context(), 0, "test"); !codec.IsNewer(err) {
 				t.Errorf("nobody knows whose it is now: %v", err)
 			}
-			if _, err := o.Take(t.Context(), 0, "test", storetest.Empty{}, store.Anyone); !codec.IsNewer(err) {
+			if _, err := o.Take(t.Context(), 0, "test", storetest.Empty, store.Anyone); !codec.IsNewer(err) {
 				t.Errorf("it was taken: %v", err)
 			}
 			if err := openBehind(t, Config{URLs: o.config.URLs}).Release(t.Context(), 0, "other"); err != nil {

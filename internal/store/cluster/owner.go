@@ -246,7 +246,7 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 		err = t.e.AwaitTombstones(ctx)
 	}
 	if err == nil {
-		r.Reply, err = t.owner.Reply(ctx, q)
+		r.Reply, err = t.owner(ctx, q)
 	}
 	t.answers.Lock()
 	r.Until = t.answers.number + 1 // which is of answers that are waiting to be sent

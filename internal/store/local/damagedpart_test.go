@@ -155,7 +155,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 		if upTo, err := e.firstSince(0, 1, partGroups+1, time.Now().Add(1000*time.Hour)); err != nil || upTo != partGroups+1 {
 			t.Errorf("damage at %v: got %d, %v as the first group to keep, want %d", at, upTo, err, partGroups+1)
 		}
-		p, err := e.Take(ctx, 0, "me", storetest.Empty{}, store.Anyone)
+		p, err := e.Take(ctx, 0, "me", storetest.Empty, store.Anyone)
 		testkit.NoError(t, err)
 		save(ctx, t, p, 2, partGroups)
 		if gone, err := e.TrimTo(ctx, []uint64{partGroups}); err != nil || !gone {

@@ -42,7 +42,7 @@ func put(ctx context.Context, t testing.TB, e *Engine, samples ...vehicle.Sample
 
 func take(ctx context.Context, t testing.TB, e *Engine, p int) store.Partition {
 	t.Helper()
-	part, err := e.Take(ctx, p, "me", storetest.Empty{}, store.Anyone)
+	part, err := e.Take(ctx, p, "me", storetest.Empty, store.Anyone)
 	testkit.NoError(t, err)
 	testkit.NoError(t, part.Seek(ctx, store.Checkpoint{}))
 	return part

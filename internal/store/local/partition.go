@@ -178,7 +178,7 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 	if err := e.Alive(); err != nil && q.ByTombstones() {
 		return store.Reply{}, err
 	}
-	return owner.Reply(ctx, q)
+	return owner(ctx, q)
 }
 
 func (t *Partition) Checkpoints() []store.Checkpoint {

@@ -227,13 +227,13 @@ func releasing(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	asked := ""
 	polite := func(holder string) bool { asked = holder; return holder == "" }
-	first, err := e.Take(ctx, 0, "first", Empty{}, polite)
+	first, err := e.Take(ctx, 0, "first", Empty, polite)
 	if err != nil || asked != "" {
 		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
 	c := store.Checkpoint{Number: 1, First: 1}
 	testkit.NoError(t, save(ctx, first, c, false, piece(5, "carA")))
-	if _, err := e.Take(ctx, 0, "second", Empty{}, polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
+	if _, err := e.Take(ctx, 0, "second", Empty, polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil {
@@ -241,7 +241,7 @@ func releasing(t *testing.T, e store.Engine) {
 	}
 	testkit.NoError(t, save(ctx, first, store.Checkpoint{}, false))
 	testkit.NoError(t, e.Release(ctx, 0, "first"))
-	second, err := e.Take(ctx, 0, "second", Empty{}, polite)
+	second, err := e.Take(ctx, 0, "second", Empty, polite)
 	testkit.NoError(t, err)
 	if err := save(ctx, first, store.Checkpoint{}, false); !errors.Is(err, store.ErrFenced) {
 		t.Fatalf("checkpoint after a release: got %v, want %v", err, store.ErrFenced)

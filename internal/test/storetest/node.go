@@ -253,10 +253,7 @@ func (n *Node) Grants() (tokens, sources int) {
 }
 
 // Empty is an owner that has no states.
-type Empty struct{}
-
-// Reply implements [store.Owner].
-func (Empty) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }
+func Empty(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }
 
 // Take takes a partition from any owner, for the test.
 func Take(t testing.TB, e store.Engine, p int) store.Partition {
@@ -267,7 +264,7 @@ func Take(t testing.TB, e store.Engine, p int) store.Partition {
 // takeAs takes p from any owner. Next returns all telemetry after the last checkpoint.
 func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	t.Helper()
-	part, err := e.Take(t.Context(), p, owner, Empty{}, store.Anyone)
+	part, err := e.Take(t.Context(), p, owner, Empty, store.Anyone)
 	testkit.NoError(t, err)
 	var last store.Checkpoint
 	if all := part.Checkpoints(); len(all) > 0 {
