@@ -116,7 +116,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 		body, err := json.Marshal(r.body)
 		testkit.NoError(t, err)
 		is := Record{Subject: r.subject, Body: body}
-		err = NewChecker().Check(is)
+		err = Sets{}.Check(is)
 		u, unfit := errors.AsType[Unfit](err)
 		text := fmt.Sprintf("%s: %v", u.Kind, u.Err)
 		if !unfit || !errors.Is(err, codec.ErrDamaged) || !strings.HasPrefix(text, r.says) {

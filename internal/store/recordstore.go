@@ -214,14 +214,10 @@ func (k *RecordStore) AskOwners(ctx context.Context, kind string) ([]Reply, erro
 	return replies, cmp.Or(err, asking.Wait())
 }
 
-// Checker checks the records of a backup. Set records precede their credential.
-type Checker struct{ large Sets }
-
-func NewChecker() *Checker { return &Checker{Sets{}} }
-
-// The error is [Unfit] if no service can have written the record, and otherwise
-// [codec.ErrDamaged], also if set records are missing.
-func (c *Checker) Check(r Record) (err error) {
+// Check checks a record of a backup, in which set records precede their credential. The error is
+// [Unfit] if no service can have written the record, and otherwise [codec.ErrDamaged], also if set
+// records are missing.
+func (s Sets) Check(r Record) (err error) {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	switch kind {
 	case "tombstone":
@@ -231,10 +227,10 @@ func (c *Checker) Check(r Record) (err error) {
 	case "token", "source", "operator":
 		var granted grantedRecord
 		if _, granted, err = decodeCredential(r); granted.Sets > 0 {
-			if p := c.large[r.Subject]; p == nil || p.mark != granted.Set || len(p.parts) != granted.Sets {
+			if p := s[r.Subject]; p == nil || p.mark != granted.Set || len(p.parts) != granted.Sets {
 				err = codec.ErrDamaged
 			}
-			delete(c.large, r.Subject)
+			delete(s, r.Subject)
 		}
 	case "tokenuse":
 		id, _, _ := strings.Cut(rest, ".")
@@ -244,7 +240,7 @@ func (c *Checker) Check(r Record) (err error) {
 			}
 		}
 	case "tokenset", "sourceset":
-		err = c.large.Apply(r)
+		err = s.Apply(r)
 	}
 	return err
 }

@@ -132,7 +132,7 @@ const maxVersion = 100
 // Check describes a backup, which is authenticated if it was made with one of the keys.
 // An error that the contents cause is an [access.BadBackup].
 func Check(r io.Reader, keys ...string) (info access.BackupInfo, err error) {
-	records := store.NewChecker()
+	records := store.Sets{}
 	b, h, err := open(r)
 	if err != nil {
 		return info, err
@@ -180,7 +180,7 @@ func validNames(kind, rest string) bool {
 	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
-func checkRecord(kind, rest string, r store.Record, records *store.Checker) (err error) {
+func checkRecord(kind, rest string, r store.Record, records store.Sets) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", errNewer)
 	}
