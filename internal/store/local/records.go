@@ -22,7 +22,6 @@ type stream struct {
 	letter byte
 	turn   chan struct{} // holds a value while a change runs
 	last   atomic.Uint64 // greatest stored sequence; written by changes
-	given  atomic.Uint64 // greatest sequence that was assigned to a write
 	feeds  []*feed
 }
 
@@ -57,7 +56,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	err = s.do(ctx, func() error {
 		b := e.db.NewBatch()
 		defer b.Close()
-		last := s.reserve(len(writes)) - uint64(len(writes))
+		last := s.last.Load()
 		for _, w := range writes {
 			key := e.keyOf(s.letter, w.Subject)
 			if w.Expected {
@@ -94,10 +93,7 @@ func set(b *pebble.Batch, key []byte, r store.Record) error {
 	return b.Set(key, appendRecord(nil, r.Seq, r.Subject, r.Sealed), nil)
 }
 
-func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
-
 func (s *stream) commit(b *pebble.Batch, last uint64) error {
-	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
 		return err
 	}
@@ -252,7 +248,6 @@ func (e *Engine) loadEnds() error {
 			return err
 		}
 		s.last.Store(last)
-		s.given.Store(last)
 		e.streams[name] = s
 	}
 	return e.loadPartitions()
