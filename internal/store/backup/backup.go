@@ -105,7 +105,7 @@ func (s *Service) BackupKey(ctx context.Context) (string, error) {
 	}
 	fresh, _ := access.NewSecret(access.BackupKind)
 	const subject = codec.BackupKeySubject
-	_, err := s.change(ctx, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
+	change := func(is store.Record) ([]store.Write, error) {
 		if is.Seq == 0 {
 			r.Key = fresh
 			return store.AppendJSON(nil, subject, r)
@@ -114,17 +114,12 @@ func (s *Service) BackupKey(ctx context.Context) (string, error) {
 			return nil, fmt.Errorf("%w: %s: not a valid backup key", codec.ErrDamaged, subject)
 		}
 		return nil, nil
-	})
+	}
+	_, err := store.Change(ctx, s.engine, s.config.Patience.Store, codec.Sources, subject, change)
 	if err != nil {
 		return "", fmt.Errorf("cannot load the backup key: %w", err)
 	}
 	return r.Key, nil
-}
-
-func (s *Service) change(
-	ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error),
-) (seq uint64, err error) {
-	return store.Change(ctx, s.engine, s.config.Patience.Store, stream, subject, change)
 }
 
 const maxVersion = 100
