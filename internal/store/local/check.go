@@ -67,8 +67,7 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	}
 	record := func(_ *pebble.Iterator, value []byte) error {
 		r, err := decodeRecord(value)
-		var p int
-		if n, _ := fmt.Sscanf(r.Subject, "cursor.%d", &p); n == 1 && err == nil {
+		if p, ok := codec.PartitionOfCursor(r.Subject); ok && err == nil {
 			var is cursorRecord
 			if err = json.Unmarshal(r.Body, &is); err == nil && len(is.Checkpoints) > 0 {
 				ends[cursorName(p)] = is.Checkpoints[len(is.Checkpoints)-1].Seq

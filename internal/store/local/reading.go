@@ -155,14 +155,6 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-func (e *Engine) number(key []byte, what string) (uint64, error) {
-	n, err := number(e.db, key)
-	if errors.Is(err, codec.ErrDamaged) {
-		return 0, e.dir.damaged(what + " is invalid")
-	}
-	return n, e.readError(err)
-}
-
 // Until the matching leave, the database is not closed.
 func (e *Engine) enter() error {
 	e.readers.Add(1)

@@ -72,7 +72,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 			if name == codec.Audit {
 				key = auditKey(last)
 			}
-			if err := set(b, key, store.Record{Seq: last, Subject: w.Subject, Sealed: w.Record}); err != nil {
+			if err := b.Set(key, appendRecord(nil, last, w.Subject, w.Record), nil); err != nil {
 				return err
 			}
 		}
@@ -87,10 +87,6 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 		return 0, err
 	}
 	return stored, nil
-}
-
-func set(b *pebble.Batch, key []byte, r store.Record) error {
-	return b.Set(key, appendRecord(nil, r.Seq, r.Subject, r.Sealed), nil)
 }
 
 func (s *stream) commit(b *pebble.Batch, last uint64) error {
@@ -243,9 +239,12 @@ func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
 		s := &stream{e: e, name: name, letter: letter, turn: make(chan struct{}, 1)}
-		last, err := e.number(endKey(letter), "the last sequence of "+name)
+		last, err := number(e.db, endKey(letter))
+		if errors.Is(err, codec.ErrDamaged) {
+			return e.dir.damaged("the last sequence of " + name + " is invalid")
+		}
 		if err != nil {
-			return err
+			return e.readError(err)
 		}
 		s.last.Store(last)
 		e.streams[name] = s
