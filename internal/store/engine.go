@@ -52,8 +52,6 @@ type Records interface {
 	// Remove removes records, but not a successor of one. If Seq is 0, it removes whatever the
 	// subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
-	// End returns the sequence of the newest record; 0 if the stream never had one.
-	End(ctx context.Context, stream string) (uint64, error)
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
 	// new one, in order.
 	Feed(stream string, apply func(Record) error) Feed
@@ -82,9 +80,10 @@ type Engine interface {
 	// Trim removes telemetry that is folded and older than the retention, and above 80 % of the
 	// limit, the oldest folded, down to 60 %. It runs until ctx ends or the engine fails.
 	Trim(ctx context.Context)
-	// Ends returns the sequence of the newest telemetry, in each stream of it. TrimTo removes folded
-	// telemetry up to there. gone is false if some is not folded yet.
-	Ends(ctx context.Context) ([]uint64, error)
+	// Ends returns the sequence of the newest record, 0 if there never was one; of TELEMETRY, that of
+	// each of its streams. TrimTo removes folded telemetry up to there. gone is false if some is not
+	// folded yet.
+	Ends(ctx context.Context, stream string) ([]uint64, error)
 	TrimTo(ctx context.Context, ends []uint64) (gone bool, err error)
 
 	Partitions() int

@@ -82,7 +82,7 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
 	now := k.config.Now()
-	ends, err := k.engine.Ends(ctx)
+	ends, err := k.engine.Ends(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type telling struct {
 	erased      int
 }
 
-func (e *telling) Ends(context.Context) ([]uint64, error)              { return []uint64{e.end}, nil }
+func (e *telling) Ends(context.Context, string) ([]uint64, error)      { return []uint64{e.end}, nil }
 func (e *telling) ErasedWithin() (time.Duration, error)                { return time.Hour, nil }
 func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
 func (e *telling) TrimTo(_ context.Context, to []uint64) (bool, error) { return to[0] <= e.folded, nil }

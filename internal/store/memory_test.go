@@ -130,13 +130,13 @@ func (m *memory) ScanFrom(
 	return next, damaged, err
 }
 
-func (m *memory) End(_ context.Context, stream string) (last uint64, err error) {
+func (m *memory) Ends(_ context.Context, stream string) ([]uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if all := m.records[stream]; len(all) > 0 {
-		last = all[len(all)-1].Seq
+		return []uint64{all[len(all)-1].Seq}, nil
 	}
-	return last, nil
+	return []uint64{0}, nil
 }
 
 func (m *memory) Feed(stream string, apply func(Record) error) Feed {

@@ -218,13 +218,13 @@ const mostForgotten = 1000
 
 // Other nodes forget the roads within Patience.Roads.
 func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
-	end, err := k.engine.End(ctx, codec.Roads)
+	ends, err := k.engine.Ends(ctx, codec.Roads)
 	if err != nil {
 		return err
 	}
 	with := func(is Record) ([]Write, error) {
 		boxes := decodeForgotten(is)
-		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end})
+		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, ends[0]})
 		return AppendJSON(nil, forgottenSubject, boxes)
 	}
 	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, with)

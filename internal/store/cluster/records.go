@@ -124,7 +124,7 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 	return err
 }
 
-func (c *conn) End(ctx context.Context, stream string) (uint64, error) {
+func (c *conn) end(ctx context.Context, stream string) (uint64, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return 0, err
@@ -246,7 +246,7 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 		ending.Go(func() {
 			defer stop()
 			for reading.Err() == nil {
-				if end, err := c.End(reading, stream); err == nil {
+				if end, err := c.end(reading, stream); err == nil {
 					_ = f.Wait(reading, end) // fails if the context has ended
 					return
 				}

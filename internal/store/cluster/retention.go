@@ -208,9 +208,13 @@ func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-func (e *Engine) Ends(ctx context.Context) (ends []uint64, err error) {
-	for i := range e.telemetry {
-		end, failed := e.End(ctx, e.TelemetryStream(i))
+func (e *Engine) Ends(ctx context.Context, stream string) (ends []uint64, err error) {
+	for i := range e.configs {
+		name := e.configs[i].Name
+		if name != stream && !(isTelemetry(stream) && isTelemetry(name)) {
+			continue
+		}
+		end, failed := e.end(ctx, name)
 		ends, err = append(ends, end), cmp.Or(err, failed)
 	}
 	return ends, err

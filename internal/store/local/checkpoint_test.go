@@ -27,9 +27,9 @@ func TestCheckpoints_AcrossRestarts(t *testing.T) {
 		e := mustOpen(ctx, t, c)
 		folding, stop := context.WithCancel(ctx)
 		end := func() uint64 {
-			is, err := e.End(ctx, codec.States)
+			is, err := e.Ends(ctx, codec.States)
 			testkit.NoError(t, err)
-			return is
+			return is[0]
 		}
 		var found atomic.Int64
 		ready, ended := make(chan struct{}), make(chan struct{})

@@ -153,8 +153,8 @@ func TestOpen_IdentityFromItsCopy(t *testing.T) {
 			if got := log.Count("written again from its copy") == 1; got != warns {
 				t.Errorf("%s: warned: %t, want %t", name, got, warns)
 			}
-			if end, err := e.End(t.Context(), codec.Telemetry); err != nil || end != 1 || e.Partitions() != 4 {
-				t.Errorf("%s: got the end %+v, %v, %d partitions; want one group in 4", name, end, err, e.Partitions())
+			if end := e.telemetryEnd(); end != 1 || e.Partitions() != 4 {
+				t.Errorf("%s: got the end %d, %d partitions; want one group in 4", name, end, e.Partitions())
 			}
 			testkit.NoError(t, e.Close())
 		}

@@ -228,11 +228,8 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 	})
 }
 
-func (e *Engine) End(_ context.Context, name string) (uint64, error) {
-	if s := e.streams[name]; s != nil {
-		return s.last.Load(), nil
-	}
-	return e.telemetryEnd(), nil
+func (e *Engine) Ends(_ context.Context, name string) ([]uint64, error) {
+	return []uint64{e.totals()[name]}, nil
 }
 
 func (e *Engine) loadEnds() error {

@@ -264,8 +264,6 @@ func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time
 	return seq, stored, nil
 }
 
-func (e *Engine) Ends(context.Context) ([]uint64, error) { return []uint64{e.telemetryEnd()}, nil }
-
 func (e *Engine) TrimTo(_ context.Context, ends []uint64) (gone bool, err error) {
 	last, gone := ends[0], true
 	for n, s := range e.partitions {
