@@ -69,8 +69,6 @@ var (
 
 func (n *Newer) LacksStates() { n.lacksStates.Store(true) }
 
-func (n *Newer) loseKeys() { n.lacksKeys.Store(true) }
-
 func (n *Newer) Answers() error {
 	if n.lacksStates.Load() && !n.lacksKeys.Load() {
 		return errNewerStates

@@ -181,7 +181,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: k.now(), State: access.StateErased, Unread: true})
 		}
 	case codec.VIDKeysSubject:
-		k.config.Newer.loseKeys()
+		k.config.Newer.lacksKeys.Store(true)
 	}
 }
 

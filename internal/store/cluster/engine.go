@@ -111,9 +111,6 @@ func (c *conn) isFinal(err error) bool {
 
 // The end of ctx cancels Open, and has no effect on an open engine.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
-	if c.URLs == "" {
-		panic("cluster: a configuration without URLs")
-	}
 	c = c.withDefaults()
 	e := &Engine{conn: &conn{config: c, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure()}}
 	opening := ctx
