@@ -45,7 +45,7 @@ func trim(t *testing.T, e *Engine) {
 	t.Helper()
 	measure(t, e)
 	for i := range e.telemetry {
-		testkit.NoError(t, e.trim(t.Context(), i, e.config.Retention))
+		testkit.NoError(t, e.trim(t.Context(), i))
 	}
 }
 
@@ -215,7 +215,7 @@ func TestTrimRaces(t *testing.T) {
 				return
 			default:
 			}
-			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx, 1, e.config.Retention)); err != nil {
+			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx, 1)); err != nil {
 				t.Error(err)
 				return
 			}

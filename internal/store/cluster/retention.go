@@ -174,14 +174,14 @@ func (e *Engine) Trim(ctx context.Context) {
 			return // this node's data may be that of streams that no longer exist
 		}
 		for i := range e.telemetry {
-			if err := e.trim(ctx, i, e.config.Retention); err != nil && ctx.Err() == nil {
+			if err := e.trim(ctx, i); err != nil && ctx.Err() == nil {
 				e.config.Log.Warn("cannot remove old telemetry", "stream", e.TelemetryStream(i), "error", err)
 			}
 		}
 	}
 }
 
-func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error {
+func (e *Engine) trim(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
 	s, err := e.js.Stream(ctx, e.TelemetryStream(i))
@@ -194,7 +194,7 @@ func (e *Engine) trim(ctx context.Context, i int, retention time.Duration) error
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
-	upTo, err := e.firstSince(ctx, info.Config.Name, now.Add(-retention))
+	upTo, err := e.firstSince(ctx, info.Config.Name, now.Add(-e.config.Retention))
 	if err != nil {
 		return err
 	}
