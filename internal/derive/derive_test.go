@@ -59,8 +59,8 @@ func (p *spied) Next(ctx context.Context) (store.Group, error) {
 }
 
 func (p *spied) Live(ctx context.Context, answers func(func(vehicle.ID, *store.Answer))) {
-	if p.live || p.folded < p.End() {
-		p.t.Errorf("live as of %d, want one time, as of %d at least", p.folded, p.End())
+	if _, newest := p.Stored(); p.live || p.folded < newest {
+		p.t.Errorf("live as of %d, want one time, as of %d at least", p.folded, newest)
 	}
 	p.live = true
 	p.Partition.Live(ctx, answers)
@@ -203,13 +203,13 @@ func check(t testing.TB, e *local.Engine) {
 		part.Close()
 		log, err := derive.Log(part)
 		testkit.NoError(t, err)
-		want := derive.Plain(log, part.End(), func(vehicle.ID, uint64) bool { return false })
-		all := part.Checkpoints()
-		if part.End() == 0 {
+		all, newest := part.Stored()
+		want := derive.Plain(log, newest, func(vehicle.ID, uint64) bool { return false })
+		if newest == 0 {
 			continue
 		}
-		if len(all) == 0 || all[len(all)-1].Seq != part.End() {
-			t.Fatalf("partition %d: got checkpoints %+v, want one of %d", p, all, part.End())
+		if len(all) == 0 || all[len(all)-1].Seq != newest {
+			t.Fatalf("partition %d: got checkpoints %+v, want one of %d", p, all, newest)
 		}
 		if got := stored(t, e, p, all...); !maps.Equal(got, want) {
 			t.Errorf("partition %d: stored %q, want %q", p, got, want)
@@ -559,7 +559,8 @@ func TestSilentVehicles(t *testing.T) {
 		report(ids[1], time.Second)
 	}
 	stop()
-	all := stored(t, e, 0, storetest.Take(t, e, 0).Checkpoints()...)
+	kept, _ := storetest.Take(t, e, 0).Stored()
+	all := stored(t, e, 0, kept...)
 	if all[ids[0]] != "" || all[ids[1]] == "" || all[ids[2]] == "" {
 		t.Errorf("stored %q, want the states of %s and %s", all, ids[1], ids[2])
 	}
@@ -739,12 +740,12 @@ func TestLoad_DamagedCheckpoints(t *testing.T) {
 			}
 			part := storetest.Take(t, e, 0)
 			part.Close()
-			all := part.Checkpoints()
+			all, newest := part.Stored()
 			for _, is := range all[len(all)-min(c.damaged, len(all)):] {
 				testkit.NoError(t, derive.Spoil(e, 0, is))
 			}
 			trimmed := func() bool {
-				gone, err := e.TrimTo(t.Context(), []uint64{part.End()})
+				gone, err := e.TrimTo(t.Context(), []uint64{newest})
 				testkit.NoError(t, err)
 				return gone
 			}

@@ -26,6 +26,7 @@ type folding struct {
 	mark   uint64        // Reply.Owner
 	seed   uint64        // of states
 	now    chan struct{} // asks once for a checkpoint
+	newest uint64        // telemetry as of the take
 
 	mu       sync.Mutex // guards the fields below
 	states   *packedStates
@@ -71,7 +72,8 @@ func eachProcessor(do func(i, n int) error) error {
 // load reads the newest checkpoint that is whole. The telemetry after it is folded again, so a
 // damaged checkpoint loses nothing while that telemetry is kept.
 func (f *folding) load(ctx context.Context, p int) error {
-	all := f.part.Checkpoints()
+	all, newest := f.part.Stored()
+	f.newest = newest
 	if n := len(all); n > 0 {
 		f.shownTo = all[n-1].Seq
 	}
@@ -253,7 +255,7 @@ func (f *folding) publish(id vehicle.ID, s *vehicle.State) {
 func (f *folding) goLive(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.live || f.seq < f.part.End() {
+	if f.live || f.seq < f.newest {
 		return
 	}
 	f.live = true

@@ -385,8 +385,7 @@ type idle struct {
 	saves []uint64      // numbers of checkpoints
 }
 
-func (p *idle) Checkpoints() []store.Checkpoint                                   { return nil }
-func (p *idle) End() uint64                                                       { return 0 }
+func (p *idle) Stored() ([]store.Checkpoint, uint64)                              { return nil, 0 }
 func (p *idle) Seek(context.Context, store.Checkpoint) error                      { return nil }
 func (p *idle) Live(context.Context, func(yield func(vehicle.ID, *store.Answer))) {}
 func (p *idle) Close()                                                            {}

@@ -132,10 +132,9 @@ type Eraser interface {
 
 // Partition is one that this process owns.
 type Partition interface {
-	// Checkpoints returns those as of Take, oldest first.
-	Checkpoints() []Checkpoint
-	// End returns the sequence of the newest telemetry as of Take.
-	End() uint64
+	// Stored returns, as of Take, the checkpoints, oldest first, and the sequence of the newest
+	// telemetry.
+	Stored() (all []Checkpoint, newest uint64)
 	// Seek makes Next continue after a checkpoint, or with a zero one, at the beginning. The error
 	// is [codec.ErrDamaged] if telemetry since was removed, or if the beginning is wanted and the
 	// checkpoints have restored states.

@@ -132,9 +132,7 @@ func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
 }
 
-func (t *Partition) Checkpoints() []store.Checkpoint { return t.checkpoints }
-
-func (t *Partition) End() uint64 { return t.end }
+func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) { return t.checkpoints, t.end }
 
 // Trim removes only telemetry before the cursor, so this is moved back if an older checkpoint is
 // read.

@@ -181,13 +181,11 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 	return owner(ctx, q)
 }
 
-func (t *Partition) Checkpoints() []store.Checkpoint {
+func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	return t.s.checkpoints
+	return t.s.checkpoints, t.end
 }
-
-func (t *Partition) End() uint64 { return t.end }
 
 // After damage, the engine fails, because an earlier checkpoint would need the same telemetry.
 func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
@@ -199,7 +197,7 @@ func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 	if err == nil && g.seq == 0 {
 		g.before = t.end
 	}
-	if all := t.Checkpoints(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Restored {
+	if all, _ := t.Stored(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Restored {
 		err = fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number)
 	} else if err == nil && g.before > seq {
 		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, g.before)
@@ -293,7 +291,8 @@ func (t *Partition) Save(
 		}
 		c.Add(piece)
 	}
-	all, dropped := store.AddCheckpoint(t.Checkpoints(), c, erase)
+	before, _ := t.Stored()
+	all, dropped := store.AddCheckpoint(before, c, erase)
 	w, err := store.AppendJSON(nil, codec.CursorSubject(s.number), cursorRecord{all})
 	if err != nil {
 		return c, err

@@ -106,7 +106,8 @@ func save(ctx context.Context, part store.Partition, c store.Checkpoint, erase b
 func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]signal.UnixMilli {
 	t.Helper()
 	got := make(map[vehicle.ID]signal.UnixMilli)
-	err := store.ReadStates(t.Context(), e, p, part.Checkpoints(), func(piece store.Piece) error {
+	all, _ := part.Stored()
+	err := store.ReadStates(t.Context(), e, p, all, func(piece store.Piece) error {
 		return store.DecodeEntries(piece.Entries, func(x store.Entry) error {
 			s, err := codec.DecodeState(x.State)
 			got[x.Vehicle] = s.Time
@@ -137,7 +138,8 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 
 	part = takeAs(t, e, p, "second")
 	c.Pieces, c.Bytes, next.Pieces, next.Bytes = 2, 105, 1, 104
-	if got := part.Checkpoints(); !slices.Equal(got, []store.Checkpoint{c, next}) {
+	got, newest := part.Stored()
+	if !slices.Equal(got, []store.Checkpoint{c, next}) {
 		t.Fatalf("got checkpoints %+v, want %+v", got, []store.Checkpoint{c, next})
 	}
 	want := map[vehicle.ID]signal.UnixMilli{vid: 1000, "carB": 2, "carC": 2}
@@ -145,9 +147,9 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 		t.Fatalf("got states of %v, want %v", got, want)
 	}
 	last, rest := readAll(t, part, 2)
-	if rest[0].Time != 2000 || rest[1].Time != 3000 || part.End() != last {
+	if rest[0].Time != 2000 || rest[1].Time != 3000 || newest != last {
 		t.Fatalf("after the checkpoint: got samples of %v and %v up to %d, want 2000 and 3000 up to %d",
-			rest[0].Time, rest[1].Time, part.End(), last)
+			rest[0].Time, rest[1].Time, newest, last)
 	}
 	testkit.NoError(t, part.Seek(ctx, store.Checkpoint{}))
 	if _, all := readAll(t, part, 3); all[0].Time != 1000 {
@@ -210,7 +212,7 @@ func fencing(t *testing.T, e store.Engine) {
 			}
 		}
 	}
-	all := takeAs(t, e, 0, "reader").Checkpoints()
+	all, _ := takeAs(t, e, 0, "reader").Stored()
 	for _, c := range all {
 		if c.Owner != racers-1 {
 			t.Errorf("got a checkpoint of owner %d, who was fenced", c.Owner)

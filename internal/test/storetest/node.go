@@ -267,7 +267,7 @@ func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	part, err := e.Take(t.Context(), p, owner, Empty, store.Anyone)
 	testkit.NoError(t, err)
 	var last store.Checkpoint
-	if all := part.Checkpoints(); len(all) > 0 {
+	if all, _ := part.Stored(); len(all) > 0 {
 		last = all[len(all)-1]
 	}
 	testkit.NoError(t, part.Seek(t.Context(), last))
