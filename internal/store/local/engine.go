@@ -78,7 +78,7 @@ type Engine struct {
 	readers       atomic.Int64
 	tablesFailing atomic.Bool // Pebble cannot write the records in memory to tables
 	opened        atomic.Bool
-	tablesBackOff atomic.Bool // see haltingFS
+	tablesBackOff atomic.Bool // the next table is created after a pause
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
 	viewDamaged   atomic.Bool // viewError has logged damage
 	*engine.Failure
@@ -198,12 +198,8 @@ func (e *Engine) openError(err error) error {
 }
 
 func (e *Engine) options() *pebble.Options {
-	fs := &haltingFS{
-		FS: e.dir.fs, plain: e.config.FS, draw: e.reserve.draw, failWrites: e.failWrites, dir: e.dir,
-		backOff: &e.tablesBackOff, cut: e.cut,
-	}
 	o := &pebble.Options{
-		FS:                          fs,
+		FS:                          &haltingFS{FS: e.dir.fs, e: e},
 		Logger:                      logger{e},
 		Cleaner:                     remover{},
 		CacheSize:                   e.config.MemoryBytes,
@@ -282,8 +278,7 @@ func (l logger) Errorf(format string, args ...any) {
 
 // If Fatalf returned, Pebble would continue after a fatal error as if nothing had happened.
 func (l logger) Fatalf(format string, args ...any) {
-	l.e.failWrites(errors.New(access.OneLine(fmt.Errorf(format, args...))))
-	select {}
+	l.e.halt(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 }
 
 var errWritesFailed = errors.New("the store met a write error and stores nothing until it starts again")

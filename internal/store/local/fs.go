@@ -1,11 +1,9 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"hash/crc32"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,12 +19,7 @@ func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 // Pebble would end the process after an error of its write-ahead log.
 type haltingFS struct {
 	vfs.FS
-	plain      vfs.FS      // does not draw: compactions would use up the reserve
-	draw       func() bool // of the reserve
-	failWrites func(error)
-	dir        *dataDir
-	backOff    *atomic.Bool    // the next table is created after a pause
-	cut        context.Context // ends when Cut is called, and then ends the pause
+	e *Engine
 }
 
 const tableBackoff = time.Second // Pebble itself retries to write a table at once.
@@ -37,31 +30,32 @@ const (
 )
 
 // The blocked goroutine may hold locks of Pebble, so even a read may block, too.
-func (fs *haltingFS) halt(err error) {
+func (e *Engine) halt(err error) {
 	if err != nil {
-		fs.failWrites(err)
+		e.failWrites(err)
 		select {}
 	}
 }
 
 func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if strings.HasSuffix(name, ".sst") && fs.backOff.Swap(false) {
-		_ = periodic.Pause(fs.cut, tableBackoff) // the engine closes
+	if strings.HasSuffix(name, ".sst") && fs.e.tablesBackOff.Swap(false) {
+		_ = periodic.Pause(fs.e.cut, tableBackoff) // the engine closes
 	}
+	plain := fs.e.config.FS // does not draw: compactions would use up the reserve
 	switch category {
 	case compactions:
-		return fs.plain.Create(name, category)
+		return plain.Create(name, category)
 	case logFiles:
-		f, err := fs.plain.Create(name, category)
-		if errors.Is(err, syscall.ENOSPC) && fs.draw() {
-			f, err = fs.plain.Create(name, category)
+		f, err := plain.Create(name, category)
+		if errors.Is(err, syscall.ENOSPC) && fs.e.reserve.draw() {
+			f, err = plain.Create(name, category)
 		}
-		fs.halt(err)
-		return &haltingFile{File: f, fs: fs}, nil
+		fs.e.halt(err)
+		return &haltingFile{File: f, e: fs.e}, nil
 	}
 	f, err := fs.FS.Create(name, category)
 	if base := fs.PathBase(name); err == nil && strings.HasPrefix(base, "MANIFEST-") {
-		return &manifestFile{File: f, dir: fs.dir, is: manifest{Name: base}}, nil
+		return &manifestFile{File: f, dir: fs.e.dir, is: manifest{Name: base}}, nil
 	}
 	return f, err
 }
@@ -80,36 +74,36 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &haltingFile{File: f, fs: fs}, nil
+	return &haltingFile{File: f, e: fs.e}, nil
 }
 
 type haltingFile struct {
 	vfs.File
-	fs   *haltingFS
+	e    *Engine
 	size int64
 }
 
 // The log takes a whole part of the reserve, before another program does.
 func (f *haltingFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
-	for errors.Is(err, syscall.ENOSPC) && f.fs.draw() {
+	for errors.Is(err, syscall.ENOSPC) && f.e.reserve.draw() {
 		_ = f.Preallocate(f.size+int64(n), partBytes) // not every file system can
 		var more int
 		more, err = f.File.Write(b[n:])
 		n += more
 	}
-	f.fs.halt(err)
+	f.e.halt(err)
 	f.size += int64(n)
 	return n, nil
 }
 
 func (f *haltingFile) Sync() error {
-	f.fs.halt(f.File.Sync())
+	f.e.halt(f.File.Sync())
 	return nil
 }
 
 func (f *haltingFile) SyncData() error {
-	f.fs.halt(f.File.SyncData())
+	f.e.halt(f.File.SyncData())
 	return nil
 }
 
