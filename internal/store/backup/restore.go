@@ -49,10 +49,8 @@ func (r *restore) count(kind string, n access.RestoreCount, records int) {
 	if n != (access.RestoreCount{}) {
 		r.counts[kind] = r.counts[kind].Plus(n)
 	}
-	for range records {
-		r.done++
-		r.progress(r.done, r.info.Records)
-	}
+	r.done += records
+	r.progress(r.done, r.info.Records)
 }
 
 func (s *Service) newRestore(progress func(done, total int)) *restore {
