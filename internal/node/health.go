@@ -17,9 +17,9 @@ type health struct {
 	progress   func() (states int64, folded, groups uint64) // of the start; nil on a cluster
 	maxFeedAge time.Duration                                // how long queries are answered without contact to the engine
 	ingests    bool
-	feeds      atomic.Int32  // which have not caught up yet
+	feeds      atomic.Int32  // that have caught up
 	records    atomic.Int32  // those of tokens and sources among them
-	started    chan struct{} // closed once records is 0
+	started    chan struct{} // closed once records is recordFeeds
 	draining   atomic.Bool   // the probes fail, so that load balancers send no more requests
 	ending     atomic.Bool   // telemetry is refused
 	readOnly   atomic.Bool
@@ -39,18 +39,7 @@ const (
 	healthEvery = 100 * time.Millisecond // how often a change of health is looked for
 )
 
-func newHealth(
-	fed func() (records, answers time.Time, ok bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, ingests bool,
-) *health {
-	h := &health{
-		fed: fed, writable: writable, newer: newer, maxFeedAge: maxFeedAge, ingests: ingests, started: make(chan struct{}),
-	}
-	h.feeds.Store(feedCount)
-	h.records.Store(recordFeeds)
-	return h
-}
-
-func (h *health) caughtUp() { h.feeds.Add(-1) }
+func (h *health) caughtUp() { h.feeds.Add(1) }
 
 // While it drains, the node answers queries and accepts telemetry.
 func (h *health) drain() { h.draining.Store(true) }
@@ -62,7 +51,7 @@ func (h *health) end() {
 
 // After the second call, callers can be authenticated.
 func (h *health) recordsCaughtUp() {
-	if h.records.Add(-1) == 0 {
+	if h.records.Add(1) == recordFeeds {
 		close(h.started)
 	}
 	h.caughtUp()
@@ -71,7 +60,7 @@ func (h *health) recordsCaughtUp() {
 // now is when the query arrived.
 func (h *health) canAnswer(now time.Time) error {
 	_, answers, ok := h.fed()
-	return cmp.Or(h.within(now, answers, ok && h.feeds.Load() == 0), h.newer.Answers())
+	return cmp.Or(h.within(now, answers, ok && h.feeds.Load() == feedCount), h.newer.Answers())
 }
 
 func (h *health) within(now, complete time.Time, loaded bool) error {
@@ -91,17 +80,18 @@ func (h *health) answersNow() error {
 // The error has the age of the tables, or the progress of a start.
 func (h *health) inTouchNow(recordsOnly bool) error {
 	complete, answers, ok := h.fed()
-	awaited := &h.records
+	started := h.records.Load() == recordFeeds
+	loaded := started
 	if !recordsOnly {
-		complete, awaited = answers, &h.feeds
+		complete, loaded = answers, h.feeds.Load() == feedCount
 	}
-	err := h.within(time.Now(), complete, ok && awaited.Load() == 0)
+	err := h.within(time.Now(), complete, ok && loaded)
 	switch {
 	case errors.Is(err, errStarting) && h.progress != nil:
 		states, folded, groups := h.progress()
 		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
 			states, 100*folded/max(groups, 1))
-	case errors.Is(err, errStarting) && !recordsOnly && h.records.Load() == 0:
+	case errors.Is(err, errStarting) && !recordsOnly && started:
 		return errUnowned
 	case errors.Is(err, errTooOld):
 		return fmt.Errorf("out of touch with the engine for %s", time.Since(complete).Round(time.Second))

@@ -38,8 +38,11 @@ func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
 	var fed time.Time
-	h := newHealth(func() (records, answers time.Time, ok bool) { return fed, fed, !fed.IsZero() }, func() error { return nil },
-		store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
+	h := &health{
+		fed:      func() (records, answers time.Time, ok bool) { return fed, fed, !fed.IsZero() },
+		writable: func() error { return nil }, ingests: true,
+		newer: store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge: maxFeedAge, started: make(chan struct{}),
+	}
 	want := func(after time.Duration, want error) {
 		t.Helper()
 		if err := h.canAnswer(start.Add(after)); !errors.Is(err, want) {

@@ -120,7 +120,10 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 
 	// The metrics are registered before the first server can be scraped.
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
-	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
+	n.health = &health{
+		fed: n.engine.Fed, writable: n.engine.Writable, newer: c.Store.Newer, maxFeedAge: c.MaxFeedAge,
+		ingests: c.has(Ingest), started: make(chan struct{}),
+	}
 	if e, ok := n.engine.(*local.Engine); ok {
 		n.health.progress = func() (int64, uint64, uint64) {
 			folded, groups := e.Progress()
