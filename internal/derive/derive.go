@@ -102,7 +102,7 @@ func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
 const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
-// newerPause is the pause after records of a newer version were met.
+// newerPause, after records of a newer version were met, is the default interval of lease renewals.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. After an error, it takes the
@@ -205,8 +205,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 const storeWithin = 2 * time.Second
 
 // foldPartition folds partition p until an error occurs. When ctx or assigned ends, it stores a
-// checkpoint while it goes on folding, and then what changed meanwhile, so that the next owner need not
-// fold again, and answers wait for a moment only.
+// checkpoint while it goes on folding, and then what changed meanwhile, so that answers wait for a
+// moment only.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding) error {
 	leaving, leave := context.WithCancel(ctx)
 	defer leave()

@@ -108,7 +108,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 	}
 }
 
-// end frees the states after a checkpoint.
+// end frees the states after a checkpoint in progress.
 func (f *folding) end() {
 	f.saving.Lock()
 	defer f.saving.Unlock()
