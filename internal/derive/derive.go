@@ -174,28 +174,27 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	return err
 }
 
-// await is [Members.await]. Meanwhile it releases p again and again: a Take whose response was lost may
-// have made this node the owner, and no other could take p from a live one.
+// await waits until p is assigned to this node. Meanwhile it releases p again and again: a Take whose
+// response was lost may have made this node the owner, and no other could take p from a live one.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
-	for {
+	for released := (time.Time{}); ; {
 		if assigned := m.assignment(p); assigned != nil {
 			return assigned, nil
 		}
-		rest := 2 * m.stale
-		if err := d.config.Release(ctx, p); codec.IsNewer(err) {
-			return nil, err // another node takes the partition once the lease of this node is stale
-		} else if err != nil {
-			if ctx.Err() == nil {
+		if time.Since(released) > 2*m.stale {
+			err := d.config.Release(ctx, p)
+			switch {
+			case err == nil:
+				released = time.Now()
+			case codec.IsNewer(err):
+				return nil, err // another node takes the partition once the lease of this node is stale
+			case ctx.Err() == nil:
 				d.releaseLog.Log(d.config.Log, "cannot release partition yet; will retry", "partition", p, "error", err)
 			}
-			rest = heldPoll
 		}
-		wait, cancel := context.WithTimeout(ctx, rest)
-		assigned, err := m.await(wait, p)
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return assigned, err
+		if err := periodic.Pause(ctx, heldPoll); err != nil {
+			return nil, err
 		}
 	}
 }

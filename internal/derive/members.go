@@ -18,7 +18,7 @@ const heldPoll = 250 * time.Millisecond
 type Leases interface {
 	// Stale returns the lease time, after which others take over the partitions of a silent node.
 	Stale() time.Duration
-	// Renew stores this node's lease. beat increases with each renewal.
+	// Renew stores this node's lease. beat increases with each renewal, and is never 0.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
 	// Follow calls put for every stored lease and then for every renewal. It returns nil when the
 	// context ends, and an error if it cannot continue.
@@ -36,35 +36,38 @@ type Members struct {
 	stale  time.Duration
 	log    *slog.Logger
 
-	mu   sync.Mutex // guards all fields below except unrenewed
+	began time.Time
+
+	mu   sync.Mutex // guards the fields below except unrenewed
 	seen map[string]*member
-	// lastHeard is when the feed of leases last delivered this node's own lease. More than a lease time
-	// later, this node is disconnected, and must not consider any other dead.
-	lastHeard time.Time
-	// reconnectedAt is when the feed of leases last resumed after a gap. The silence of other nodes
-	// before reconnectedAt is ignored.
-	reconnectedAt time.Time
-	// The next four fields tell up to which time this node has received all renewals, even if the feed
+	// heard is about deliveries of this node's own lease. A lease time after the last one, this node is
+	// disconnected, and must not consider any other dead. The silence of others before the feed resumed
+	// is ignored.
+	heard contact
+	// The next two fields tell up to which time this node has received all renewals, even if the feed
 	// is late: it delivers them in the order in which they were stored, so one of our own shows that
 	// those before it were delivered.
-	//   - asOf: when our newest delivered renewal began.
-	//   - pending: when our stored renewals that are not delivered yet began, by beat.
-	//   - lastStored: when a renewal of ours was last acknowledged.
-	//   - resumedAt: when one was first acknowledged after a gap.
-	asOf                  time.Time
-	pending               map[uint64]time.Time
-	lastStored, resumedAt time.Time
-	unrenewed             lograte.Warning
+	asOf      time.Time // when our newest delivered renewal began
+	stored    contact   // about acknowledgements of our renewals
+	unrenewed lograte.Warning
 
 	partitions []assigned
-	changed    chan struct{} // closed when the assignment changes
+}
+
+// contact tells when something that each renewal brings came last, and first after a gap.
+type contact struct{ last, resumed time.Time }
+
+func (c *contact) note(now time.Time, gap time.Duration) {
+	if c.last.IsZero() || now.Sub(c.last) > gap {
+		c.resumed = now
+	}
+	c.last = now
 }
 
 type member struct {
 	beat    uint64
 	at      time.Time // when its lease was last seen to change
 	leaving bool
-	unseen  bool // the node owns a partition, but none of its leases was received yet
 }
 
 type assigned struct {
@@ -76,9 +79,8 @@ type assigned struct {
 // past or present, may have the name self.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
-		self: self, leases: l, stale: l.Stale(), log: log,
-		seen: make(map[string]*member), pending: make(map[uint64]time.Time),
-		partitions: make([]assigned, partitions), changed: make(chan struct{}),
+		self: self, leases: l, stale: l.Stale(), log: log, began: time.Now(),
+		seen: make(map[string]*member), partitions: make([]assigned, partitions),
 	}
 }
 
@@ -125,14 +127,14 @@ func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewalsPerLease
 	rest := time.NewTimer(every)
 	defer rest.Stop()
-	for beat := uint64(1); ; beat++ {
+	for {
 		began := time.Now()
 		try, cancel := context.WithTimeout(ctx, every)
-		err := m.leases.Renew(try, m.self, beat, false)
+		err := m.leases.Renew(try, m.self, m.beatAt(began), false)
 		cancel()
 		switch {
 		case err == nil:
-			m.recordRenewal(time.Now(), began, beat)
+			m.recordRenewal(time.Now())
 			rest.Reset(every - time.Since(began))
 		case ctx.Err() == nil:
 			m.unrenewed.Log(m.log, "cannot renew this node's lease; will retry", "error", err)
@@ -145,7 +147,7 @@ func (m *Members) renew(ctx context.Context) {
 		}
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
-		if err := m.leases.Renew(last, m.self, beat+1, true); err != nil {
+		if err := m.leases.Renew(last, m.self, m.beatAt(time.Now()), true); err != nil {
 			m.log.Warn("cannot announce to the other nodes that this one leaves", "error", err)
 		}
 		return
@@ -156,28 +158,16 @@ func (m *Members) renew(ctx context.Context) {
 // at once.
 const leaveWithin = 500 * time.Millisecond
 
-// recordRenewal records that our renewal that began at a time was acknowledged.
-func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
+// beatAt is of our renewal that began at a time. For other nodes it is just a number.
+func (m *Members) beatAt(began time.Time) uint64 { return uint64(1 + began.Sub(m.began)) }
+
+// gap is longer than between two renewals.
+func (m *Members) gap() time.Duration { return 2 * m.stale / renewalsPerLease }
+
+func (m *Members) recordRenewal(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lastStored.IsZero() || now.Sub(m.lastStored) > 2*m.stale/renewalsPerLease {
-		m.resumedAt = now
-	}
-	m.lastStored = now
-	m.pending[beat] = began
-	m.updateAsOf(m.seen[m.self])
-}
-
-// updateAsOf removes delivered renewals from pending. own is our own lease as last delivered, or nil.
-func (m *Members) updateAsOf(own *member) {
-	for beat, began := range m.pending {
-		if own != nil && beat <= own.beat {
-			if began.After(m.asOf) {
-				m.asOf = began
-			}
-			delete(m.pending, beat)
-		}
-	}
+	m.stored.note(now, m.gap())
 }
 
 func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving bool) {
@@ -187,17 +177,14 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	switch {
 	case is == nil:
 		m.seen[name] = &member{beat: beat, at: now, leaving: leaving}
-	case is.unseen || is.beat != beat:
+	case is.beat != beat:
 		*is = member{beat: beat, at: now, leaving: leaving}
 	default:
 		return // not a new renewal: the same record was stored again
 	}
 	if name == m.self {
-		if m.lastHeard.IsZero() || now.Sub(m.lastHeard) > 2*m.stale/renewalsPerLease {
-			m.reconnectedAt = now
-		}
-		m.lastHeard = now
-		m.updateAsOf(m.seen[name])
+		m.heard.note(now, m.gap())
+		m.asOf = m.began.Add(time.Duration(beat - 1))
 	}
 	m.reassign(now)
 }
@@ -222,23 +209,23 @@ func (m *Members) checkLeases(now time.Time) (gone []string) {
 
 // isPartitioned reports whether this node has no contact with the store.
 func (m *Members) isPartitioned(now time.Time) bool {
-	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
+	return m.heard.last.IsZero() || now.Sub(m.heard.last) > m.stale
 }
 
 // silence returns for how long no renewal of a member has arrived, not counting the time before the
 // feed last resumed.
 func (m *Members) silence(now time.Time, is *member) time.Duration {
-	if m.reconnectedAt.After(is.at) {
-		return now.Sub(m.reconnectedAt)
+	if m.heard.resumed.After(is.at) {
+		return now.Sub(m.heard.resumed)
 	}
 	return now.Sub(is.at)
 }
 
 // isAlive reports whether a node may be alive. It is dead without a renewal for a lease time, or after
-// an outage of the store for two thirds of it, from resumedAt to asOf, because every live node renews
+// an outage of the store for two thirds of it, from stored.resumed to asOf, because every live node renews
 // its lease as soon as the store is back.
 func (m *Members) isAlive(now time.Time, is *member) bool {
-	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
+	if m.stored.resumed.After(is.at) && m.asOf.Sub(m.stored.resumed) > m.stale*2/renewalsPerLease {
 		return false
 	}
 	return m.silence(now, is) <= m.stale
@@ -251,11 +238,10 @@ func (m *Members) reassign(now time.Time) {
 	}
 	var members []string
 	for name, is := range m.seen {
-		if !is.unseen && !is.leaving && m.isAlive(now, is) {
+		if !is.leaving && m.isAlive(now, is) {
 			members = append(members, name)
 		}
 	}
-	changed := false
 	for p := range m.partitions {
 		h := &m.partitions[p]
 		ours := ownerOf(p, members) == m.self
@@ -265,14 +251,7 @@ func (m *Members) reassign(now time.Time) {
 		case !ours && h.ctx != nil:
 			h.cancel()
 			*h = assigned{}
-		default:
-			continue
 		}
-		changed = true
-	}
-	if changed {
-		close(m.changed)
-		m.changed = make(chan struct{})
 	}
 }
 
@@ -282,23 +261,6 @@ func (m *Members) assignment(p int) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.partitions[p].ctx
-}
-
-// await waits until partition p is ours, and returns its assignment.
-func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
-	for {
-		m.mu.Lock()
-		ours, changed := m.partitions[p].ctx, m.changed
-		m.mu.Unlock()
-		if ours != nil {
-			return ours, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-changed:
-		}
-	}
 }
 
 // Free reports whether a partition may be taken from its owner: this node, a dead one, or none (""). The
@@ -313,8 +275,9 @@ func (m *Members) free(now time.Time, holder string) bool {
 	defer m.mu.Unlock()
 	is := m.seen[holder]
 	if is == nil {
-		// The lease of holder may not have been delivered yet.
-		is = &member{at: now, unseen: true}
+		// The lease of holder may not have been delivered yet. Like a node that leaves, it is given no
+		// partitions until then.
+		is = &member{at: now, leaving: true}
 		m.seen[holder] = is
 	}
 	return !m.isPartitioned(now) && !m.isAlive(now, is)
@@ -326,7 +289,7 @@ func (m *Members) Count() (members, partitions int) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	for _, is := range m.seen {
-		if !is.unseen && !is.leaving && m.isAlive(now, is) {
+		if !is.leaving && m.isAlive(now, is) {
 			members++
 		}
 	}

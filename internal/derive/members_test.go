@@ -48,7 +48,7 @@ func observe(t *testing.T) *observer {
 
 func (o *observer) renewed(names ...string) {
 	for _, n := range names {
-		o.beats[n]++
+		o.beats[n] = max(o.beats[n]+1, o.beatAt(o.now))
 		o.recordLease(o.now, n, o.beats[n], false)
 	}
 }
@@ -210,22 +210,26 @@ func TestMembers_Disconnected(t *testing.T) {
 func TestMembers_LateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
-	o.recordRenewal(o.now, o.now, o.beats["self"])
+	o.recordRenewal(o.now)
 	o.pass(10*time.Second, "self", "b", "c")
-	o.recordRenewal(o.now, o.now, o.beats["self"])
+	o.recordRenewal(o.now)
 	o.pass(7 * time.Second)
-	stored := o.beats["self"]
-	for i := range 4 { // the store is back, but the feed delivers nothing yet
-		o.recordRenewal(o.now, o.now.Add(-10*time.Millisecond), stored+1+uint64(i))
-		if i < 3 {
-			o.pass(2 * time.Second)
-		}
+	var stored []uint64
+	store := func() {
+		stored = append(stored, o.beatAt(o.now.Add(-10*time.Millisecond)))
+		o.recordRenewal(o.now)
 	}
-	for i := range 4 {
+	for range 3 { // the store is back, but the feed delivers nothing yet
+		store()
+		o.pass(2 * time.Second)
+	}
+	store()
+	for i, beat := range stored {
 		if o.free(o.now, "b") || o.free(o.now, "c") {
 			t.Errorf("b or c is dead after %d renewals, too early by the order of the feed", i)
 		}
-		o.renewed("c", "self")
+		o.renewed("c")
+		o.recordLease(o.now, "self", beat, false)
 	}
 	if !o.free(o.now, "b") {
 		t.Error("b is not dead, although the others have renewed their leases for 4 s")
@@ -235,13 +239,13 @@ func TestMembers_LateFeed(t *testing.T) {
 		t.Error("c is dead although it renews its lease")
 	}
 	// If only the feed is late, no node is considered dead.
-	last := o.beats["self"]
-	for i := range 3 {
-		o.recordRenewal(o.now, o.now, last+1+uint64(i))
+	stored = nil
+	for range 3 {
+		store()
 		o.pass(2 * time.Second)
 	}
-	for range 3 {
-		o.renewed("self")
+	for _, beat := range stored {
+		o.recordLease(o.now, "self", beat, false)
 		if o.free(o.now, "c") {
 			t.Error("c is dead, although its renewals may be as late as ours")
 		}

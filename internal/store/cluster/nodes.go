@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// leaseRecord contains no time, because every node measures the age of a lease by its own clock.
+// Every node measures the age of a lease by its own clock. Beat is a time only to its node.
 type leaseRecord struct {
 	Beat    uint64 `json:"beat"`
 	Leaving bool   `json:"leaving,omitempty"`
@@ -26,7 +26,7 @@ func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 // Stale returns how long a node may be silent before others take its partitions.
 func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
-// beat increases each time, and leaving says that the node is about to end.
+// leaving says that the node is about to end.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	w, err := store.AppendJSON(nil, codec.MemberSubject(name), leaseRecord{Beat: beat, Leaving: leaving})
 	if err == nil {
