@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ type feed struct {
 	last  uint64 // sequence of the newest applied record
 	heard time.Time
 	live  bool
-	goal  uint64 // the present lap ends here (see feedLaps)
+	goal  uint64 // the present lap ends here (see lastLap)
 	lap   int
 
 	engine.Progress // of last
@@ -48,10 +49,10 @@ func (c *conn) newFeed(stream string, filters ...string) *feed {
 
 const (
 	feedBackoff = 500 * time.Millisecond
-	// A feed that others write to all the time counts as caught up after feedLaps laps. A lap ends
-	// with what was the last sequence at its beginning. In the second, almost no record is
-	// replaced.
-	feedLaps  = 2
+	// A lap ends with what was the last sequence at its beginning. A feed has caught up after its
+	// lastLap, which follows the first moment at which NATS had nothing more to send, or else two
+	// laps, because others may write all the time. In the second, almost no record is replaced.
+	lastLap   = 2
 	feedSetup = 30 * time.Second // NATS then looks up the last record of each of millions of subjects.
 	// This costs NATS almost nothing, but the cluster may assign it to a server that has just
 	// stopped.
@@ -108,30 +109,24 @@ func (f *feed) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if pending == 0 {
-		f.goLive()
-	}
 	for {
-		// A live subscription delivers at least heartbeats or leases within Timeouts.Stall.
-		waiting, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
-		m, meta, err := sub.receive(waiting)
-		cancel()
+		if err := f.progress(ctx, pending); err != nil {
+			return err
+		}
+		m, err := sub.receive(ctx) // at least heartbeats or leases come
 		if err != nil {
 			return err
 		}
-		if meta.Sequence.Stream <= f.last {
+		if pending = m.NumPending; m.seq() <= f.last {
 			// If a consumer breaks before its first record, the client library restarts at the
 			// beginning of the stream.
 			continue
 		}
-		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
-			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
+		if err := f.take(m.record()); err != nil {
+			return fmt.Errorf("%s: record %d: %w", f.stream, m.seq(), err)
 		}
-		f.last, f.heard = meta.Sequence.Stream, time.Now()
+		f.last, f.heard = m.seq(), time.Now()
 		f.Advance(f.last)
-		if err := f.progress(ctx, meta.NumPending); err != nil {
-			return err
-		}
 	}
 }
 
@@ -161,29 +156,22 @@ func (f *feed) take(r store.Record) (err error) {
 // pending, what NATS has yet to send, may never be 0 in a busy stream. It may be 0 although one
 // record is missing: when a record replaces another, NATS first decrements and then increments it.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
-	switch {
-	case f.live || pending != 0 && f.last < f.goal:
-		return nil
-	case pending != 0:
-		f.lap++
+	for !f.live && (f.last >= f.goal || pending == 0 && f.lap < lastLap) {
+		if f.lap == lastLap {
+			f.live = true
+			f.caughtUp()
+			return nil
+		}
+		info, err := f.conn.js.Stream(ctx, f.stream)
+		if err != nil {
+			return err
+		}
+		f.goal = info.CachedInfo().State.LastSeq
+		if f.lap++; pending == 0 {
+			f.lap = lastLap
+		}
 	}
-	if pending == 0 || f.lap == feedLaps {
-		f.goLive()
-		return nil
-	}
-	info, err := f.conn.js.Stream(ctx, f.stream)
-	if err != nil {
-		return err
-	}
-	f.goal = info.CachedInfo().State.LastSeq
 	return nil
-}
-
-func (f *feed) goLive() {
-	if !f.live {
-		f.live = true
-		f.caughtUp()
-	}
 }
 
 // When a feed delivers this node's heartbeat, it has delivered everything that was stored before.
@@ -235,9 +223,22 @@ func (h *heartbeat) fed() (at time.Time, ok bool) {
 	return h.start.Add(time.Duration(r)), r != 0
 }
 
+// A live subscription that is silent for stall may have failed.
 type subscription struct {
 	*nats.Subscription
+	stall    time.Duration
 	consumer string // of the consumer; "" before the first message
+}
+
+type message struct {
+	*nats.Msg
+	*nats.MsgMetadata
+}
+
+func (m message) seq() uint64 { return m.Sequence.Stream }
+
+func (m message) record() store.Record {
+	return store.Record{Subject: m.Subject, Seq: m.seq(), Sealed: m.Data}
 }
 
 func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
@@ -251,7 +252,7 @@ func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt)
 		return nil, err
 	}
 	// A limit of the client library would drop records. The consumer's flow control bounds them.
-	return &subscription{Subscription: sub}, sub.SetPendingLimits(-1, -1)
+	return &subscription{Subscription: sub, stall: c.config.Timeouts.Stall}, sub.SetPendingLimits(-1, -1)
 }
 
 func (e *Engine) readTelemetry(p int, opts ...nats.SubOpt) (*subscription, error) {
@@ -263,18 +264,45 @@ func (e *Engine) readTelemetry(p int, opts ...nats.SubOpt) (*subscription, error
 // caller must check that and subscribe again.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
-func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
+func (s *subscription) receive(ctx context.Context) (message, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.stall)
+	defer cancel()
 	m, err := s.NextMsgWithContext(ctx)
 	if err != nil {
-		return nil, nil, err
+		return message{}, err
 	}
 	meta, err := m.Metadata()
 	if err != nil {
-		return nil, nil, err
+		return message{}, err
 	}
 	if s.consumer != "" && meta.Consumer != s.consumer {
-		return nil, nil, errConsumerChanged
+		return message{}, errConsumerChanged
 	}
 	s.consumer = meta.Consumer
-	return m, meta, nil
+	return message{m, meta}, nil
+}
+
+// read yields what the stream has now, and an error at the end.
+func (c *conn) read(ctx context.Context, stream string, opts ...nats.SubOpt) iter.Seq2[message, error] {
+	return func(yield func(message, error) bool) {
+		sub, err := c.subscribe(stream, requestTimeout, opts...)
+		if err != nil {
+			yield(message{}, err)
+			return
+		}
+		defer sub.Unsubscribe()
+		var m message
+		left, err := sub.InitialConsumerPending()
+		for err == nil && left > 0 {
+			if m, err = sub.receive(ctx); err == nil {
+				left = m.NumPending
+				if !yield(m, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(message{}, err)
+		}
+	}
 }

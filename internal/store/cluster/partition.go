@@ -164,15 +164,15 @@ func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 // commit.
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	t.folded.Store(t.next - 1) // the caller has folded what Next returned before
-	m, meta, err := t.nextMessage(ctx)
+	m, err := t.nextMessage(ctx)
 	if err != nil {
 		return store.Group{}, err
 	}
-	g := store.Group{Seq: meta.Sequence.Stream, Stored: meta.Timestamp}
+	g := store.Group{Seq: m.seq(), Stored: m.Timestamp}
 	if g.Stored.Before(t.rewound) {
 		g.Stored = t.rewound
 	}
-	body, err := unpackCommit(m)
+	body, err := unpackCommit(m.Msg)
 	if err == nil {
 		g.Samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })
@@ -189,43 +189,43 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	return g, nil
 }
 
-func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
+func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 	for {
 		if t.owned.Err() != nil {
-			return nil, nil, t.fenced()
+			return message{}, t.fenced()
 		}
 		if t.sub == nil {
 			sub, err := t.e.readTelemetry(t.number, nats.StartSequence(t.next))
 			if err != nil {
-				return nil, nil, err
+				return message{}, err
 			}
 			t.sub = sub
 		}
-		try, cancel := context.WithTimeout(ctx, t.e.config.Timeouts.Stall)
+		try, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(t.owned, cancel)
-		m, meta, err := t.sub.receive(try)
-		silent := err != nil && try.Err() != nil
+		m, err := t.sub.receive(try)
 		stop()
 		cancel()
 		switch {
 		case ctx.Err() != nil && err != nil:
-			return nil, nil, ctx.Err()
+			return message{}, ctx.Err()
 		case err != nil && t.owned.Err() == nil:
 			changed := errors.Is(err, errConsumerChanged)
 			if changed {
 				t.unsubscribe()
 			}
 			// If silent, the subscription may have failed without an error.
+			silent := errors.Is(err, context.DeadlineExceeded)
 			if replaced := t.checkSubscription(ctx); replaced != nil {
-				return nil, nil, replaced
+				return message{}, replaced
 			}
 			if !silent && !changed {
-				return nil, nil, err
+				return message{}, err
 			}
 		// The client library may restart at the beginning of the stream. A folded message must not
 		// be folded again.
-		case err == nil && meta.Sequence.Stream >= t.next:
-			return m, meta, nil
+		case err == nil && m.seq() >= t.next:
+			return m, nil
 		}
 	}
 }

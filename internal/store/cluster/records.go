@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,23 +42,15 @@ func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
 	next = max(from, 1)
-	sub, err := c.subscribe(stream, requestTimeout, nats.StartSequence(next))
-	if err != nil {
-		return next, 0, err
-	}
-	defer sub.Unsubscribe()
-	left, err := sub.InitialConsumerPending()
-	for err == nil && left > 0 {
-		var m *nats.Msg
-		var meta *nats.MsgMetadata
-		waiting, cancel := context.WithTimeout(ctx, c.config.Timeouts.Stall)
-		m, meta, err = sub.receive(waiting)
-		cancel()
-		if err != nil || meta.Sequence.Stream < next {
+	for m, err := range c.read(ctx, stream, nats.StartSequence(next)) {
+		if err != nil {
+			return next, damaged, err
+		}
+		if m.seq() < next {
 			continue // the client library may restart at the beginning of the stream
 		}
-		next, left = meta.Sequence.Stream+1, meta.NumPending
-		r := store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}
+		next = m.seq() + 1
+		r := m.record()
 		var bad error
 		r.Body, bad = codec.Unseal(r.Subject, r.Sealed)
 		r.Newer = c.config.Newer.Note(stream, bad)
@@ -70,7 +61,7 @@ func (c *conn) ScanFrom(
 			damaged++
 		}
 	}
-	return next, damaged, err
+	return next, damaged, nil
 }
 
 func (c *conn) Before(
@@ -122,14 +113,6 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 		err = s.Purge(ctx, options...)
 	}
 	return err
-}
-
-func (c *conn) end(ctx context.Context, stream string) (uint64, error) {
-	s, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return 0, err
-	}
-	return s.CachedInfo().State.LastSeq, nil
 }
 
 // A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
@@ -240,20 +223,5 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 		}
 		return nil
 	}
-	var ending sync.WaitGroup
-	defer ending.Wait()
-	err := f.Run(reading, func() {
-		ending.Go(func() {
-			defer stop()
-			for reading.Err() == nil {
-				if end, err := c.end(reading, stream); err == nil {
-					_ = f.Wait(reading, end) // fails if the context has ended
-					return
-				}
-				_ = periodic.Pause(reading, feedBackoff) // the loop ends with the context
-			}
-		})
-	})
-	stop()
-	return cmp.Or(err, failed, ctx.Err())
+	return cmp.Or(f.Run(reading, stop), failed, ctx.Err())
 }

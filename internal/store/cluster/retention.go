@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -214,10 +213,13 @@ func (e *Engine) Ends(ctx context.Context, stream string) (ends []uint64, err er
 		if name != stream && !(isTelemetry(stream) && isTelemetry(name)) {
 			continue
 		}
-		end, failed := e.end(ctx, name)
-		ends, err = append(ends, end), cmp.Or(err, failed)
+		s, err := e.js.Stream(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, s.CachedInfo().State.LastSeq)
 	}
-	return ends, err
+	return ends, nil
 }
 
 func (e *Engine) TrimTo(ctx context.Context, ends []uint64) (gone bool, err error) {
@@ -249,20 +251,13 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 }
 
 func (c *conn) firstSince(ctx context.Context, stream string, t time.Time) (uint64, error) {
-	sub, err := c.subscribe(stream, requestTimeout, nats.StartTime(t), nats.HeadersOnly())
-	if err != nil {
-		return 0, err
+	for m, err := range c.read(ctx, stream, nats.StartTime(t), nats.HeadersOnly()) {
+		if err != nil {
+			return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
+		}
+		return m.seq(), nil
 	}
-	defer sub.Unsubscribe()
-	pending, err := sub.InitialConsumerPending()
-	if err != nil || pending == 0 {
-		return 0, err
-	}
-	_, meta, err := sub.receive(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
-	}
-	return meta.Sequence.Stream, nil
+	return 0, nil
 }
 
 // The leader counts as present, because it has answered.

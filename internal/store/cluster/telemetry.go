@@ -190,26 +190,19 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64,
 ) (first uint64, found []vehicle.Sample, err error) {
-	sub, err := e.readTelemetry(codec.PartitionOf(id, e.partitions), nats.StartTime(from))
-	if err != nil {
-		return 0, nil, err
-	}
-	defer sub.Unsubscribe()
-	pending, err := sub.InitialConsumerPending()
-	if err != nil {
-		return 0, nil, err
-	}
+	p := codec.PartitionOf(id, e.partitions)
+	commits := e.read(ctx, e.TelemetryStream(p), nats.StartTime(from),
+		nats.ConsumerFilterSubjects(codec.TelemetrySubject(p)))
 	first = until
-	for range pending {
-		m, meta, err := sub.receive(ctx)
+	for m, err := range commits {
 		if err != nil {
 			return 0, nil, err
 		}
-		if meta.Sequence.Stream >= until {
+		if m.seq() >= until {
 			break
 		}
-		first = min(first, meta.Sequence.Stream)
-		body, err := unpackCommit(m)
+		first = min(first, m.seq())
+		body, err := unpackCommit(m.Msg)
 		if err != nil {
 			return 0, nil, err
 		}
