@@ -2,10 +2,8 @@ package derive
 
 import "hash/fnv"
 
-// ownerOf returns the member to which partition p is assigned: the member with the highest score
-// (rendezvous hashing). If there are no members, it returns "". If a member joins, the only
-// partitions that move are those that move to this member. If a member leaves, only its own
-// partitions move. The order of members does not matter.
+// ownerOf is rendezvous hashing: if a member joins, partitions move only to it, and if one leaves, only
+// its own. The order of members does not matter. Without members, the owner is "".
 func ownerOf(p int, members []string) (owner string) {
 	var best uint64
 	for _, m := range members {
@@ -16,10 +14,8 @@ func ownerOf(p int, members []string) (owner string) {
 	return owner
 }
 
-// score rates a member for a partition; the member with the highest score gets the partition. The
-// score is computed from the FNV-1a hash of the member's name and from the partition's number, with
-// a mixing step, so that similar inputs get very different scores. All nodes of a cluster must
-// compute the same score, even if they run different releases.
+// All nodes of a cluster must compute the same score, even if they run different releases. The last
+// steps mix, so that similar inputs get very different scores.
 func score(member string, p int) uint64 {
 	name := fnv.New64a()
 	name.Write([]byte(member))

@@ -60,10 +60,8 @@ type Config struct {
 	pieceBytes  int // size of a piece; 0 means store.PieceBytes
 }
 
-// DefaultCheckpoint is the default of Config.Checkpoint.
 const DefaultCheckpoint = 10 * time.Second
 
-// Deriver takes partitions and folds them.
 type Deriver struct {
 	config Config
 	folded atomic.Uint64
@@ -72,7 +70,6 @@ type Deriver struct {
 	retryLog, releaseLog lograte.Warning // for all partitions
 }
 
-// New returns a Deriver. [Deriver.Run] starts it.
 func New(c Config) *Deriver {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Fold == nil {
@@ -139,8 +136,6 @@ func (d *Deriver) Run(ctx context.Context) {
 // become the oldest record of the stream STATES, which drops that when it is full.
 const renewAfter = time.Minute
 
-// runPartition waits until a partition is assigned to this node, takes it, and folds it until an
-// error occurs. It returns nil once the partition is assigned to another node.
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	assigned := context.Background()
 	if d.config.Members != nil {
@@ -174,8 +169,8 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	return err
 }
 
-// await waits until p is assigned to this node. Meanwhile it releases p again and again: a Take whose
-// response was lost may have made this node the owner, and no other could take p from a live one.
+// await releases p again and again: a Take whose response was lost may have made this node the owner,
+// and no other could take p from a live one.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for released := (time.Time{}); ; {
@@ -203,9 +198,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 // has only half a second more, for the release.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p until an error occurs. When ctx or assigned ends, it stores a
-// checkpoint while it goes on folding, and then what changed meanwhile, so that answers wait for a
-// moment only.
+// When ctx or assigned ends, foldPartition stores a checkpoint while it goes on folding, and then what
+// changed meanwhile, so that answers wait for a moment only.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding) error {
 	leaving, leave := context.WithCancel(ctx)
 	defer leave()
@@ -236,7 +230,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 	return ctx.Err()
 }
 
-// foldGroups folds until folding ends. Once leaving has ended, no follower of answers is waited for.
+// Once leaving has ended, no follower of answers is waited for.
 func (d *Deriver) foldGroups(leaving, folding context.Context, f *folding) error {
 	for {
 		f.goLive(leaving)

@@ -118,7 +118,7 @@ func (f *folding) end() {
 	f.states.end()
 }
 
-// put puts the states of a piece into memory. Each processor has some of the buckets.
+// Each processor puts states into some of the buckets.
 func (f *folding) put(piece store.Piece) error {
 	err := eachProcessor(func(i, n int) error {
 		return store.DecodeEntries(piece.Entries, func(e store.Entry) error {
@@ -148,8 +148,6 @@ func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < first })
 }
 
-// apply folds a group into the states, and publishes the answers that change.
-//
 // While a clock, of a machine or of the car, is wrong, a state may get a time in the future, until
 // which the rules would reject every sample as too old. apply resets it at the first sample whose time
 // differs by at most vehicle.MaxAhead from that of its storing, so a replay resets the same states.
@@ -241,7 +239,7 @@ func (f *folding) again(g store.Group) bool {
 	return f.shownAt.IsZero() || g.Stored.Sub(f.shownAt) < 2*f.config.Checkpoint
 }
 
-// publish publishes the answer of a vehicle. The caller holds mu.
+// The caller of publish holds mu.
 func (f *folding) publish(id vehicle.ID, s *vehicle.State) {
 	if f.live {
 		a := store.AnswerOf(s)
@@ -277,7 +275,6 @@ func (p *packedStates) answers(put func(vehicle.ID, *store.Answer)) {
 	})
 }
 
-// answerIn returns the answer in a record.
 func answerIn(r []byte) (a store.Answer) {
 	if packed := stateOf(r); len(packed) > 0 {
 		if s, err := codec.DecodeState(packed); err == nil {

@@ -26,10 +26,9 @@ type Leases interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Members assigns the partitions to the nodes with the role derive. Every node computes the
-// assignment itself, by its own clock, from the leases that it has received. If two nodes disagree
-// for a moment, the stored record of the partition's cursor decides: it names one owner, and a node
-// takes a partition only if that owner is dead or has released it.
+// Members assigns the partitions to the nodes with the role derive. Every node computes that itself, by
+// its own clock, from the leases that it has received. If two disagree for a moment, the partition's
+// cursor decides.
 type Members struct {
 	self   string
 	leases Leases
@@ -189,8 +188,7 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases reassigns the partitions of silent nodes, forgets those that are silent for removeAfter
-// lease times, and returns their names, so that the caller deletes their leases.
+// The caller deletes the leases of gone nodes.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +229,6 @@ func (m *Members) isAlive(now time.Time, is *member) bool {
 	return m.silence(now, is) <= m.stale
 }
 
-// reassign assigns the partitions to the live members, unless this node has lost contact with the store.
 func (m *Members) reassign(now time.Time) {
 	if m.isPartitioned(now) {
 		return
@@ -255,8 +252,6 @@ func (m *Members) reassign(now time.Time) {
 	}
 }
 
-// assignment returns a context that ends when partition p is assigned to another node, or nil if it is
-// not ours.
 func (m *Members) assignment(p int) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,7 +278,6 @@ func (m *Members) free(now time.Time, holder string) bool {
 	return !m.isPartitioned(now) && !m.isAlive(now, is)
 }
 
-// Count returns the numbers of live members and of partitions that are assigned to this node.
 func (m *Members) Count() (members, partitions int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

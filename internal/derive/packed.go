@@ -80,7 +80,6 @@ func newBucket(vehicles int) bucket {
 	return bucket{index: make([]uint32, 1<<bits.Len(uint(2*vehicles+7)))}
 }
 
-// record returns the record of an entry of the index.
 func (b *bucket) record(entry uint32) []byte {
 	place := entry & (1<<placeBits - 1)
 	return b.blocks[(place-1)/blockBytes][(place-1)%blockBytes:]
@@ -115,8 +114,7 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// set replaces the packed state of a vehicle, whose newest sample was stored on the given day. If the
-// state is stored, changed is 0.
+// day is that of the newest sample. If the state is stored, changed is 0.
 func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	p.split()
 	p.insert(id, packed, day, changed)
@@ -177,7 +175,6 @@ func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed 
 	}
 }
 
-// drop removes the records of a bucket for which gone is true.
 func (p *packedStates) drop(at int, gone func(r []byte) bool) {
 	b := &p.buckets[at]
 	before := b.vehicles
@@ -193,7 +190,6 @@ func (p *packedStates) drop(at int, gone func(r []byte) bool) {
 	}
 }
 
-// block returns an empty block.
 func (p *packedStates) block() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,7 +289,6 @@ func (p *packedStates) piece(
 	return b, next, true
 }
 
-// all is an iterator over the records of all buckets.
 func (p *packedStates) all(yield func(r []byte) bool) {
 	for i := range p.buckets {
 		for r := range p.buckets[i].records {
