@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -285,27 +284,10 @@ const noRecord = `{"seq":4611686018427387904}`
 // Each request names something that does not exist, so none changes anything. An operator may
 // revoke the right to create or change streams that exist, so it is not probed.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
-	var asking sync.WaitGroup
-	var failed error
-	var mu sync.Mutex
-	ask := func(m *nats.Msg) {
-		asking.Go(func() {
-			err := natsconn.Patiently(ctx, func(ctx context.Context) error {
-				_, err := c.nc.RequestMsgWithContext(ctx, m)
-				return err
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case natsconn.IsNoLeader(err):
-				failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
-					m.Subject)
-			case err != nil:
-				failed = fmt.Errorf("a request to NATS for %s failed: %w", m.Subject, err)
-			}
-		})
+	var requests []*nats.Msg
+	request := func(subject, body string) {
+		requests = append(requests, &nats.Msg{Subject: subject, Data: []byte(body)})
 	}
-	question := func(subject, body string) { ask(&nats.Msg{Subject: subject, Data: []byte(body)}) }
 	for _, config := range configs {
 		name, subjects := config.Name, config.Subjects
 		if isTelemetry(name) {
@@ -314,18 +296,30 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		for _, s := range subjects {
 			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
 			m.Header.Set(jetstream.ExpectedStreamHeader, "no-such-stream")
-			ask(m)
+			requests = append(requests, m)
 		}
 		if isTelemetry(name) || name == codec.States {
 			// No stream has this subject.
-			question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
+			request("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 		}
-		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
+		request("$JS.API.STREAM.MSG.GET."+name, noRecord)
 		if name == codec.Audit {
 			continue
 		}
-		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
-		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
+		request("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
+		request("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
+	}
+	for _, m := range requests {
+		err := natsconn.Patiently(ctx, func(ctx context.Context) error {
+			_, err := c.nc.RequestMsgWithContext(ctx, m)
+			return err
+		})
+		switch {
+		case natsconn.IsNoLeader(err):
+			return fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)", m.Subject)
+		case err != nil:
+			return fmt.Errorf("a request to NATS for %s failed: %w", m.Subject, err)
+		}
 	}
 	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
 		subject := prefix + "probe"
@@ -337,7 +331,6 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 			return err
 		}
 	}
-	asking.Wait()
 	// These requests get no answer, but a denial arrives before the answer to the next request.
 	ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
 	defer cancel()
@@ -345,5 +338,5 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
 		err = d
 	}
-	return cmp.Or(failed, err)
+	return err
 }
