@@ -16,7 +16,6 @@ import (
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster/natsconn"
 	"example.org/carstate/internal/store/codec"
 )
 
@@ -117,30 +116,9 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 
 // A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
 // alone may expect a sequence, and it commits the batch. While NATS is processing another write of
-// the subject, perhaps an earlier one of this caller, Store retries for Timeouts.Try, and then
-// returns [store.ErrConflict].
+// the subject, perhaps an earlier one of this caller, the error is [store.ErrConflict], too.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	return c.storeIf(ctx, stream, "", writes)
-}
-
-// subject is that whose record has the sequence that a write expects.
-func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
-	if len(writes) > store.MaxBatch {
-		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
-	}
-	for until := time.Now().Add(c.config.Timeouts.Try); ; {
-		seq, err = c.storeOnce(ctx, stream, subject, writes)
-		code := natsconn.Code(err)
-		if code != writeInProgress || time.Now().After(until) {
-			if code == wrongLastSequence || code == writeInProgress {
-				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
-			}
-			return seq, err
-		}
-		if err := periodic.Pause(ctx, inProgressBackoff); err != nil {
-			return 0, err
-		}
-	}
 }
 
 const (
@@ -150,9 +128,13 @@ const (
 	writeInProgress   = 10164 // the stream's leader is still processing another write of the subject
 )
 
-// The client library has no call for atomic batches (NATS ADR-50). The server drops batches if a
-// stream has more than 50 open ones, and processes those of a stream one at a time.
-func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []store.Write) (uint64, error) {
+// subject is that whose record has the sequence that a write expects. The client library has no
+// call for atomic batches (NATS ADR-50). The server drops batches if a stream has more than 50 open
+// ones, and processes those of a stream one at a time.
+func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
+	if len(writes) > store.MaxBatch {
+		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
+	}
 	if len(writes) > 1 {
 		select {
 		case c.batches <- struct{}{}:
@@ -197,10 +179,16 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 		if err := json.Unmarshal(answer.Data, &ack); err != nil {
 			return 0, fmt.Errorf("invalid response from NATS: %w", err)
 		}
-		if ack.Error != nil {
-			return 0, ack.Error
+		switch {
+		case ack.Error == nil:
+			return ack.Sequence, nil
+		case ack.Error.ErrorCode == writeInProgress:
+			_ = periodic.Pause(ctx, inProgressBackoff) // the caller tries again
+			fallthrough
+		case ack.Error.ErrorCode == wrongLastSequence:
+			return 0, fmt.Errorf("%w: %w", store.ErrConflict, ack.Error)
 		}
-		return ack.Sequence, nil
+		return 0, ack.Error
 	}
 	return 0, nil
 }
@@ -223,5 +211,6 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 		}
 		return nil
 	}
-	return cmp.Or(f.Run(reading, stop), failed, ctx.Err())
+	err := f.Run(reading, stop)
+	return cmp.Or(err, failed, ctx.Err())
 }
