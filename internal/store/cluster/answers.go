@@ -102,7 +102,7 @@ func (f *follower) receive(m *nats.Msg) {
 }
 
 func (f *follower) oldest() uint64 {
-	if c := f.e.cursors[f.p].Load(); c != nil {
+	if c := f.e.views[f.p].cursor.Load(); c != nil {
 		return max(f.generation, c.Generation)
 	}
 	return f.generation
@@ -160,19 +160,19 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	f.put(id, a)
 }
 
+// lacks tells since when the answers of a partition are incomplete.
 type lacks struct {
-	began  time.Time    // the times below are measured from here, because they are monotonic
-	oldest atomic.Int64 // of since, in ns after began; 0 if there is none
+	oldest atomic.Pointer[time.Time] // of since; nil if there is none
 
-	mu    sync.Mutex
-	since map[int]time.Duration
+	mu    sync.Mutex // guards since
+	since map[int]time.Time
 }
 
 func (l *lacks) begin(p int, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.since[p]; !ok {
-		l.since[p] = max(1, at.Sub(l.began))
+		l.since[p] = at
 		l.update()
 	}
 }
@@ -185,11 +185,11 @@ func (l *lacks) end(p int) {
 }
 
 func (l *lacks) update() {
-	oldest := time.Duration(0)
+	var oldest *time.Time
 	for _, since := range l.since {
-		if oldest == 0 || since < oldest {
-			oldest = since
+		if oldest == nil || since.Before(*oldest) {
+			oldest = &since
 		}
 	}
-	l.oldest.Store(int64(oldest))
+	l.oldest.Store(oldest)
 }

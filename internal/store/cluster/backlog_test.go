@@ -25,7 +25,7 @@ func measure(t *testing.T, e *Engine) {
 		p, _ := codec.PartitionOfCursor(r.Subject)
 		want, err := decodeCursor(r, p)
 		testkit.Await(t, "the copy of a cursor is current", func() bool {
-			c := e.cursors[p].Load()
+			c := e.views[p].cursor.Load()
 			return c != nil && (c.Generation > want.Generation || c.Generation == want.Generation && c.Next >= want.Next)
 		})
 		return err
@@ -199,7 +199,7 @@ func TestTrimRaces(t *testing.T) {
 	done := make(chan struct{})
 	wg.Go(func() {
 		for at := int64(1); at <= n; at++ {
-			e.backlog.over.Store(false) // lets Append accept samples although the age limit is exceeded
+			e.backlogged.Store(false) // lets Append accept samples although the age limit is exceeded
 			if err := e.Append(ctx, []vehicle.Sample{sample("car", at)}); errors.Is(err, store.ErrBacklog) {
 				at--
 			} else if err != nil {
@@ -260,7 +260,7 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
 	}
-	if first := e.firstNeeded(p % streams); first != e.backlog.next[p].Load() || e.backlogAge() == 0 {
+	if first := e.firstNeeded(p % streams); first != e.views[p].next.Load() || e.backlogAge() == 0 {
 		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlogAge())
 	}
 	part := take(t, e, p)

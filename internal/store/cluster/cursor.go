@@ -71,8 +71,8 @@ func (e *Engine) noteCursor(r store.Record) (err error) {
 			return err
 		}
 	}
-	e.cursors[p].Store(&c)
-	if t := e.taken[p].Load(); t != nil && (c.newer || c.Generation > t.generation) {
+	e.views[p].cursor.Store(&c)
+	if t := e.views[p].taken.Load(); t != nil && (c.newer || c.Generation > t.took.Generation) {
 		t.lose()
 	}
 	return nil

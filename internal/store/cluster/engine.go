@@ -35,21 +35,19 @@ type Engine struct {
 	telemetry  []writing // by stream, in the order of configs
 	name       string    // of this process, in the subject of what it shares of roads
 
-	queues   []*engine.Queue
-	backlog  backlog
-	unfolded *store.Unfolded
-	scarce   atomic.Bool
-	room     atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
-	metrics  *metrics
+	queues     []*engine.Queue
+	measuring  sync.Mutex // held during a measurement; guards seen and folding of each view
+	backlogged atomic.Bool
+	unfolded   *store.Unfolded
+	scarce     atomic.Bool
+	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
+	metrics    *metrics
 
 	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
 	tombstoneFeed atomic.Pointer[feed]
-	taken         []atomic.Pointer[Partition] // nil unless this node has taken it
-	cursors       []atomic.Pointer[cursor]
+	views         []view // by partition
 	cursorsRead   atomic.Bool
-	folded        []atomic.Uint64 // the owners have folded up to here
-	heard         []atomic.Int64  // when the owners told this, Unix ns
 	lacks         lacks
 
 	stop    context.CancelFunc
@@ -177,12 +175,8 @@ func (e *Engine) start() {
 	e.beats = make(map[string]*heartbeat)
 	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)
-	e.taken = make([]atomic.Pointer[Partition], e.partitions)
-	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
-	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)
-	e.folded, e.heard = make([]atomic.Uint64, e.partitions), make([]atomic.Int64, e.partitions)
-	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
-	e.backlog.folding = make([]firstUnfolded, e.partitions)
+	e.views = make([]view, e.partitions)
+	e.lacks.since = make(map[int]time.Time)
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)
 		e.beats[name] = b
@@ -250,8 +244,8 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 		}
 	}
 	answers = records
-	if since := e.lacks.oldest.Load(); since != 0 && e.lacks.began.Add(time.Duration(since)).Before(answers) {
-		answers = e.lacks.began.Add(time.Duration(since))
+	if since := e.lacks.oldest.Load(); since != nil && since.Before(answers) {
+		answers = *since
 	}
 	return records, answers, true
 }

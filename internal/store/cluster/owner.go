@@ -60,7 +60,9 @@ func (t *Partition) Live(_ context.Context, _ func(func(vehicle.ID, *store.Answe
 	t.answers.Lock()
 	t.answers.live = true
 	t.answers.Unlock()
-	t.answering.Go(func() { t.answer(sub) })
+	for range openQuestions {
+		t.answering.Go(func() { t.answer(sub) })
+	}
 	t.send(true)
 }
 
@@ -84,7 +86,7 @@ func (t *Partition) send(empty bool) {
 		return
 	}
 	o.number++
-	b := binary.AppendUvarint([]byte{0}, t.generation)
+	b := binary.AppendUvarint([]byte{0}, t.took.Generation)
 	b = append(binary.AppendUvarint(b, o.number), o.packed...)
 	o.packed = o.packed[:0]
 	t.e.tell(answersSubject(t.number), b)
@@ -105,8 +107,8 @@ func (e *Engine) sendAnswers(ctx context.Context) {
 			beaten = time.Now()
 		}
 		positions := []byte{0}
-		for p := range e.taken {
-			t := e.taken[p].Load()
+		for p := range e.views {
+			t := e.views[p].taken.Load()
 			if t == nil || t.owned.Err() != nil {
 				continue
 			}
@@ -130,8 +132,9 @@ func (e *Engine) followFolded() (stop func()) {
 			if r.Short || p >= uint64(e.partitions) {
 				return
 			}
-			e.folded[p].Store(seq)
-			e.heard[p].Store(time.Now().UnixNano())
+			v := &e.views[p]
+			v.folded.Store(seq)
+			v.heard.Store(time.Now().UnixNano())
 			e.unfolded.Fold(int(p), seq)
 		}
 	})
@@ -180,20 +183,14 @@ func (r remoteError) Unwrap() error { return r.kind }
 
 func (t *Partition) answer(sub *nats.Subscription) {
 	defer sub.Unsubscribe()
-	open := make(chan struct{}, openQuestions)
 	for {
 		m, err := sub.NextMsgWithContext(t.owned)
 		if t.owned.Err() != nil || !sub.IsValid() {
 			return
 		}
-		if err != nil { // too many questions
-			continue
-		}
-		open <- struct{}{}
-		t.answering.Go(func() {
-			defer func() { <-open }()
+		if err == nil { // or there are too many questions
 			t.answerMessage(m)
-		})
+		}
 	}
 }
 
@@ -237,7 +234,7 @@ func (t *Partition) answerMessage(m *nats.Msg) {
 // Before a change, reply reads the cursor: another process may have taken the partition unnoticed.
 func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err error) {
 	t.answers.Lock()
-	r.Generation, r.Number = t.generation, t.answers.number
+	r.Generation, r.Number = t.took.Generation, t.answers.number
 	t.answers.Unlock()
 	if q.Kind != store.AskState && q.Kind != store.AskAnswers {
 		_, err = t.check(ctx, nil)
@@ -269,7 +266,7 @@ func (e *Engine) ask(ctx context.Context, p int, q *store.Question) (r reply, er
 		try, cancel = context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 	}
-	if t := e.taken[p].Load(); t != nil && t.isLive() {
+	if t := e.views[p].taken.Load(); t != nil && t.isLive() {
 		r, err = t.reply(try, q)
 	} else {
 		r, err = e.askRemote(try, p, q)

@@ -22,18 +22,16 @@ import (
 )
 
 type Partition struct {
-	e          *Engine
-	number     int
-	name       string
-	owner      store.Owner
-	generation uint64 // of the cursor
-	made       int64  // when its stream was created, Unix ns
-	end        uint64
+	e      *Engine
+	number int
+	name   string
+	owner  store.Owner
+	took   cursor // as of Take
+	end    uint64
 	// rewound is when the newest commit was stored, if the partition is folded again from its
 	// beginning. States may be as new as this, so an older commit does not show that their times
 	// are in the future.
-	rewound     time.Time
-	checkpoints []store.Checkpoint // as of Take
+	rewound time.Time
 
 	next uint64
 	sub  *subscription // nil while the partition is not read
@@ -94,9 +92,9 @@ func (e *Engine) Take(
 	if err != nil {
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
-	t.generation, t.made, t.next, t.checkpoints = t.cursor.Generation, t.cursor.Made, t.cursor.Next, t.cursor.Checkpoints
+	t.took, t.next = t.cursor, t.cursor.Next
 	t.folded.Store(t.next - 1)
-	e.taken[p].Store(t)
+	e.views[p].taken.Store(t)
 	return t, nil
 }
 
@@ -109,8 +107,8 @@ func (e *Engine) Release(ctx context.Context, p int, name string) error {
 		return owns, nil
 	})
 	if err == nil {
-		e.taken[p].Store(nil)
-	} else if e.taken[p].Load() == nil && codec.IsNewer(err) {
+		e.views[p].taken.Store(nil)
+	} else if e.views[p].taken.Load() == nil && codec.IsNewer(err) {
 		return nil
 	}
 	return err
@@ -118,8 +116,8 @@ func (e *Engine) Release(ctx context.Context, p int, name string) error {
 
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
-	for p := range e.taken {
-		if t := e.taken[p].Load(); t != nil && !t.closed.Load() {
+	for p := range e.views {
+		if t := e.views[p].taken.Load(); t != nil && !t.closed.Load() {
 			owned[p] = true
 		}
 	}
@@ -132,7 +130,9 @@ func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
 	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
 }
 
-func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) { return t.checkpoints, t.end }
+func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) {
+	return t.took.Checkpoints, t.end
+}
 
 // Trim removes only telemetry before the cursor, so this is moved back if an older checkpoint is
 // read.
@@ -150,8 +150,8 @@ func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	if last := len(t.checkpoints) - 1; last >= 0 && (c.Number == 0 && t.checkpoints[0].Restored ||
-		seq < t.checkpoints[last].Seq && seq+1 < s.CachedInfo().State.FirstSeq) {
+	if last := len(t.took.Checkpoints) - 1; last >= 0 && (c.Number == 0 && t.took.Checkpoints[0].Restored ||
+		seq < t.took.Checkpoints[last].Seq && seq+1 < s.CachedInfo().State.FirstSeq) {
 		return fmt.Errorf("%w: the telemetry since %d, from which partition %d could be folded again, is no longer stored: "+
 			"restore a backup", codec.ErrDamaged, seq, t.number)
 	}
@@ -241,7 +241,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	if info := s.CachedInfo(); isReplaced(info, t.made, t.next) {
+	if info := s.CachedInfo(); isReplaced(info, t.took.Made, t.next) {
 		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced,
 			info.Config.Name, t.next-1, info.State.LastSeq)
 	}
@@ -338,7 +338,7 @@ func (t *Partition) write(ctx context.Context, next *cursor) error {
 // replaces the cursor.
 func (t *Partition) check(ctx context.Context, next *cursor) (rev uint64, err error) {
 	rev, err = t.e.changeCursor(ctx, t.number, func(c *cursor) (bool, error) {
-		if c.Owner != t.name || c.Generation != t.generation {
+		if c.Owner != t.name || c.Generation != t.took.Generation {
 			return false, t.fenced()
 		}
 		if next != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,14 +15,17 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-type backlog struct {
-	over atomic.Bool
-	next []atomic.Uint64 // by partition, the first sequence that was not folded; 0 if it is unknown
+// view is what this node knows of a partition.
+type view struct {
+	taken  atomic.Pointer[Partition] // nil unless this node has taken it
+	cursor atomic.Pointer[cursor]
+	folded atomic.Uint64 // the owner has folded up to here
+	heard  atomic.Int64  // when the owner told this, Unix ns
 
-	measuring sync.Mutex // held during a measurement; guards the fields below
+	next atomic.Uint64 // the first sequence that was not folded; 0 if it is unknown
 	// In seen, what is in no checkpoint counts as unfolded; in folding, what the owner has not
 	// folded yet.
-	seen, folding []firstUnfolded
+	seen, folding firstUnfolded
 }
 
 // firstUnfolded is kept because only a change of the stream or cursor needs another lookup.
@@ -54,17 +56,17 @@ func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, fro
 
 // Every node shows the backlog of a partition whose owner tells nothing.
 func (e *Engine) showsBacklog(p int, age time.Duration) bool {
-	if t := e.taken[p].Load(); t != nil && t.owned.Err() == nil {
+	if t := e.views[p].taken.Load(); t != nil && t.owned.Err() == nil {
 		return true
 	}
-	return age > 0 && time.Since(time.Unix(0, e.heard[p].Load())) > e.config.Timeouts.Lease
+	return age > 0 && time.Since(time.Unix(0, e.views[p].heard.Load())) > e.config.Timeouts.Lease
 }
 
 // Below firstNeeded, all telemetry of stream i may be removed; 0 if that is unknown.
 func (e *Engine) firstNeeded(i int) uint64 {
 	first := uint64(math.MaxUint64)
 	for p := i; p < e.partitions; p += len(e.telemetry) {
-		first = min(first, e.backlog.next[p].Load())
+		first = min(first, e.views[p].next.Load())
 	}
 	return first
 }
@@ -87,8 +89,8 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 }
 
 func (e *Engine) measureBacklog(ctx context.Context) error {
-	e.backlog.measuring.Lock()
-	defer e.backlog.measuring.Unlock()
+	e.measuring.Lock()
+	defer e.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// A position that was read before the stream's end and is ahead of it is of another stream, or
@@ -97,9 +99,9 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		return nil
 	}
 	cursors, folded := make([]cursor, e.partitions), make([]uint64, e.partitions)
-	for p := range cursors {
-		folded[p] = e.folded[p].Load()
-		if c := e.cursors[p].Load(); c != nil {
+	for p := range e.views {
+		folded[p] = e.views[p].folded.Load()
+		if c := e.views[p].cursor.Load(); c != nil {
 			cursors[p] = *c
 		}
 	}
@@ -114,29 +116,29 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	var unsaved time.Duration
 	ages := make([]time.Duration, e.partitions)
 	for p, c := range cursors {
-		i := p % len(streams)
+		v, i := &e.views[p], p%len(streams)
 		s, info := streams[i], streams[i].CachedInfo()
 		end, now := info.State.LastSeq+1, info.TimeStamp // the server's clock, which also stamped the commits
 		if c.newer {
-			e.backlog.next[p].Store(0) // unknown, so this node removes no telemetry
+			v.next.Store(0) // unknown, so this node removes no telemetry
 			continue
 		}
 		if isReplaced(info, c.Made, c.Next) {
 			c.Next = 0 // nothing counts as folded, as in Take
 		}
-		w := &e.backlog.seen[p]
+		w := &v.seen
 		if err := w.find(ctx, s, p, c.Next); err != nil {
 			return err
 		}
 		if w.first == 0 {
-			e.backlog.next[p].Store(max(c.Next, end))
+			v.next.Store(max(c.Next, end))
 			continue
 		}
-		e.backlog.next[p].Store(w.first)
+		v.next.Store(w.first)
 		unfolded[i] = min(unfolded[i], w.first)
 		unsaved = max(unsaved, now.Sub(w.stored))
 		if next := folded[p] + 1; next > c.Next && next <= end {
-			w = &e.backlog.folding[p]
+			w = &v.folding
 			if err := w.find(ctx, s, p, next); err != nil {
 				return err
 			}
@@ -157,7 +159,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	for p, age := range ages {
 		e.metrics.Backlogs[p].Store(int64(age))
 	}
-	if e.backlog.over.Swap(over) != over {
+	if e.backlogged.Swap(over) != over {
 		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
 	}
 	return nil

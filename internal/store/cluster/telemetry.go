@@ -34,7 +34,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
 	}
-	if e.backlog.over.Load() {
+	if e.backlogged.Load() {
 		return store.ErrBacklog
 	}
 	chunks, err := engine.Pack(samples, e.partitions, false)
