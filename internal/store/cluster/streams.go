@@ -129,11 +129,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (fixed
 	}
 	usual := min(max(1, want.partitions/partitionsPerStream), maxStreams)
 	want.streams = min(want.partitions, cmp.Or(was.streams, c.Streams, usual))
-	if want, err = ensureStream(ctx, js, c, 0, want); err != nil {
-		return want, err
-	}
-	for i := range streamConfigs(c, want)[1:] {
-		if _, err := ensureStream(ctx, js, c, 1+i, want); err != nil {
+	for i := 0; i < len(streamConfigs(c, want)); i++ { // the first may change their number
+		if err := ensureStream(ctx, js, c, i, &want); err != nil {
 			return want, err
 		}
 	}
@@ -164,37 +161,35 @@ const (
 	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
 )
 
-// One node's setting must not reduce the replicas for all.
-func ensureStream(
-	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
-) (fixedNumbers, error) {
-	name := streamConfigs(c, want)[i].Name
+// One node's setting must not reduce the replicas for all. TELEMETRY changes want to its numbers.
+func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want *fixedNumbers) error {
+	name := streamConfigs(c, *want)[i].Name
 	var last error
 	for range ensureTries {
 		stored, is, err := storedStream(ctx, js, name)
 		if err != nil {
-			return fixedNumbers{}, err
+			return err
 		}
 		found := stored.Name != ""
-		target, change := want, js.CreateStream
+		target, change := *want, js.CreateStream
 		if found {
 			// If the servers have no room, creating an existing stream fails, even with the same
 			// configuration.
 			change = js.UpdateStream
 			target.replicas = cmp.Or(c.Replicas, is.replicas)
 			if target.replicas < is.replicas {
-				return fixedNumbers{}, store.ConfigError(fmt.Errorf("the stream %s has %d copies, "+
+				return store.ConfigError(fmt.Errorf("the stream %s has %d copies, "+
 					"which --replicas %d would take from all nodes: leave --replicas out or set it to %d; "+
 					"for fewer, run nats stream edit on each stream first",
 					name, is.replicas, target.replicas, is.replicas))
 			}
 			if name == codec.Telemetry {
 				if err := c.checkPartitions(is.partitions); err != nil {
-					return fixedNumbers{}, err
+					return err
 				}
 				target.partitions, target.streams = is.partitions, is.streams
 			} else if isTelemetry(name) && (is.partitions != want.partitions || is.streams != want.streams) {
-				return fixedNumbers{}, fmt.Errorf("the streams %s and %s have different numbers of partitions: "+
+				return fmt.Errorf("the streams %s and %s have different numbers of partitions: "+
 					"delete the one that was made by mistake", codec.Telemetry, name)
 			}
 		}
@@ -212,22 +207,25 @@ func ensureStream(
 		code := natsconn.Code(err)
 		switch {
 		case err == nil:
-			return target, nil
+			if i == 0 {
+				*want = target
+			}
+			return nil
 		case code == noPeers || code == noCluster:
-			return fixedNumbers{}, fmt.Errorf("the NATS cluster has too few servers with JetStream "+
+			return fmt.Errorf("the NATS cluster has too few servers with JetStream "+
 				"for %d copies of each stream: start more of them or set --replicas", target.replicas)
 		case natsconn.IsNoLeader(err):
-			return fixedNumbers{}, natsconn.ErrNoLeader
+			return natsconn.ErrNoLeader
 		case code == notCreated:
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
-			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
+			return fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
 		last = err
 		if err := periodic.Pause(ctx, ensureEvery); err != nil {
-			return fixedNumbers{}, err
+			return err
 		}
 	}
-	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
+	return fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
 // A stream that does not exist has zero values. A TELEMETRY that is not carstate's is an error.
