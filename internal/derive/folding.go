@@ -176,21 +176,17 @@ func (f *folding) apply(g store.Group) (err error) {
 	if !f.live && f.again(g) {
 		fold = f.config.Replay
 	}
-	if n := len(g.Samples); f.live || n < 16 || n > 100*len(f.states.buckets) { // before they are split
+	defer f.states.split()
+	if f.live || len(g.Samples) < 16 {
 		return f.fold(g, fold, 0, 1)
 	}
-	defer f.states.split()
 	return eachProcessor(func(i, n int) error { return f.fold(g, fold, i, n) })
 }
 
 // fold folds the samples of a group whose vehicles are in every n-th bucket from the i-th.
 func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample) bool, i, n int) (err error) {
 	earliest, latest := signal.At(g.Stored.Add(-vehicle.MaxAhead)), signal.At(g.Stored.Add(vehicle.MaxAhead))
-	var s vehicle.State // of the vehicle of the present sample
-	put := f.states.set
-	if n > 1 {
-		put = f.states.insert
-	}
+	var s vehicle.State      // of the vehicle of the present sample
 	x := new(vehicle.Sample) // a copy, because the engine may share those that it returns
 	var packed []byte
 	changed, skips := false, false
@@ -222,7 +218,7 @@ func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample)
 		changed = fold(&s, x) || changed
 		if changed && (k+1 == len(g.Samples) || g.Samples[k+1].Vehicle != x.Vehicle) {
 			packed = codec.AppendState(packed[:0], &s)
-			put(x.Vehicle, packed, f.day, 1)
+			f.states.insert(x.Vehicle, packed, f.day, 1)
 			f.publish(x.Vehicle, &s)
 			changed = false
 		}

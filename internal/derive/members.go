@@ -10,8 +10,8 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// heldPoll is the pause before a partition that is about to be released is taken again, and after a
-// failed release or renewal of the lease.
+// heldPoll is the pause before a look whether a partition is assigned to this node, or released, and
+// after a failed release or renewal of the lease.
 const heldPoll = 250 * time.Millisecond
 
 // Leases stores the leases by which nodes with the role derive know of each other.
