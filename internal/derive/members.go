@@ -34,8 +34,7 @@ type Members struct {
 	leases Leases
 	stale  time.Duration
 	log    *slog.Logger
-
-	began time.Time
+	began  time.Time // see beatAt
 
 	mu   sync.Mutex // guards the fields below except unrenewed
 	seen map[string]*member
@@ -172,15 +171,10 @@ func (m *Members) recordRenewal(now time.Time) {
 func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is := m.seen[name]
-	switch {
-	case is == nil:
-		m.seen[name] = &member{beat: beat, at: now, leaving: leaving}
-	case is.beat != beat:
-		*is = member{beat: beat, at: now, leaving: leaving}
-	default:
+	if is := m.seen[name]; is != nil && is.beat == beat {
 		return // not a new renewal: the same record was stored again
 	}
+	m.seen[name] = &member{beat: beat, at: now, leaving: leaving}
 	if name == m.self {
 		m.heard.note(now, m.gap())
 		m.asOf = m.began.Add(time.Duration(beat - 1))
