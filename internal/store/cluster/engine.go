@@ -68,27 +68,20 @@ type conn struct {
 	// when a node of a newer version last renewed its lease, Unix ns
 	newerLease atomic.Int64
 
-	// If needed, a closed connection means that the client library has given up, and the engine
-	// fails.
-	needed atomic.Bool
-
 	*engine.Failure
 }
 
 // All partitions share one limit for each kind.
 type warned struct{ fold, commit, streams lograte.Warning }
 
-// Every later request over the connection would fail.
+// onClosed is called when the client library has given up: every later request would fail.
 func (c *conn) onClosed(nc *nats.Conn) {
-	if !c.needed.Load() {
-		return
-	}
 	err := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
 	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
 }
 
 func (c *conn) Cut() {
-	c.needed.Store(false)
+	c.nc.SetClosedHandler(nil)
 	c.nc.Close()
 }
 
@@ -123,7 +116,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.nc, err = natsconn.Connect(connection); err != nil {
 		return nil, err
 	}
-	e.nc.SetClosedHandler(e.onClosed)
 	defer func() {
 		if d, ok := errors.AsType[natsconn.Denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
 			err = d
@@ -193,7 +185,7 @@ func (e *Engine) start() {
 		e.running.Go(func() { e.tryTelemetry(ctx, i) })
 	}
 	e.running.Go(func() { e.sendAnswers(ctx) })
-	e.needed.Store(true)
+	e.nc.SetClosedHandler(e.onClosed)
 	if e.nc.IsClosed() {
 		e.onClosed(e.nc)
 	}

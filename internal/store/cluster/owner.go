@@ -149,6 +149,7 @@ func (e *Engine) listen(prefix string, take nats.MsgHandler) (stop func()) {
 }
 
 const (
+	longestQuestion      = 10 * time.Minute
 	openQuestions        = 4 // Further questions wait.
 	waitingQuestions     = 64
 	waitingQuestionBytes = 8 << 20
@@ -260,12 +261,12 @@ func (e *Engine) Ask(ctx context.Context, p int, q *store.Question) (store.Reply
 }
 
 func (e *Engine) ask(ctx context.Context, p int, q *store.Question) (r reply, err error) {
-	try := ctx
-	if q.Kind != store.AskCheckpoint && q.Kind != store.AskErase { // which take longer
-		var cancel context.CancelFunc
-		try, cancel = context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
+	limit := requestTimeout
+	if q.Kind == store.AskCheckpoint || q.Kind == store.AskErase {
+		limit = longestQuestion
 	}
+	try, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	if t := e.views[p].taken.Load(); t != nil && t.isLive() {
 		r, err = t.reply(try, q)
 	} else {
@@ -283,12 +284,7 @@ func (t *Partition) isLive() bool {
 	return t.answers.live && t.owned.Err() == nil
 }
 
-// longestQuestion bounds a question whose context has no deadline.
-const longestQuestion = 10 * time.Minute
-
 func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r reply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, longestQuestion)
-	defer cancel()
 	until, _ := ctx.Deadline()
 	text, err := json.Marshal(question{*q, time.Until(until).Milliseconds(), codec.SchemaVersion})
 	if err != nil {

@@ -172,7 +172,7 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	if g.Stored.Before(t.rewound) {
 		g.Stored = t.rewound
 	}
-	body, err := unpackCommit(m.Msg)
+	body, err := unpackCommit(m)
 	if err == nil {
 		g.Samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })

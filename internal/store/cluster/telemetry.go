@@ -125,7 +125,7 @@ func full(err error) bool {
 
 const maxCommitBytes = engine.ChunkBytes + 2*engine.MaxSampleBytes // before it is compressed
 
-func unpackCommit(m *nats.Msg) ([]byte, error) {
+func unpackCommit(m message) ([]byte, error) {
 	body, err := codec.Unseal(m.Subject, m.Data)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (e *Engine) window(
 			break
 		}
 		first = min(first, m.seq())
-		body, err := unpackCommit(m.Msg)
+		body, err := unpackCommit(m)
 		if err != nil {
 			return 0, nil, err
 		}
