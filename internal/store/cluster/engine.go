@@ -147,9 +147,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	err = natsconn.Patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
-	if natsconn.IsNoLeader(err) && ctx.Err() == nil {
-		err = natsconn.ErrNoLeader
-	}
 	if err != nil {
 		return nil, err
 	}

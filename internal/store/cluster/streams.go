@@ -214,8 +214,6 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 		case code == noPeers || code == noCluster:
 			return fmt.Errorf("the NATS cluster has too few servers with JetStream "+
 				"for %d copies of each stream: start more of them or set --replicas", target.replicas)
-		case natsconn.IsNoLeader(err):
-			return natsconn.ErrNoLeader
 		case code == notCreated:
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fmt.Errorf("the stream %s cannot be set up: %w", name, err)
@@ -240,8 +238,6 @@ func storedStream(
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return stored, is, nil
-	case natsconn.IsNoLeader(err):
-		return stored, is, natsconn.ErrNoLeader
 	case err != nil:
 		return stored, is, fmt.Errorf("cannot read the configuration of the streams from NATS: %w", err)
 	}
@@ -313,7 +309,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 			return err
 		})
 		switch {
-		case natsconn.IsNoLeader(err):
+		case errors.Is(err, natsconn.ErrNoLeader):
 			return fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)", m.Subject)
 		case err != nil:
 			return fmt.Errorf("a request to NATS for %s failed: %w", m.Subject, err)

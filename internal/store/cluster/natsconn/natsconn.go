@@ -228,8 +228,8 @@ func Check(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return errors.New("JetStream is off for the NATS account: " +
 			"set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
-	case IsNoLeader(err):
-		return ErrNoLeader
+	case errors.Is(err, ErrNoLeader):
+		return err
 	case err != nil:
 		return fmt.Errorf("the NATS cluster does not say whether JetStream is on: %w", err)
 	}
@@ -238,27 +238,28 @@ func Check(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream)
 
 var ErrNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-func IsNoLeader(err error) bool {
+func isNoLeader(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || Code(err) == unavailable
 }
 
 const SetupTimeout = 30 * time.Second
 
-// Patiently repeats ask, which must be idempotent, for SetupTimeout: servers refuse or drop
-// requests while they elect a leader, also of a stream that is new or changes its replicas.
+// Patiently repeats ask, which must be idempotent, for SetupTimeout, and then returns [ErrNoLeader]:
+// servers refuse or drop requests while they elect a leader, also of a stream that is new or changes
+// its replicas.
 func Patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, SetupTimeout)
+	patient, cancel := context.WithTimeout(ctx, SetupTimeout)
 	defer cancel()
 	for {
-		once, cancel := context.WithTimeout(ctx, try)
+		once, cancel := context.WithTimeout(patient, try)
 		err := ask(once)
 		cancel()
-		if !IsNoLeader(err) {
+		if !isNoLeader(err) {
 			return err
 		}
-		if periodic.Pause(ctx, rest) != nil {
-			return err
+		if periodic.Pause(patient, rest) != nil {
+			return cmp.Or(ctx.Err(), ErrNoLeader)
 		}
 	}
 }
