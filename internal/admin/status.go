@@ -23,23 +23,14 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 		status.FeedAgeSeconds = new(age.Seconds())
 	}
 	readGauges(s.cfg.Gatherer, &status)
-	page, err := s.ops.Audit(r.Context(), ops.AuditQuery{Action: "backup.take", Limit: ops.MaxEvents})
+	page, err := s.ops.Audit(r.Context(), ops.AuditQuery{Action: "backup.take", Limit: 1})
 	if err != nil {
 		return wire.Status{}, err
 	}
-	failed := false // set by a failed backup, until the older event that it was intended
-	for _, e := range page.Events {
-		switch {
-		case e.Outcome != "intended":
-			failed = true
-		case failed:
-			failed = false
-		default:
-			status.LastBackupAt = &e.Time
-			return status, nil
-		}
+	if len(page.Events) > 0 {
+		status.LastBackupAt = &page.Events[0].Time
 	}
-	status.NeverBackedUp = page.Older == 0
+	status.NeverBackedUp = len(page.Events) == 0 && page.Older == 0
 	return status, nil
 }
 
