@@ -29,12 +29,12 @@ type Changes struct {
 	run    string // ids of events begin with it, because each run numbers from 0
 
 	// for stale verdicts, in Unix milliseconds; 0: no client yet
-	swept atomic.Int64
+	swept   atomic.Int64
+	clients chan struct{} // one element for each
 
-	mu      sync.Mutex // guards the fields below
-	newest  []change   // change number n is in newest[n%keptChanges]
-	next    int
-	clients int
+	mu     sync.Mutex // guards the fields below
+	newest []change   // change number n is in newest[n%keptChanges]
+	next   int
 }
 
 type change struct {
@@ -55,7 +55,7 @@ const (
 )
 
 func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Changes {
-	return &Changes{fleet: f, maxAge: maxAge, now: now, run: rand.Text()[:8]}
+	return &Changes{fleet: f, maxAge: maxAge, now: now, run: rand.Text()[:8], clients: make(chan struct{}, maxFollowers)}
 }
 
 // Put compares with the states at the last search for stale verdicts, so that each event of a
@@ -145,17 +145,6 @@ func (c *Changes) since(n int) (some []change, next int, ok bool) {
 	return some, next, true
 }
 
-func (c *Changes) join(by int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.clients += by
-	if c.clients > maxFollowers {
-		c.clients -= by
-		return false
-	}
-	return true
-}
-
 type ChangedVehicle struct {
 	ListedVehicle
 	At  time.Time     `json:"at"`
@@ -209,11 +198,13 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 	if err != nil {
 		return err
 	}
-	if !c.join(1) {
+	select {
+	case c.clients <- struct{}{}:
+		defer func() { <-c.clients }()
+	default:
 		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
 			maxFollowers)
 	}
-	defer c.join(-1)
 	stream, err := p.NewEventStream(w)
 	if err != nil || r.Method == http.MethodHead {
 		return err
