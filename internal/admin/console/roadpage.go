@@ -51,7 +51,7 @@ func towards(heading float64) string {
 }
 
 func (c *Console) roadsView() roadsView {
-	s := c.roads.All(c.Now())
+	s := c.roads.Within(roadmap.World, c.Now())
 	v := roadsView{Known: s.Known, Map: newMapView("Map of the roads", "/roads/stretches")}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
 		s.ByState[driving.Slow], s.ByState[driving.Jam]

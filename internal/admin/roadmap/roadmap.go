@@ -13,7 +13,7 @@ import (
 
 const MaxStretches = 20_000
 
-var world = road.Box{West: -180, South: -90, East: 180, North: 90}
+var World = road.Box{West: -180, South: -90, East: 180, North: 90}
 
 // Reader makes one selection at a time: concurrent calls wait for each other.
 type Reader struct {
@@ -38,24 +38,17 @@ type Selection struct {
 	Jams []Jam
 }
 
-// All selects from all of the earth. It may be up to 2 s old.
-func (r *Reader) All(now time.Time) Selection {
+// Within selects from a box. A selection from [World] may be up to 2 s old.
+func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if box != World {
+		return r.read(box, now)
+	}
 	if now.Sub(r.whole.At) >= 2*time.Second {
-		r.whole = r.read(world, now)
+		r.whole = r.read(box, now)
 	}
 	return r.whole
-}
-
-// Within selects from a box; for that of all of the earth, it is like [Reader.All].
-func (r *Reader) Within(box road.Box, now time.Time) Selection {
-	if box == world {
-		return r.All(now)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.read(box, now)
 }
 
 func (r *Reader) read(box road.Box, now time.Time) Selection {
