@@ -1,6 +1,9 @@
 package admin
 
 import (
+	"cmp"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"net/http"
 	"time"
 
@@ -42,17 +45,17 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.Credential, error) {
 			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
-	rate, err := access.ParseRate(in.Rate)
+	set, err := parseChange(wire.SourceChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt})
 	if err != nil {
-		return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+		return access.Credential{}, err
 	}
 	return access.Credential{
 		Kind:       kind,
 		Developer:  in.Developer,
 		Operations: operations,
 		Vehicles:   in.Vehicles.Vehicles,
-		Rate:       rate,
-		Expires:    in.ExpiresAt.Or(s.cfg.Now().Add(access.DefaultTokenLife)),
+		Rate:       *set.Rate,
+		Expires:    *cmp.Or(set.Expires, new(s.cfg.Now().Add(access.DefaultTokenLife))),
 	}, nil
 }
 
@@ -83,49 +86,57 @@ func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange)
 	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
 }
 
-func parseChange(in wire.SourceChange) (access.Change, error) {
-	to := access.Change{Strict: in.Strict, TrustedCrowd: in.TrustedCrowd}
+func parseChange(in wire.SourceChange) (to access.Change, err error) {
+	to.Strict, to.TrustedCrowd = in.Strict, in.TrustedCrowd
 	if in.Vehicles != nil {
 		to.Vehicles = &in.Vehicles.Vehicles
 	}
-	if !in.ExpiresAt.IsZero() {
-		to.Expires = new(in.ExpiresAt.Or(time.Time{}))
+	var expires, rate, onChange, mapping error
+	to.Expires, expires = parseExpiry(in.ExpiresAt)
+	to.Rate, rate = parsed(in.Rate, access.ParseRate, "")
+	to.OnChange, onChange = parsed(in.OnChange, access.ParseOnChange, "on_change: ")
+	to.Format, mapping = parsed(in.Format, format.Parse, "format: ")
+	return to, cmp.Or(expires, rate, onChange, mapping)
+}
+
+func parsed[T any](text *string, parse func(string) (T, error), member string) (*T, error) {
+	if text == nil {
+		return nil, nil
 	}
-	if in.Rate != nil {
-		rate, err := access.ParseRate(*in.Rate)
-		if err != nil {
-			return to, ops.Refuse(http.StatusBadRequest, "%v", err)
-		}
-		to.Rate = &rate
+	v, err := parse(*text)
+	if err != nil {
+		return nil, ops.Refuse(http.StatusBadRequest, "%s%v", member, err)
 	}
-	if in.OnChange != nil {
-		onChange, err := access.ParseOnChange(*in.OnChange)
-		if err != nil {
-			return to, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
-		}
-		to.OnChange = &onChange
+	return &v, nil
+}
+
+// parseExpiry returns nil if x is left out, and the zero time for never.
+func parseExpiry(x jsontext.Value) (*time.Time, error) {
+	at := new(time.Time)
+	switch {
+	case x == nil:
+		return nil, nil
+	case x.Kind() == jsontext.KindNull:
+		return at, nil
+	case json.Unmarshal(x, at) != nil || at.IsZero():
+		return nil, ops.Refuse(http.StatusBadRequest,
+			"expires_at is null for never, or a time such as 2030-01-31T12:00:00Z")
 	}
-	if in.Format != nil {
-		mapping, err := format.Parse(*in.Format)
-		if err != nil {
-			return to, ops.Refuse(http.StatusBadRequest, "format: %v", err)
-		}
-		to.Format = &mapping
-	}
-	return to, nil
+	return at, nil
 }
 
 func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSource, error) {
 	if in.Vehicles == nil {
 		return wire.AddedSource{}, errVehiclesMissing
 	}
-	set, err := parseChange(wire.SourceChange{Rate: &in.Rate, OnChange: &in.OnChange, Format: &in.Format})
+	set, err := parseChange(wire.SourceChange{ExpiresAt: in.ExpiresAt, Rate: &in.Rate, OnChange: &in.OnChange,
+		Format: &in.Format})
 	if err != nil {
 		return wire.AddedSource{}, err
 	}
 	c, key, err := s.ops.Create(r.Context(), caller(r), access.Credential{
 		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: *set.Rate,
-		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: *set.OnChange, Format: *set.Format,
+		Expires: *cmp.Or(set.Expires, new(time.Time)), Strict: in.Strict, OnChange: *set.OnChange, Format: *set.Format,
 		TrustedCrowd: in.TrustedCrowd,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}

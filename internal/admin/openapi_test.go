@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
 	"flag"
 	"fmt"
 	"maps"
@@ -172,11 +173,9 @@ func vid() object {
 
 // Types with their own JSON format.
 var written = map[reflect.Type]func() object{
-	reflect.TypeFor[time.Time](): func() object { return object{"type": "string", "format": "date-time"} },
-	reflect.TypeFor[wire.Expiry](): func() object {
-		return object{"type": []string{"string", "null"}, "format": "date-time"}
-	},
-	reflect.TypeFor[ops.VIDs](): func() object { return object{"type": "array", "items": vid()} },
+	reflect.TypeFor[time.Time]():      func() object { return object{"type": "string", "format": "date-time"} },
+	reflect.TypeFor[jsontext.Value](): func() object { return object{"type": []string{"string", "null"}, "format": "date-time"} },
+	reflect.TypeFor[ops.VIDs]():       func() object { return object{"type": "array", "items": vid()} },
 	reflect.TypeFor[ops.VehicleList](): func() object {
 		return object{"description": "In a request, at most 10,000 by name.",
 			"oneOf": []object{{"type": "string", "const": "all"}, {"type": "array", "items": vid()}}}

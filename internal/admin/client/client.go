@@ -35,7 +35,7 @@ func (c *Client) IssueToken(ctx context.Context, r access.Credential) (wire.Issu
 		Developer:  r.Developer,
 		Operations: r.Operations.Names(),
 		Vehicles:   &ops.VehicleList{Vehicles: r.Vehicles},
-		ExpiresAt:  wire.At(r.Expires),
+		ExpiresAt:  wire.Expiry(r.Expires),
 		Rate:       r.Rate.String(),
 		Sandbox:    r.Kind == access.SandboxKind,
 	}
@@ -82,7 +82,7 @@ func changeBody(to access.Change) wire.SourceChange {
 		body.Vehicles = &ops.VehicleList{Vehicles: *to.Vehicles}
 	}
 	if to.Expires != nil {
-		body.ExpiresAt = wire.At(*to.Expires)
+		body.ExpiresAt = wire.Expiry(*to.Expires)
 	}
 	if to.Rate != nil {
 		body.Rate = new(to.Rate.String())
@@ -106,7 +106,7 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 func (c *Client) AddSource(ctx context.Context, r access.Credential) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
-		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,
+		ExpiresAt: wire.Expiry(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,
 		OnChange: r.OnChange.String(), Format: r.Format.String(), TrustedCrowd: r.TrustedCrowd,
 	})
 }

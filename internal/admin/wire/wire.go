@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"encoding/json/jsontext"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -55,13 +56,13 @@ type RotatedAdminKey struct {
 	File string `json:"file"`
 }
 
-// Requests. A member that is left out is not changed.
+// Requests. A member that is left out is not changed. For ExpiresAt, see [Expiry].
 type (
 	TokenRequest struct {
 		Developer  string           `json:"developer"`
 		Operations []string         `json:"operations,omitzero"` // left out: all
 		Vehicles   *ops.VehicleList `json:"vehicles,omitzero"`
-		ExpiresAt  Expiry           `json:"expires_at,omitzero"` // left out: access.DefaultTokenLife from now
+		ExpiresAt  jsontext.Value   `json:"expires_at,omitzero"` // left out: access.DefaultTokenLife from now
 		Rate       string           `json:"rate,omitzero"`
 		Sandbox    bool             `json:"sandbox,omitzero"`
 	}
@@ -74,12 +75,12 @@ type (
 	}
 	TokenChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the grant
-		ExpiresAt Expiry           `json:"expires_at,omitzero"`
+		ExpiresAt jsontext.Value   `json:"expires_at,omitzero"`
 		Rate      *string          `json:"rate,omitzero"` // empty: no limit
 	}
 	SourceChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the grant
-		ExpiresAt Expiry           `json:"expires_at,omitzero"`
+		ExpiresAt jsontext.Value   `json:"expires_at,omitzero"`
 		Rate      *string          `json:"rate,omitzero"` // of samples; empty: the default; none: no limit
 		Strict    *bool            `json:"strict,omitzero"`
 		OnChange  *string          `json:"on_change,omitzero"` // empty: recognized
@@ -94,7 +95,7 @@ type (
 	SourceRequest struct {
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
-		ExpiresAt Expiry           `json:"expires_at,omitzero"` // left out: never
+		ExpiresAt jsontext.Value   `json:"expires_at,omitzero"` // left out: never
 		Rate      string           `json:"rate,omitzero"`       // as in a change
 		Strict    bool             `json:"strict,omitzero"`
 		OnChange  string           `json:"on_change,omitzero"` // such as 15m
@@ -106,6 +107,14 @@ type (
 		BBox string `json:"bbox"` // west,south,east,north in degrees
 	}
 )
+
+// Expiry is a time or, for the zero time, null, which is never.
+func Expiry(t time.Time) jsontext.Value {
+	if t.IsZero() {
+		return jsontext.Value("null")
+	}
+	return jsontext.Value(t.Format(`"` + time.RFC3339Nano + `"`))
+}
 
 type (
 	TokenList struct {
