@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/signal"
 )
 
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
@@ -44,8 +46,8 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// serve has sent nothing if it returns an error. A later failure is a panic with
-// [http.ErrAbortHandler], so that the client notices that the file is incomplete.
+// A failure is a panic with [http.ErrAbortHandler], so that the client notices that the file is
+// incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	kind, known := ExportFormats[format]
 	if !known {
@@ -58,9 +60,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	if format == "csv" {
 		_ = lines.Write(x.header) // kept in lines.Error
 	}
-	begun := false
 	err := x.each(func(row T) error {
-		begun = true
 		if format == "csv" {
 			columns := x.columns(row)
 			for i := range columns {
@@ -73,10 +73,6 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 		}
 		return out.WriteByte('\n')
 	})
-	if _, refused := errors.AsType[*Refusal](err); refused && !begun {
-		w.Header().Del("Content-Disposition") // nothing was sent yet
-		return err
-	}
 	lines.Flush()
 	if err := errors.Join(err, lines.Error(), out.Flush()); err != nil {
 		p.cfg.Log.Info("an export failed halfway", "list", x.name, "error", access.OneLine(err))
@@ -85,8 +81,21 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	return nil
 }
 
-// ServeVehicles holds about a thousandth of all vids in memory. q has no Sort, Limit or Cursor.
+// ServeVehicles lists in no order, and holds about a thousandth of all vids in memory. q has no
+// Sort, Limit or Cursor. After an error, nothing was sent.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
+	if err := p.mayList(); err != nil {
+		return err
+	}
+	if q.Sort != "" || q.Limit != 0 || q.Cursor != "" {
+		return Refuse(http.StatusBadRequest,
+			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
+	}
+	clock := func() signal.UnixMilli { return signal.At(p.cfg.Now()) } // the client may read for minutes
+	question, err := p.question(q, clock)
+	if err != nil {
+		return err
+	}
 	return exported[ListedVehicle]{
 		name: "vehicles",
 		header: []string{
@@ -94,16 +103,24 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 			"throttle_outcome", "throttle_verdict", "throttle_value", "throttle_time",
 		},
 		columns: ListedVehicle.columns,
-		each:    func(do func(ListedVehicle) error) error { return p.EachVehicle(r.Context(), q, do) },
+		each: func(do func(ListedVehicle) error) error {
+			return p.cfg.Fleet.Each(r.Context(), question, func(l fleet.Listed) error {
+				return do(p.listedVehicle(l, clock()))
+			})
+		},
 	}.serve(p, w, format)
 }
 
-// ServeAudit holds one page in memory. q has no Limit or Before.
+// ServeAudit holds one page in memory. q has no Limit or Before. After an error, nothing was sent.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
 	}
 	q.Limit = MaxEvents
+	page, err := p.Audit(r.Context(), q)
+	if err != nil {
+		return err
+	}
 	return exported[access.Event]{
 		name:   "audit",
 		header: []string{"time", "actor", "admin", "action", "object", "detail", "outcome"},
@@ -113,19 +130,19 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 		},
 		each: func(do func(access.Event) error) error {
 			for {
-				page, err := p.Audit(r.Context(), q)
-				if err != nil {
-					return err
-				}
 				for _, e := range page.Events {
 					if err := do(e); err != nil {
 						return err
 					}
 				}
-				if q.Before = page.Older; page.Older == 0 {
+				if page.Older == 0 {
 					return nil
 				}
 				if err := (Moving{W: w}).extend(); err != nil { // many empty pages may follow
+					return err
+				}
+				q.Before = page.Older
+				if page, err = p.Audit(r.Context(), q); err != nil {
 					return err
 				}
 			}

@@ -231,25 +231,6 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	return page, nil
 }
 
-// EachVehicle lists in no order. q has no Sort, Limit or Cursor.
-func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
-	if err := p.mayList(); err != nil {
-		return err
-	}
-	if q.Sort != "" || q.Limit != 0 || q.Cursor != "" {
-		return Refuse(http.StatusBadRequest,
-			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
-	}
-	clock := func() signal.UnixMilli { return signal.At(p.cfg.Now()) } // the client may read for minutes
-	question, err := p.question(q, clock)
-	if err != nil {
-		return err
-	}
-	return p.cfg.Fleet.Each(ctx, question, func(l fleet.Listed) error {
-		return do(p.listedVehicle(l, clock()))
-	})
-}
-
 func (p *Operations) mayList() error {
 	if p.cfg.Filled() != nil {
 		return Refuse(http.StatusServiceUnavailable,
