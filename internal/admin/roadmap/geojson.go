@@ -76,8 +76,8 @@ func Describe(c road.Condition) Stretch {
 		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: State(c.State),
 		FreeFlowKmh: round(c.FreeKmh, 10), Cars: c.Cars, Young: c.Young,
 	}
-	if share, ok := Share(c); ok {
-		p.SpeedKmh, p.Share = new(round(c.SpeedKmh, 10)), new(round(share, 1000))
+	if c.SpeedKmh != 0 {
+		p.SpeedKmh, p.Share = new(round(c.SpeedKmh, 10)), new(round(c.SpeedKmh/c.FreeKmh, 1000))
 	}
 	if c.Since != 0 {
 		p.Since = new(c.Since.Time())

@@ -72,20 +72,13 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-func Share(c road.Condition) (share float64, ok bool) {
-	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
-		return 0, false
-	}
-	return c.SpeedKmh / c.FreeKmh, true
-}
-
-// Those without a share are last.
+// Those with too few cars are last.
 func worseFirst(a, b road.Condition) int {
 	share := func(c road.Condition) float64 {
-		if share, ok := Share(c); ok {
-			return share
+		if c.SpeedKmh == 0 {
+			return math.Inf(1)
 		}
-		return math.Inf(1)
+		return c.SpeedKmh / c.FreeKmh
 	}
 	return cmp.Or(cmp.Compare(share(a), share(b)), cmp.Compare(a.Stretch, b.Stretch))
 }
