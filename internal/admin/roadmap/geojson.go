@@ -43,12 +43,12 @@ type Line struct {
 type Stretch struct {
 	Stretch     string     `json:"stretch"`       // see [Name]
 	Heading     float64    `json:"heading"`       // degrees clockwise from north
-	State       string     `json:"state"`         // see [State]
+	State       string     `json:"state"`         // normal, slow or jam; unknown: too few cars
 	SpeedKmh    *float64   `json:"speed_kmh"`     // null: too few cars
 	FreeFlowKmh float64    `json:"free_flow_kmh"` // in light traffic
 	Share       *float64   `json:"share"`         // of the free-flow speed; null: too few cars
 	Cars        int        `json:"cars"`          // in the last 6 minutes; 0: too few
-	Since       *time.Time `json:"since"`         // when this State began; null: unknown
+	Since       *time.Time `json:"since"`         // when this state began; null: unknown
 	Young       bool       `json:"young"`         // the free-flow speed is a guess
 }
 
@@ -66,14 +66,12 @@ func Name(s driving.Stretch) string {
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// State returns "normal", "slow" or "jam", or "unknown" if too few cars are there.
-func State(s driving.State) string {
-	return [...]string{"unknown", "normal", "slow", "jam"}[s]
-}
+// By [driving.State].
+var states = [...]string{"unknown", "normal", "slow", "jam"}
 
 func Describe(c road.Condition) Stretch {
 	p := Stretch{
-		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: State(c.State),
+		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: states[c.State],
 		FreeFlowKmh: round(c.FreeKmh, 10), Cars: c.Cars, Young: c.Young,
 	}
 	if c.SpeedKmh != 0 {
