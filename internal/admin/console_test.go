@@ -14,8 +14,8 @@ import (
 type endless struct{ *ops.Operations }
 
 func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	stream, err := e.NewEventStream(w)
-	if err == nil && stream.Send("retry: 2000\n\n") == nil {
+	stream := e.NewEventStream(w)
+	if stream.Send("retry: 2000\n\n") == nil {
 		stream.Wait(r.Context(), time.Hour)
 	}
 }

@@ -205,9 +205,9 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
 			maxFollowers)
 	}
-	stream, err := p.NewEventStream(w)
-	if err != nil || r.Method == http.MethodHead {
-		return err
+	stream := p.NewEventStream(w)
+	if r.Method == http.MethodHead {
+		return nil
 	}
 	next, gap := c.follow(r.Header.Get("Last-Event-ID"))
 	id := func() string { return fmt.Sprintf("id: %s-%d\n", c.run, next) }
@@ -244,10 +244,8 @@ func (p *Operations) events(some []change, n int, run string, filter changeFilte
 		if !filter.selects(x) {
 			continue
 		}
-		text, err := json.Marshal(ChangedVehicle{p.listedVehicle(x.Listed, x.at), x.at.Time(), x.was, x.is})
-		if err != nil {
-			continue // cannot happen
-		}
+		// This cannot fail.
+		text, _ := json.Marshal(ChangedVehicle{p.listedVehicle(x.Listed, x.at), x.at.Time(), x.was, x.is})
 		fmt.Fprintf(&b, "event: change\nid: %s-%d\ndata: %s\n\n", run, n+i+1, text)
 	}
 	return b.String()

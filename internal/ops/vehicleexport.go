@@ -138,9 +138,7 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 				if page.Older == 0 {
 					return nil
 				}
-				if err := (Moving{W: w}).extend(); err != nil { // many empty pages may follow
-					return err
-				}
+				Moving{W: w}.extend() // many empty pages may follow
 				q.Before = page.Older
 				if page, err = p.Audit(r.Context(), q); err != nil {
 					return err

@@ -36,10 +36,7 @@ func (c *Console) serveLive(
 	defer c.sessions.giveStream(s)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	stream, err := c.Ops.NewEventStream(w)
-	if err != nil {
-		c.Log.Error("cannot update a live page", "error", err)
-	}
+	stream := c.Ops.NewEventStream(w)
 	if r.Method == http.MethodHead || stream.Send("retry: 2000\n\n") != nil {
 		return
 	}
