@@ -14,8 +14,7 @@ type callerKey struct{}
 
 func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
-// identify stores the caller in the context of the request. If the key is wrong, it sets the
-// headers of a 401.
+// The request that identify returns has the caller. After an error, the headers of a 401 are set.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {

@@ -59,8 +59,7 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return e
 }
 
-// readBody refuses unknown and repeated members, the nulls of noNulls, and more than maxBody bytes.
-// Every error is a refusal.
+// Every error of readBody is a refusal.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {
 		return in, nil

@@ -28,8 +28,7 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 	}
 }
 
-// copies returns what follows in the response of /readyz: the age of this node's copies, and a
-// warning about records of a newer version.
+// copies describes those of the records, after the first words of /readyz.
 func (s *Server) copies() (text string) {
 	if age, ok := s.cfg.FeedAge(); ok {
 		text = fmt.Sprintf("; feed age %.1f s", age.Seconds())

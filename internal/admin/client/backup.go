@@ -68,8 +68,7 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// download writes the response of a GET call to w. If it is cut off, the error has the text
-// brokeOff.
+// If the response is cut off, the error of download has the text brokeOff.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {

@@ -54,7 +54,7 @@ func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) 
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
 
-// RevokeToken revokes a token. It may be repeated.
+// RevokeToken may be repeated.
 func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
 }
