@@ -190,8 +190,8 @@ func (p *Operations) update(
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err
 	}
-	known, found := p.cfg.Tables.Of(kind).Get(name)
-	if _, ok := p.Holder(kind, name); !ok || !found {
+	known, ok := p.cfg.Tables.Of(kind).Get(name)
+	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
 		// It may be any text, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
@@ -221,14 +221,6 @@ func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, e
 		return g, nil
 	}
 	return nil, noRecord(kind.Policy().Noun)
-}
-
-func (p *Operations) Holder(kind access.Kind, name string) (holder string, ok bool) {
-	known, ok := p.cfg.Tables.Of(kind).Get(name)
-	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
-		return "", false
-	}
-	return cmp.Or(known.Developer, name), true
 }
 
 // An operator who could add others could keep access after being removed.

@@ -229,9 +229,13 @@ type confirmView struct {
 // that does not exist, because the operation will be refused.
 func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session, q question) bool {
 	name := r.PathValue("name") // empty: the admin key
-	holder, ok := p.Ops.Holder(p.Kind, name)
-	if r.PostForm.Get("sure") == "yes" || !ok && name != "" {
+	known, err := p.Ops.Credential(p.Kind, name)
+	if r.PostForm.Get("sure") == "yes" || err != nil && name != "" {
 		return true
+	}
+	holder := ""
+	if err == nil {
+		holder = holderOf(known.Credential)
 	}
 	q = question{inserted(q.Ask, holder), inserted(q.Then, holder), inserted(q.Do, holder)}
 	p.show(w, s, http.StatusOK, "confirm", page{Title: q.Ask, Section: p.list(),
