@@ -137,14 +137,11 @@ func (k *RecordStore) apply(r Record, large Sets) error {
 	}
 	switch kind {
 	case "token", "source", "operator":
-		c, granted, err := decodeCredential(r)
+		c, _, err := large.Credential(r)
 		if err != nil {
 			return err
 		}
-		large.record(r.Subject, granted, func(v access.Vehicles) {
-			c.Vehicles = v
-			k.tables.Of(c.Kind).Put(c)
-		})
+		k.tables.Of(c.Kind).Put(c)
 	case "tokenset", "sourceset":
 		return large.Apply(r)
 	case "tokenuse":
@@ -225,12 +222,9 @@ func (s Sets) Check(r Record) (err error) {
 	case codec.VIDKeysSubject:
 		_, err = decodeVIDKeys(r.Body)
 	case "token", "source", "operator":
-		var granted grantedRecord
-		if _, granted, err = decodeCredential(r); granted.Sets > 0 {
-			if p := s[r.Subject]; p == nil || p.mark != granted.Set || len(p.parts) != granted.Sets {
-				err = codec.ErrDamaged
-			}
-			delete(s, r.Subject)
+		c, sets, bad := s.Credential(r)
+		if err = bad; sets > 0 && c.Vehicles.Len() == 0 {
+			err = codec.ErrDamaged
 		}
 	case "tokenuse":
 		id, _, _ := strings.Cut(rest, ".")

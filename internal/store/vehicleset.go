@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,56 +139,12 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// Sets are by the subject of the credential, which arrives after its set records.
+// Sets has the set records that have arrived, by the subject of the credential that follows them.
 type Sets map[string]*setParts
 
 type setParts struct {
 	mark  string
 	parts map[int][]vehicle.ID
-	owner func(access.Vehicles) // nil until the credential has arrived
-	need  int
-}
-
-func (s Sets) withMark(owner, mark string) *setParts {
-	p := s[owner]
-	if p == nil || p.mark != mark {
-		p = &setParts{mark: mark, parts: make(map[int][]vehicle.ID)}
-		s[owner] = p
-	}
-	return p
-}
-
-// Before the feed has caught up, set records may be missing: then apply receives no vehicles, and
-// all of them later.
-func (s Sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
-	switch {
-	case g.All:
-		delete(s, owner)
-		apply(access.AllVehicles())
-	case g.Sets == 0:
-		delete(s, owner)
-		apply(access.VehicleSet(g.IDs...))
-	default:
-		p := s.withMark(owner, g.Set)
-		p.owner, p.need = apply, g.Sets
-		if !s.complete(owner) {
-			apply(access.Vehicles{})
-		}
-	}
-}
-
-func (s Sets) complete(owner string) bool {
-	p := s[owner]
-	if p.owner == nil || len(p.parts) < p.need {
-		return false
-	}
-	var ids []vehicle.ID
-	for _, part := range p.parts {
-		ids = append(ids, part...)
-	}
-	p.owner(access.VehicleSet(ids...))
-	delete(s, owner)
-	return true
 }
 
 func (s Sets) Apply(r Record) error {
@@ -202,16 +159,27 @@ func (s Sets) Apply(r Record) error {
 		return err
 	}
 	owner := prefix + "." + name
-	s.withMark(owner, part.Set).parts[n] = part.IDs
-	s.complete(owner)
+	if p := s[owner]; p == nil || p.mark != part.Set {
+		s[owner] = &setParts{part.Set, make(map[int][]vehicle.ID)}
+	}
+	s[owner].parts[n] = part.IDs
 	return nil
 }
 
-// Credential also returns the number of set records.
-func (s Sets) Credential(r Record) (c access.Credential, parts int, err error) {
+// Credential also returns the number of set records. If they have not all arrived, the credential
+// has no vehicles: while a feed catches up, they may have been replaced, and a newer record of the
+// credential follows.
+func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
-	if err == nil {
-		s.record(r.Subject, granted, func(v access.Vehicles) { c.Vehicles = v })
+	p := s[r.Subject]
+	delete(s, r.Subject)
+	switch {
+	case granted.All:
+		c.Vehicles = access.AllVehicles()
+	case granted.Sets == 0:
+		c.Vehicles = access.VehicleSet(granted.IDs...)
+	case p != nil && p.mark == granted.Set && len(p.parts) == granted.Sets:
+		c.Vehicles = access.VehicleSet(slices.Concat(slices.Collect(maps.Values(p.parts))...)...)
 	}
 	return c, granted.Sets, err
 }
