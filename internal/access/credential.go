@@ -11,34 +11,35 @@ import (
 	"example.org/carstate/internal/format"
 )
 
+// The tags are the names in the stored record.
 type Credential struct {
-	Kind Kind
-	Name string // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
-	Hash Hash
+	Kind Kind   `json:"kind"`
+	Name string `json:"name"` // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
+	Hash Hash   `json:"hash"`
 	// Earlier is oldest first: the valid ones, and the last few that have ended.
-	Earlier  []Earlier
-	Vehicles Vehicles // empty for an operator
-	Created  time.Time
-	Rotated  time.Time // zero: never
-	Expires  time.Time // zero: never
-	Ended    time.Time // revoked or removed; zero: not
+	Earlier  []Earlier `json:"earlier,omitempty"`
+	Vehicles Vehicles  `json:"-"` // empty for an operator
+	Created  time.Time `json:"created"`
+	Rotated  time.Time `json:"rotated,omitzero"` // zero: never
+	Expires  time.Time `json:"expires,omitzero"` // zero: never
+	Ended    time.Time `json:"ended,omitzero"`   // revoked or removed; zero: not
 
-	Rate Rate // see Limit
+	Rate Rate `json:"-"` // see Limit
 
 	// Of tokens:
-	Developer  string
-	Operations Operations
+	Developer  string     `json:"developer,omitzero"`
+	Operations Operations `json:"operations,omitzero"`
 
 	// Of sources; Strict refuses samples with an unknown signal.
-	Strict   bool
-	OnChange OnChange
-	Format   *format.Format // if nil, the service's own
+	Strict   bool           `json:"strict,omitzero"`
+	OnChange OnChange       `json:"-"`
+	Format   *format.Format `json:"-"` // if nil, the service's own
 	// nil: true for a source of all vehicles
-	TrustedCrowd *bool
-	// Number stands for a source's name in the telemetry log, for good.
-	Number uint32
+	TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
+	// Number stands for a source's name in the telemetry log, for good. It is 0 in the first record.
+	Number uint32 `json:"number,omitzero"`
 
-	ReadOnly bool // of operators
+	ReadOnly bool `json:"read_only,omitzero"` // of operators
 }
 
 // Limit is the Rate or, for a source with named vehicles and the zero Rate, 10/s for each and
@@ -63,8 +64,8 @@ func (c *Credential) RateText() string {
 }
 
 type Earlier struct {
-	Hash  Hash
-	Until time.Time
+	Hash  Hash      `json:"hash"`
+	Until time.Time `json:"until"`
 }
 
 const (

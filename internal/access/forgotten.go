@@ -45,9 +45,9 @@ const (
 
 // Tombstone prevents data of a forgotten vehicle from being stored again.
 type Tombstone struct {
-	Vehicle   VehicleHash    `json:"-"`
+	Vehicle   VehicleHash    `json:"vehicle"`
 	Forgotten time.Time      `json:"forgotten"` // also tells this forget from others of the vehicle
-	State     TombstoneState `json:"state,omitempty"`
+	State     TombstoneState `json:"state,omitzero"`
 	Since     time.Time      `json:"since,omitzero"` // since when it has this state
 	// Ends has the newest sequence of each stream of telemetry at the start of StateQuiet.
 	Ends []uint64 `json:"ends,omitempty"`

@@ -40,11 +40,11 @@ func (o Outcome) refused() bool { return o >= InsufficientScope }
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
 type Usage struct {
-	Calls       int64 // with refused ones
-	Refusals    int64
-	LastUsed    time.Time // in whole minutes; zero: never
-	LastRefused time.Time // in whole seconds; zero: never
-	Reason      Outcome   // of the last refusal
+	Calls       int64     `json:"calls,omitzero"` // with refused ones
+	Refusals    int64     `json:"refusals,omitzero"`
+	LastUsed    time.Time `json:"last_used,omitzero"`    // in whole minutes; zero: never
+	LastRefused time.Time `json:"last_refused,omitzero"` // in whole seconds; zero: never
+	Reason      Outcome   `json:"reason,omitzero"`       // of the last refusal
 }
 
 // Plus leaves out times more than maxSkew after now, of a fast clock, which would hide all later

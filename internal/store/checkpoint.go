@@ -39,9 +39,9 @@ type Checkpoint struct {
 	Bytes  int    `json:"bytes"` // before compression
 	Seed   uint64 `json:"seed"`  // of the hash of vids by which the states are stored
 	// Restored means that some states come from a backup, so that no telemetry has them.
-	Restored bool `json:"restored,omitempty"`
+	Restored bool `json:"restored,omitzero"`
 	// Replaced means that the positions are those of telemetry that was replaced. Seq is 0 then.
-	Replaced bool `json:"replaced,omitempty"`
+	Replaced bool `json:"replaced,omitzero"`
 }
 
 func (c *Checkpoint) Add(piece Piece) { c.Pieces, c.Bytes = c.Pieces+1, c.Bytes+len(piece.Entries) }

@@ -3,9 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"encoding/json/v2"
 	"fmt"
-	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
@@ -13,30 +12,12 @@ import (
 )
 
 type credentialRecord struct {
-	Kind       access.Kind       `json:"kind"`
-	Name       string            `json:"name"`
-	Hash       []byte            `json:"hash"`
-	Earlier    []earlierRecord   `json:"earlier,omitempty"`
-	Vehicles   grantedRecord     `json:"vehicles,omitzero"`
-	Created    time.Time         `json:"created"`
-	Rotated    time.Time         `json:"rotated,omitzero"`
-	Expires    time.Time         `json:"expires,omitzero"`
-	Ended      time.Time         `json:"ended,omitzero"`
-	Developer  string            `json:"developer,omitzero"`
-	Operations access.Operations `json:"operations,omitzero"`
-	Rate       string            `json:"rate,omitzero"`
-	NoRate     bool              `json:"no_rate,omitzero"` // beside an empty rate, which was no limit in earlier versions
-	Strict     bool              `json:"strict,omitzero"`
-	OnChange   string            `json:"on_change,omitzero"`
-	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see decodeCredential
-	ReadOnly   bool              `json:"read_only,omitzero"`
-	Format     string            `json:"format,omitzero"`
-	Crowd      *bool             `json:"trusted_crowd,omitzero"`
-}
-
-type earlierRecord struct {
-	Hash  []byte    `json:"hash"`
-	Until time.Time `json:"until"`
+	access.Credential
+	Vehicles grantedRecord `json:"vehicles,omitzero"`
+	Rate     string        `json:"rate,omitzero"`
+	NoRate   bool          `json:"no_rate,omitzero"` // beside an empty rate, which was no limit in earlier versions
+	OnChange string        `json:"on_change,omitzero"`
+	Format   string        `json:"format,omitzero"`
 }
 
 // The name of a removed source or operator may be used again; that of a revoked token may not.
@@ -119,46 +100,26 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		}
 	}
 	sets = append(emptied, sets...)
-	var earlier []earlierRecord
-	for _, e := range c.Earlier {
-		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})
+	r := credentialRecord{
+		Credential: c, Vehicles: granted, Rate: c.Rate.String(), NoRate: c.Rate == access.NoRate,
+		OnChange: c.OnChange.String(), Format: c.Format.String(),
 	}
-	rate, none := c.Rate.String(), c.Rate == access.NoRate
-	if none {
-		rate = ""
+	if r.NoRate {
+		r.Rate = ""
 	}
-	return AppendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
-		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
-		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
-		Developer: c.Developer, Operations: c.Operations, Rate: rate, NoRate: none, Strict: c.Strict,
-		OnChange: c.OnChange.String(), Number: c.Number, ReadOnly: c.ReadOnly,
-		Format: c.Format.String(), Crowd: c.TrustedCrowd,
-	})
+	return AppendJSON(sets, subjectOf(c.Kind, c.Name), r)
 }
 
 // The credential comes without its vehicles. The error matches [codec.ErrDamaged]. The number of a
 // source is the sequence of its first record; later records repeat it.
 func decodeCredential(is Record) (c access.Credential, granted grantedRecord, err error) {
 	var r credentialRecord
-	ok := json.Unmarshal(is.Body, &r) == nil && subjectOf(r.Kind, r.Name) == is.Subject &&
-		len(r.Hash) == len(access.Hash{})
-	for _, e := range r.Earlier {
-		ok = ok && len(e.Hash) == len(access.Hash{})
+	if json.Unmarshal(is.Body, &r) != nil || subjectOf(r.Kind, r.Name) != is.Subject || r.Hash == (access.Hash{}) {
+		return c, granted, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
-	if !ok {
-		return c, r.Vehicles, fmt.Errorf("%w: a credential", codec.ErrDamaged)
-	}
-	c = access.Credential{
-		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
-		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
-		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, Number: r.Number, ReadOnly: r.ReadOnly,
-		TrustedCrowd: r.Crowd,
-	}
+	c = r.Credential
 	if c.Kind == access.SourceKind && c.Number == 0 {
 		c.Number = uint32(is.Seq)
-	}
-	for _, e := range r.Earlier {
-		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
 	}
 	var rate, onChange, mapping error
 	if c.Rate, rate = access.ParseRate(r.Rate); r.NoRate {

@@ -2,7 +2,7 @@ package store
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"reflect"
 	"testing"
@@ -60,8 +60,8 @@ func startTelling(t *testing.T, state access.TombstoneState) (
 	k = runRecordStore(t, e, Config{Now: clock.Now})
 	hash, now := e.forgotten.Hash(secretVID), k.now()
 	put = func(state access.TombstoneState) {
-		stone := access.Tombstone{Forgotten: now, Since: now, State: state}
-		e.put(t, codec.Sources, write(t, codec.TombstoneSubject(hash), tombstoneRecord{Vehicle: hash[:], Tombstone: stone}))
+		stone := access.Tombstone{Vehicle: hash, Forgotten: now, Since: now, State: state}
+		e.put(t, codec.Sources, write(t, codec.TombstoneSubject(hash), tombstoneRecord{Tombstone: stone}))
 	}
 	put(state)
 	return e, k, clock, put
@@ -168,7 +168,7 @@ func TestTombstone_StoredForm(t *testing.T) {
 		`"forgotten":"2023-11-14T22:13:20Z"`
 	stone := access.Tombstone{Vehicle: hash, Forgotten: at, State: access.StateQuiet, Since: at.Add(time.Second), Ends: []uint64{7}}
 	stored := begins + `,"state":2,"since":"2023-11-14T22:13:21Z","ends":[7]}`
-	if got, err := json.Marshal(tombstoneRecord{Vehicle: hash[:], Tombstone: stone}); err != nil || string(got) != stored {
+	if got, err := json.Marshal(tombstoneRecord{Tombstone: stone}); err != nil || string(got) != stored {
 		t.Errorf("got %s, %v, want %s", got, err, stored)
 	}
 	for text, want := range map[string]access.Tombstone{

@@ -3,7 +3,7 @@ package store
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,7 +25,7 @@ func hostile() map[string]struct {
 	body          any
 } {
 	now := time.Now().UTC()
-	hash := bytes.Repeat([]byte{7}, sha256.Size)
+	hash := [sha256.Size]byte{7}
 	token := func(change func(*credentialRecord)) credentialRecord {
 		r := credentialRecord{
 			Kind: access.TokenKind, Name: "cstidHOSTILE00000", Hash: hash, Created: now,
@@ -81,14 +81,11 @@ func hostile() map[string]struct {
 			func(r *credentialRecord) { r.Kind = access.SandboxKind },
 		)},
 		"a replaced secret for good": {subject, "token: a replaced secret stays valid for at most", token(
-			func(r *credentialRecord) { r.Earlier = []earlierRecord{{Hash: hash, Until: now.Add(1e6 * time.Hour)}} },
+			func(r *credentialRecord) { r.Earlier = []access.Earlier{{Hash: hash, Until: now.Add(1e6 * time.Hour)}} },
 		)},
-		"many replaced secrets": {subject, "token: at most 16 replaced secrets", token(func(r *credentialRecord) {
-			r.Earlier = make([]earlierRecord, 17)
-			for i := range r.Earlier {
-				r.Earlier[i].Hash = hash
-			}
-		})},
+		"many replaced secrets": {subject, "token: at most 16 replaced secrets", token(
+			func(r *credentialRecord) { r.Earlier = make([]access.Earlier, 17) },
+		)},
 		"many keys of tombstones": {codec.VIDKeysSubject, "tombstonekey: at most 16 installations", manyKeys},
 		"a tombstone of no time": {
 			codec.TombstoneSubject(access.VehicleHash(hash)), "tombstone: the time of forgetting is missing, or",

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"strings"
@@ -64,7 +65,7 @@ func (k *RecordStore) change(
 const ownFeedTimeout = 4 * requestTimeout
 
 func AppendJSON(writes []Write, subject string, v any) ([]Write, error) {
-	text, err := json.Marshal(v)
+	text, err := json.Marshal(v, jsontext.AllowInvalidUTF8(true))
 	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
 }
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,10 +15,9 @@ import (
 )
 
 type tombstoneRecord struct {
-	Vehicle []byte `json:"vehicle"`
 	access.Tombstone
 	// Earlier builds stored no state. All but these are erased once more.
-	Opened bool      `json:"opened,omitempty"`
+	Opened bool      `json:"opened,omitzero"`
 	Lifted time.Time `json:"lifted,omitzero"`
 }
 
@@ -112,8 +111,7 @@ func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, e
 
 func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	var r tombstoneRecord
-	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) ||
-		codec.TombstoneSubject(access.VehicleHash(r.Vehicle)) != subject {
+	if json.Unmarshal(body, &r) != nil || codec.TombstoneSubject(r.Vehicle) != subject {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	if r.Forgotten.IsZero() || r.State > access.StateAllowed {
@@ -122,7 +120,6 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	if r.Opened {
 		r.State, r.Since = access.StateAllowed, r.Lifted
 	}
-	r.Tombstone.Vehicle = access.VehicleHash(r.Vehicle)
 	return r.Tombstone, nil
 }
 
@@ -140,7 +137,7 @@ func (k *RecordStore) changeTombstone(
 		if err != nil || !change(&t) {
 			return nil, err
 		}
-		return AppendJSON(nil, subject, tombstoneRecord{Vehicle: hash[:], Tombstone: t})
+		return AppendJSON(nil, subject, tombstoneRecord{Tombstone: t})
 	})
 	return t, err
 }

@@ -2,7 +2,7 @@ package store
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"strings"
 	"time"
@@ -18,13 +18,9 @@ import (
 const usageVersion = 2
 
 type usageRecord struct {
-	Version     int            `json:"v"`
-	By          string         `json:"by,omitempty"`
-	Calls       int64          `json:"calls,omitempty"`
-	Refusals    int64          `json:"refusals,omitempty"`
-	LastUsed    time.Time      `json:"last_used,omitzero"`
-	LastRefused time.Time      `json:"last_refused,omitzero"`
-	Reason      access.Outcome `json:"reason,omitempty"`
+	Version int    `json:"v"`
+	By      string `json:"by,omitzero"`
+	access.Usage
 }
 
 const (
@@ -44,7 +40,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 		return err
 	}
 	if id, ok := strings.CutSuffix(rest, totalUsage); ok {
-		k.tables.Tokens.NoteUsage(id, access.Usage{}.Plus(r.usage(), k.config.Now()), r.By == k.by)
+		k.tables.Tokens.NoteUsage(id, access.Usage{}.Plus(r.Usage, k.config.Now()), r.By == k.by)
 	}
 	return nil
 }
@@ -93,11 +89,8 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 		case total.Version > usageVersion:
 			return nil, codec.ErrNewer
 		}
-		next = k.tables.Tokens.UsageToStore(id, total.usage(), k.config.Now())
-		return AppendJSON(nil, subject, usageRecord{
-			Version: usageVersion, By: k.by, Calls: next.Calls, Refusals: next.Refusals,
-			LastUsed: next.LastUsed, LastRefused: next.LastRefused, Reason: next.Reason,
-		})
+		next = k.tables.Tokens.UsageToStore(id, total.Usage, k.config.Now())
+		return AppendJSON(nil, subject, usageRecord{usageVersion, k.by, next})
 	})
 	if err != nil {
 		return err
@@ -110,6 +103,7 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	return nil
 }
 
+// A refusal whose reason this version does not know is left out.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged
@@ -117,14 +111,8 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 	if r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
 		return r, Unfit{"usage", errors.New("a number of calls is negative or too large")}
 	}
-	return r, nil
-}
-
-// A refusal whose reason this version does not know is left out.
-func (r usageRecord) usage() access.Usage {
-	u := access.Usage{Calls: r.Calls, Refusals: r.Refusals, LastUsed: r.LastUsed}
-	if r.Reason.Known() {
-		u.LastRefused, u.Reason = r.LastRefused, r.Reason
+	if !r.Reason.Known() {
+		r.LastRefused, r.Reason = time.Time{}, 0
 	}
-	return u
+	return r, nil
 }

@@ -3,7 +3,7 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,10 +20,10 @@ import (
 // in set records, which precede the credential in the same batch.
 
 type grantedRecord struct {
-	All  bool         `json:"all,omitempty"`
+	All  bool         `json:"all,omitzero"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitempty"` // random, in all its set records; "" if there are none
-	Sets int          `json:"sets,omitempty"`
+	Set  string       `json:"set,omitzero"` // random, in all its set records; "" if there are none
+	Sets int          `json:"sets,omitzero"`
 }
 
 type setRecord struct {

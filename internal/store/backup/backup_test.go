@@ -152,7 +152,7 @@ func TestBadBackups(t *testing.T) {
 	if _, err := Check(bytes.NewReader(backupWith(t, key, sealed("state.0.X", packedState("X"))))); err != nil {
 		t.Fatal(err)
 	}
-	hash := make([]byte, len(access.Hash{}))
+	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
 	const name = "cstidAAAAAAAAAAA1"
 	token := func(name, developer string) map[string]any {
 		return map[string]any{"kind": access.TokenKind, "name": name, "hash": hash, "developer": developer,

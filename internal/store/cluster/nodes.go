@@ -16,7 +16,7 @@ import (
 // Every node measures the age of a lease by its own clock. Beat is a time only to its node.
 type leaseRecord struct {
 	Beat    uint64 `json:"beat"`
-	Leaving bool   `json:"leaving,omitempty"`
+	Leaving bool   `json:"leaving,omitzero"`
 }
 
 type Leases struct{ conn *conn }
