@@ -64,17 +64,12 @@ func (k *RecordStore) Update(
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
-	stream := codec.StreamOf(subject)
-	err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
+	err = k.change(ctx, codec.StreamOf(subject), subject, func(is Record) (_ []Write, err error) {
 		if is.Seq == 0 {
 			return nil, access.ErrNotFound
 		}
-		was, granted, err := decodeCredential(is)
-		if err != nil {
-			return nil, err
-		}
-		c = was
-		if c.Vehicles, err = readVehicles(ctx, k.engine, stream, c.Kind.Policy().Noun+"set", c.Name, granted); err != nil {
+		var granted grantedRecord
+		if c, granted, err = readCredential(ctx, k.engine, is); err != nil {
 			return nil, err
 		}
 		if err := change(&c); err != nil {

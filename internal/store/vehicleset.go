@@ -33,7 +33,7 @@ type setRecord struct {
 
 const (
 	maxInlineIDs = 500
-	maxSetBytes  = 400 << 10 // of the ids in one set record
+	maxSetIDs    = 1500 // A vid has at most 256 bytes, and a NATS message 1 MB.
 )
 
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
@@ -43,19 +43,12 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 	if v.Len() <= maxInlineIDs {
 		return grantedRecord{IDs: v.Sorted()}, nil, nil
 	}
-	parts, bytes := [][]vehicle.ID{nil}, 0
-	for _, id := range v.Sorted() {
-		if bytes += len(id) + 3; bytes > maxSetBytes {
-			parts, bytes = append(parts, nil), len(id)+3
-		}
-		last := &parts[len(parts)-1]
-		*last = append(*last, id)
-	}
-	g := grantedRecord{Set: rand.Text(), Sets: len(parts)}
-	for n, ids := range parts {
-		if writes, err = AppendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
+	g := grantedRecord{Set: rand.Text()}
+	for ids := range slices.Chunk(v.Sorted(), maxSetIDs) {
+		if writes, err = AppendJSON(writes, setSubject(prefix, owner, g.Sets), setRecord{g.Set, ids}); err != nil {
 			return g, nil, err
 		}
+		g.Sets++
 	}
 	return g, writes, nil
 }
@@ -113,30 +106,25 @@ func IsEmptied(r Record) bool {
 
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// errSetChanged means that the set records were replaced while they were read.
-func readVehicles(
-	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
-) (access.Vehicles, error) {
-	if g.All {
-		return access.AllVehicles(), nil
+// readCredential also reads the set records. errSetChanged means that they were replaced meanwhile.
+func readCredential(ctx context.Context, from Records, is Record) (c access.Credential, g grantedRecord, err error) {
+	if c, g, err = decodeCredential(is); err != nil {
+		return c, g, err
 	}
-	ids := g.IDs
+	sets := Sets{}
 	for n := range g.Sets {
-		subject := setSubject(prefix, owner, n)
-		r, err := from.Last(ctx, stream, subject)
+		r, err := from.Last(ctx, codec.StreamOf(is.Subject), setSubject(c.Kind.Policy().Noun+"set", c.Name, n))
+		if err == nil {
+			err = sets.Apply(r)
+		}
 		if err != nil {
-			return access.Vehicles{}, err
+			return c, g, err
 		}
-		part, err := decodeSet(r.Body)
-		if err != nil {
-			return access.Vehicles{}, err
-		}
-		if part.Set != g.Set {
-			return access.Vehicles{}, errSetChanged
-		}
-		ids = append(ids, part.IDs...)
 	}
-	return access.VehicleSet(ids...), nil
+	if c.Vehicles = sets.take(is.Subject, g); g.Sets > 0 && c.Vehicles.Len() == 0 {
+		err = errSetChanged
+	}
+	return c, g, err
 }
 
 // Sets has the set records that have arrived, by the subject of the credential that follows them.
@@ -171,15 +159,20 @@ func (s Sets) Apply(r Record) error {
 // credential follows.
 func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
-	p := s[r.Subject]
-	delete(s, r.Subject)
-	switch {
-	case granted.All:
-		c.Vehicles = access.AllVehicles()
-	case granted.Sets == 0:
-		c.Vehicles = access.VehicleSet(granted.IDs...)
-	case p != nil && p.mark == granted.Set && len(p.parts) == granted.Sets:
-		c.Vehicles = access.VehicleSet(slices.Concat(slices.Collect(maps.Values(p.parts))...)...)
-	}
+	c.Vehicles = s.take(r.Subject, granted)
 	return c, granted.Sets, err
+}
+
+func (s Sets) take(owner string, g grantedRecord) access.Vehicles {
+	p := s[owner]
+	delete(s, owner)
+	switch {
+	case g.All:
+		return access.AllVehicles()
+	case g.Sets == 0:
+		return access.VehicleSet(g.IDs...)
+	case p != nil && p.mark == g.Set && len(p.parts) == g.Sets:
+		return access.VehicleSet(slices.Concat(slices.Collect(maps.Values(p.parts))...)...)
+	}
+	return access.Vehicles{}
 }
