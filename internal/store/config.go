@@ -49,15 +49,9 @@ func (c Config) WithDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Registry == nil {
-		c.Registry = prometheus.NewRegistry()
-	}
-	if c.Newer == nil {
-		c.Newer = NewNewer(c.Log)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
+	c.Newer = cmp.Or(c.Newer, NewNewer(c.Log))
 	c.Retention = cmp.Or(c.Retention, DefaultRetention)
 	c.TelemetryBytes = cmp.Or(c.TelemetryBytes, DefaultTelemetryBytes)
 	c.Patience = Patience{

@@ -177,32 +177,26 @@ func (k *roadStore) store(ctx context.Context) {
 	for t := range k.unread {
 		delete(k.unsaved, t)
 	}
-	var batch []road.Tile
-	var writes []Write
-	size := 0
-	flush := func() bool {
-		if len(writes) == 0 {
-			return true
+	for len(k.unsaved) > 0 {
+		var batch []road.Tile
+		var writes []Write
+		size := 0
+		for t, packed := range k.unsaved {
+			if len(batch) == roadBatch || size >= roadBatchBytes {
+				break
+			}
+			subject := codec.RoadPrefix + t.String()
+			batch, size = append(batch, t), size+len(packed)
+			writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
 		}
 		if _, err := k.engine.Store(ctx, codec.Roads, writes); err != nil {
 			k.failing.Log(k.config.Log, "cannot store the road profiles; will retry", "tiles", len(k.unsaved), "error", err)
-			return false
+			return
 		}
 		for _, t := range batch {
 			delete(k.unsaved, t)
 		}
-		batch, writes, size = nil, nil, 0
-		return true
 	}
-	for t, packed := range k.unsaved {
-		subject := codec.RoadPrefix + t.String()
-		batch = append(batch, t)
-		writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
-		if size += len(packed); (len(batch) == roadBatch || size >= roadBatchBytes) && !flush() {
-			return
-		}
-	}
-	flush()
 }
 
 const forgottenSubject = codec.RoadPrefix + "forgotten" // It is no tile.
