@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-// Credentials is a node's table of tokens, sources or operators. Looking up a secret takes no lock.
-// The zero value is empty.
+// Credentials is a node's table of tokens, sources or operators. The zero value is empty.
 type Credentials struct {
-	byHash    shards
 	hasUnread atomic.Bool
 
-	mu     sync.Mutex // guards the fields below and changes of byHash
+	hashes sync.RWMutex // guards byHash; unlike mu, it is never held for long
+	byHash map[Hash]heldSecret
+
+	mu     sync.Mutex // guards the fields below
 	byName map[string]*Grant
 	unread map[string]struct{} // names whose records this version cannot read
 	usages map[string]*usage   // stored usage may arrive before the token
@@ -58,8 +59,11 @@ type heldSecret struct {
 	until time.Time // zero: the current secret
 }
 
-// secrets includes those that have ended.
+// secrets includes those that have ended. g may be nil.
 func (g *Grant) secrets() map[Hash]heldSecret {
+	if g == nil {
+		return nil
+	}
 	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
 		all[e.Hash] = heldSecret{g, e.Until}
@@ -87,17 +91,20 @@ func (t *Credentials) Put(c Credential) {
 	}
 	g := &Grant{c, t.usage(c.Name)}
 	t.byName[c.Name] = g
-	now := g.secrets()
-	for hash, h := range now {
-		t.byHash.put(hash, h)
+	t.replace(old, g)
+}
+
+// Either may be nil.
+func (t *Credentials) replace(old, g *Grant) {
+	t.hashes.Lock()
+	defer t.hashes.Unlock()
+	if t.byHash == nil {
+		t.byHash = make(map[Hash]heldSecret)
 	}
-	if old != nil {
-		for hash := range old.secrets() {
-			if _, kept := now[hash]; !kept {
-				t.byHash.put(hash, heldSecret{})
-			}
-		}
+	for hash := range old.secrets() {
+		delete(t.byHash, hash)
 	}
+	maps.Copy(t.byHash, g.secrets())
 }
 
 // Lose removes a credential whose record a newer version wrote. It may have a new secret, so
@@ -107,12 +114,8 @@ func (t *Credentials) Lose(name string) {
 	defer t.mu.Unlock()
 	t.unread[name] = struct{}{}
 	t.hasUnread.Store(true)
-	if old := t.byName[name]; old != nil {
-		delete(t.byName, name)
-		for hash := range old.secrets() {
-			t.byHash.put(hash, heldSecret{})
-		}
-	}
+	t.replace(t.byName[name], nil)
+	delete(t.byName, name)
 }
 
 func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
@@ -138,7 +141,10 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	if err := Check(kind, secret); err != nil {
 		return nil, err
 	}
-	h, ok := t.byHash.get(HashOf(secret))
+	hash := HashOf(secret)
+	t.hashes.RLock()
+	h, ok := t.byHash[hash]
+	t.hashes.RUnlock()
 	if !ok && t.hasUnread.Load() {
 		return nil, ErrUnread
 	}
@@ -252,28 +258,4 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 		}
 	}
 	return n
-}
-
-// shards is read without a lock: 256 maps, by the first byte of the hash. A write, one at a time,
-// replaces a map by a changed copy, which takes 0.1 ms with 100,000 keys.
-type shards [256]atomic.Pointer[map[Hash]heldSecret]
-
-func (s *shards) get(h Hash) (held heldSecret, ok bool) {
-	if m := s[h[0]].Load(); m != nil {
-		held, ok = (*m)[h]
-	}
-	return held, ok
-}
-
-func (s *shards) put(h Hash, held heldSecret) {
-	next := make(map[Hash]heldSecret)
-	if old := s[h[0]].Load(); old != nil {
-		maps.Copy(next, *old)
-	}
-	if held.by != nil {
-		next[h] = held
-	} else {
-		delete(next, h)
-	}
-	s[h[0]].Store(&next)
 }
