@@ -72,26 +72,18 @@ type Forgotten struct {
 }
 
 // Hasher is safe for concurrent use.
-type Hasher struct{ hashes sync.Pool }
-
-type hashing struct {
-	mac  hash.Hash
-	text []byte
-	sum  [sha256.Size]byte
-}
+type Hasher struct{ macs sync.Pool }
 
 func NewHasher(key []byte) *Hasher {
-	return &Hasher{sync.Pool{New: func() any { return &hashing{mac: hmac.New(sha256.New, key)} }}}
+	return &Hasher{sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
 }
 
 func (k *Hasher) Sum(text string) [sha256.Size]byte {
-	h := k.hashes.Get().(*hashing)
-	defer k.hashes.Put(h)
-	h.text = append(h.text[:0], text...)
-	h.mac.Reset()
-	h.mac.Write(h.text)
-	h.mac.Sum(h.sum[:0])
-	return h.sum
+	mac := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(mac)
+	mac.Reset()
+	mac.Write([]byte(text))
+	return [sha256.Size]byte(mac.Sum(nil))
 }
 
 // SetKeys takes this installation's own key first, and then those of restored backups.
