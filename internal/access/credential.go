@@ -36,7 +36,7 @@ type Credential struct {
 	Format   *format.Format `json:"-"` // if nil, the service's own
 	// nil: true for a source of all vehicles
 	TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
-	// Number stands for a source's name in the telemetry log, for good. It is 0 in the first record.
+	// Number stands for a source's name in the telemetry log, for good.
 	Number uint32 `json:"number,omitzero"`
 
 	ReadOnly bool `json:"read_only,omitzero"` // of operators

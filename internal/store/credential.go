@@ -83,14 +83,14 @@ func (k *RecordStore) update(
 // packCredential empties the set records that the grant before has beyond the new one, because a
 // forget would not find the vehicles in them. The credential's own record is the last write.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
-	prefix := c.Kind.Policy().Noun + "set"
-	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
+	subject := subjectOf(c.Kind, c.Name)
+	granted, sets, err := packVehicles(subject, c.Vehicles)
 	if err != nil {
 		return nil, err
 	}
 	var emptied []Write
 	for n := granted.Sets; n < before.Sets; n++ {
-		if emptied, err = AppendJSON(emptied, setSubject(prefix, c.Name, n), setRecord{}); err != nil {
+		if emptied, err = AppendJSON(emptied, setSubject(subject, n), setRecord{}); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +102,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	if r.NoRate {
 		r.Rate = ""
 	}
-	return AppendJSON(sets, subjectOf(c.Kind, c.Name), r)
+	return AppendJSON(sets, subject, r)
 }
 
 // The credential comes without its vehicles. The error matches [codec.ErrDamaged]. The number of a

@@ -33,10 +33,10 @@ type setRecord struct {
 
 const (
 	maxInlineIDs = 500
-	maxSetIDs    = 1500 // A vid has at most 256 bytes, and a NATS message 1 MB.
+	maxSetIDs    = 3000 // A vid has at most 256 bytes, and a NATS message 1 MB.
 )
 
-func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
+func packVehicles(owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
 	}
@@ -45,7 +45,7 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 	}
 	g := grantedRecord{Set: rand.Text()}
 	for ids := range slices.Chunk(v.Sorted(), maxSetIDs) {
-		if writes, err = AppendJSON(writes, setSubject(prefix, owner, g.Sets), setRecord{g.Set, ids}); err != nil {
+		if writes, err = AppendJSON(writes, setSubject(owner, g.Sets), setRecord{g.Set, ids}); err != nil {
 			return g, nil, err
 		}
 		g.Sets++
@@ -53,8 +53,8 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 	return g, writes, nil
 }
 
-func setSubject(prefix, owner string, n int) string {
-	return prefix + "." + owner + "." + strconv.Itoa(n)
+func setSubject(owner string, n int) string {
+	return strings.Replace(owner, ".", "set.", 1) + "." + strconv.Itoa(n)
 }
 
 // decodeSet checks the set records.
@@ -106,14 +106,14 @@ func IsEmptied(r Record) bool {
 
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readCredential also reads the set records. errSetChanged means that they were replaced meanwhile.
+// errSetChanged means that the set records were replaced while they were read.
 func readCredential(ctx context.Context, from Records, is Record) (c access.Credential, g grantedRecord, err error) {
 	if c, g, err = decodeCredential(is); err != nil {
 		return c, g, err
 	}
 	sets := Sets{}
 	for n := range g.Sets {
-		r, err := from.Last(ctx, codec.StreamOf(is.Subject), setSubject(c.Kind.Policy().Noun+"set", c.Name, n))
+		r, err := from.Last(ctx, codec.StreamOf(is.Subject), setSubject(is.Subject, n))
 		if err == nil {
 			err = sets.Apply(r)
 		}
@@ -127,7 +127,7 @@ func readCredential(ctx context.Context, from Records, is Record) (c access.Cred
 	return c, g, err
 }
 
-// Sets has the set records that have arrived, by the subject of the credential that follows them.
+// Sets are by the subject of the credential, which arrives after its set records.
 type Sets map[string]*setParts
 
 type setParts struct {
@@ -154,9 +154,8 @@ func (s Sets) Apply(r Record) error {
 	return nil
 }
 
-// Credential also returns the number of set records. If they have not all arrived, the credential
-// has no vehicles: while a feed catches up, they may have been replaced, and a newer record of the
-// credential follows.
+// Credential also returns the number of set records. Without all of them it has no vehicles: they were
+// replaced before a feed had caught up, so a newer credential follows.
 func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
 	c.Vehicles = s.take(r.Subject, granted)
