@@ -9,13 +9,12 @@ import (
 // Every runs the loop body after each d, above 0. Ticks during the body are dropped.
 func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
-		tick := time.NewTicker(d)
-		defer tick.Stop()
+		tick := time.Tick(d)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 			}
 			if !yield() {
 				return

@@ -75,9 +75,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 	for !k.load(ctx) && periodic.Pause(ctx, loadPause) == nil {
 	}
 	loaded()
-	share, store := time.NewTicker(shareEvery), time.NewTicker(k.config.Patience.Roads)
-	defer share.Stop()
-	defer store.Stop()
+	share, store := time.Tick(shareEvery), time.Tick(k.config.Patience.Roads)
 	for {
 		select {
 		case <-ctx.Done():
@@ -88,7 +86,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 				k.update(last, folds)
 			}
 			return
-		case <-share.C:
+		case <-share:
 			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.owned = owned
 			}
@@ -98,7 +96,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 			for _, evidence := range k.m.Drain(shareBytes) {
 				sharing.ShareRoads(evidence)
 			}
-		case <-store.C:
+		case <-store:
 			k.update(ctx, folds)
 		case <-k.roadsChanged:
 			k.update(ctx, folds)
