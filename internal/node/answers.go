@@ -21,7 +21,11 @@ type answers struct {
 // A zero answer means that the vehicle was forgotten.
 func (a answers) Put(id vehicle.ID, is *store.Answer) {
 	if *is == (store.Answer{}) {
-		a.Delete(id)
+		a.table.Delete(id)
+		if a.monitor != nil {
+			a.monitor.Forget(id)
+			a.changes.Forget(id)
+		}
 		return
 	}
 	now := fleet.Answer{Driving: is.Driving, Throttle: is.Throttle}
@@ -35,14 +39,6 @@ func (a answers) Put(id vehicle.ID, is *store.Answer) {
 func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
 	known := a.table.Get([]byte(id))
 	return known.Driving, known.Throttle
-}
-
-func (a answers) Delete(id vehicle.ID) {
-	a.table.Delete(id)
-	if a.monitor != nil {
-		a.monitor.Forget(id)
-		a.changes.Forget(id)
-	}
 }
 
 const (
