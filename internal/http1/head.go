@@ -47,40 +47,26 @@ func controlIn(line []byte) int {
 }
 
 func (r *Request) addHeader(name, value []byte) Fault {
-	switch len(name) {
-	case len("Host"):
-		if equalFold(name, "host") {
-			r.hosts++
-			// No answer depends on the host (RFC 9110, 7.2).
-			if len(value) == 0 || !consistsOf(value, &hostBytes) {
-				return Host
-			}
+	switch {
+	case equalFold(name, "host"):
+		r.hosts++
+		// No answer depends on the host (RFC 9110, 7.2).
+		if len(value) == 0 || !consistsOf(value, &hostBytes) {
+			return Host
 		}
-	case len("Expect"):
-		if equalFold(name, "expect") {
-			return Expect
-		}
-	case len("Connection"):
-		if equalFold(name, "connection") {
-			r.closes = r.closes || hasOption(value, "close")
-			r.keepAlive = r.keepAlive || hasOption(value, "keep-alive")
-		}
-	case len("Authorization"):
-		if equalFold(name, "authorization") {
-			r.Authorization = true
-		}
-	case len("Content-Length"):
-		if equalFold(name, "content-length") {
-			return r.addLength(value)
-		}
-	case len("Accept-Encoding"):
-		if equalFold(name, "accept-encoding") {
-			r.Gzip = r.Gzip || acceptsGzip(value)
-		}
-	case len("Transfer-Encoding"):
-		if equalFold(name, "transfer-encoding") {
-			return Body
-		}
+	case equalFold(name, "expect"):
+		return Expect
+	case equalFold(name, "connection"):
+		r.closes = r.closes || hasOption(value, "close")
+		r.keepAlive = r.keepAlive || hasOption(value, "keep-alive")
+	case equalFold(name, "authorization"):
+		r.Authorization = true
+	case equalFold(name, "content-length"):
+		return r.addLength(value)
+	case equalFold(name, "accept-encoding"):
+		r.Gzip = r.Gzip || acceptsGzip(value)
+	case equalFold(name, "transfer-encoding"):
+		return Body
 	}
 	return None
 }
@@ -129,20 +115,9 @@ func Cut(b []byte, sep byte) (before, after []byte) {
 	return b, nil
 }
 
-// equalFold compares ASCII; lower must be in lower case.
-func equalFold(b []byte, lower string) bool {
-	if len(b) != len(lower) {
-		return false
-	}
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
+// equalFold compares ASCII: with a longer character, such as ſ for s, the lengths differ.
+func equalFold(b []byte, word string) bool {
+	return len(b) == len(word) && bytes.EqualFold(b, []byte(word))
 }
 
 func trimSpace(b []byte) []byte {
