@@ -373,9 +373,10 @@ type Condition struct {
 // Conditions holds no lock while it calls do.
 func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
 	unix := unixOf(at)
+	var some []Condition
 	for i := range m.shards {
 		sh := &m.shards[i]
-		var some []Condition
+		some = some[:0]
 		sh.mu.Lock()
 		for k := range sh.count {
 			some = append(some, sh.at(k).condition(unix))
@@ -389,18 +390,11 @@ func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
 
 // CountByState has 0 for no state, and leaves out stretches of unknown free flow.
 func (m *Map) CountByState(at signal.UnixMilli) (n [4]int) {
-	unix := unixOf(at)
-	for i := range m.shards {
-		sh := &m.shards[i]
-		sh.mu.Lock()
-		for k := range sh.count {
-			s := sh.at(k)
-			if free, _ := s.freeFlow(); free != 0 {
-				n[s.stateAt(unix)]++
-			}
+	m.Conditions(at, func(c Condition) {
+		if c.FreeKmh != 0 {
+			n[c.State]++
 		}
-		sh.mu.Unlock()
-	}
+	})
 	return n
 }
 
