@@ -73,14 +73,19 @@ func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *respon
 		return
 	}
 	g, err := a.Tokens.Verify(p.token, now)
-	if err == nil {
+	why := tokenFailures[err]
+	switch {
+	case err == nil:
 		a.applyGrant(p.vid, g, now, w)
-	} else {
-		w.fail(tokenFailure(err, p.token))
+		why.usage = usageOf[w.outcome]
+	case why.failure != nil:
+		w.fail(why.failure)
+	default:
+		w.fail(malformed(p.token))
 	}
 	if g != nil {
 		w.token = g.Name
-		g.Count(usageOf(w.outcome, err), now)
+		g.Count(why.usage, now)
 	}
 }
 
@@ -91,7 +96,7 @@ func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *respon
 	if g, err := a.Tokens.Verify(p.token, now); err == nil {
 		w.setRateHeaders(g, now)
 		w.token = g.Name
-		g.Count(usageOf(w.outcome, nil), now)
+		g.Count(usageOf[w.outcome], now)
 	}
 }
 

@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -90,22 +89,16 @@ var failScope = [noOperation]*failure{
 	carDrivingState: failures["no_car_driving_state"], throttleSystem: failures["no_throttle_system"],
 }
 
-func tokenFailure(err error, token []byte) *failure {
-	switch {
-	case errors.Is(err, access.ErrExpired):
-		return failures["token_expired"]
-	case errors.Is(err, access.ErrRevoked):
-		return failures["token_revoked"]
-	case errors.Is(err, access.ErrReplaced):
-		return failures["token_replaced"]
-	case errors.Is(err, access.ErrNotKnown):
-		return failures["token_unknown"]
-	case errors.Is(err, access.ErrUnread):
-		return failures["upgrading"]
-	case errors.Is(err, access.ErrChecksum):
-		return failures["token_mistyped"]
-	}
-	return malformed(token)
+var tokenFailures = map[error]struct {
+	failure *failure
+	usage   access.Outcome // if the token is known
+}{
+	access.ErrExpired:  {failures["token_expired"], access.Expired},
+	access.ErrRevoked:  {failures["token_revoked"], access.Revoked},
+	access.ErrReplaced: {failures["token_replaced"], access.Replaced},
+	access.ErrNotKnown: {failure: failures["token_unknown"]},
+	access.ErrUnread:   {failure: failures["upgrading"]},
+	access.ErrChecksum: {failure: failures["token_mistyped"]},
 }
 
 // malformed guesses what the client sent in place of a token, to say what to do.

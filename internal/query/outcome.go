@@ -1,10 +1,6 @@
 package query
 
-import (
-	"errors"
-
-	"example.org/carstate/internal/access"
-)
+import "example.org/carstate/internal/access"
 
 type operation uint8
 
@@ -48,24 +44,14 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf returns the outcome in the usage of a token; err is why the token is invalid.
-func usageOf(o outcome, err error) access.Outcome {
-	switch {
-	case errors.Is(err, access.ErrExpired):
-		return access.Expired
-	case errors.Is(err, access.ErrRevoked):
-		return access.Revoked
-	case errors.Is(err, access.ErrReplaced):
-		return access.Replaced
-	}
-	return [outcomeCount]access.Outcome{
-		answered:          access.Answered,
-		unknownVehicle:    access.Unknown,
-		stale:             access.Stale,
-		notDriving:        access.NotDriving,
-		insufficientScope: access.InsufficientScope,
-		rateLimited:       access.RateLimited,
-		unavailable:       access.Unavailable,
-		invalidRequest:    access.InvalidRequest,
-	}[o]
+// usageOf has the outcomes in the usage of a token that is valid.
+var usageOf = [outcomeCount]access.Outcome{
+	answered:          access.Answered,
+	unknownVehicle:    access.Unknown,
+	stale:             access.Stale,
+	notDriving:        access.NotDriving,
+	insufficientScope: access.InsufficientScope,
+	rateLimited:       access.RateLimited,
+	unavailable:       access.Unavailable,
+	invalidRequest:    access.InvalidRequest,
 }
