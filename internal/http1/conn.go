@@ -275,11 +275,16 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	if r.isHead() {
 		return goesOn
 	}
-	if w.Shared != nil {
-		return v.sendShared(w.Shared, e) && goesOn
+	if w.Shared == nil {
+		e.out = append(e.out, w.Body...)
+		return goesOn
 	}
-	e.out = append(e.out, w.Body...)
-	return goesOn
+	v.sendUntil = time.Time{} // both get a new deadline
+	if !v.send(e) {
+		return false
+	}
+	_, err := v.wire.Write(w.Shared)
+	return err == nil && goesOn
 }
 
 // lap notes that an answer was made at a time of Config.Now.
@@ -299,17 +304,6 @@ func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange
 		e.out = append(e.out, w.Body...)
 	}
 	v.lingers = true
-}
-
-// sendShared sends e.out and then body, each with its own deadline.
-func (v *conversation) sendShared(body []byte, e *exchange) bool {
-	v.now, v.sendUntil = time.Now(), time.Time{}
-	if !v.send(e) {
-		return false
-	}
-	_, err := v.wire.Write(body)
-	v.sendUntil = time.Time{}
-	return err == nil
 }
 
 func (v *conversation) send(e *exchange) bool {
