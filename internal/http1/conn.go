@@ -107,7 +107,7 @@ func (v *conversation) serveNext() bool {
 	e := v.s.exchanges.Get().(*exchange)
 	if fault != None {
 		e.request = Request{Peer: v.c.Peer()}
-		v.refuse(fault, v.buf[v.begin:v.end], v.s.config.Now(), e)
+		v.refuse(fault, v.buf[v.begin:v.end], time.Now(), e)
 	}
 	goesOn := v.answer(head, e)
 	// Another connection is next: keep nothing of this one.
@@ -232,7 +232,7 @@ func (v *conversation) faultOf(err error) Fault {
 
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
-	start := s.config.Now()
+	start := time.Now()
 	sent := len(e.out)
 	defer func() {
 		if p := recover(); p != nil {
@@ -257,9 +257,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		return false
 	}
 	w := e.handler.Answer(r, start)
-	end := s.config.Now()
+	end := time.Now()
 	e.handler.Done(r, start, end.Sub(start))
-	v.lap(end)
+	v.answered, v.now = true, end
 	connection := ""
 	switch {
 	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
@@ -287,18 +287,11 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return err == nil && goesOn
 }
 
-// lap notes that an answer was made at a time of Config.Now.
-func (v *conversation) lap(at time.Time) {
-	if v.answered, v.now = true, at; v.s.otherTime {
-		v.now = time.Now()
-	}
-}
-
 // refuse answers a fault, after which the connection must be closed. head may be incomplete.
 func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange) {
 	w := e.handler.Refuse(f, start)
 	e.handler.Done(&e.request, start, 0)
-	v.lap(start)
+	v.now = start
 	e.out = w.appendHead(e.out, "close")
 	if !bytes.HasPrefix(head, []byte("HEAD ")) {
 		e.out = append(e.out, w.Body...)

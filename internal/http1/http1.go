@@ -36,23 +36,17 @@ type Config struct {
 	// if zero, 60 s
 	IdleTimeout time.Duration
 
-	TLS *tls.Config      // if nil, plain HTTP
-	Now func() time.Time // if nil, time.Now
+	TLS *tls.Config // if nil, plain HTTP
 }
 
 type Server struct {
 	Guard     *listen.Guard
 	config    Config
-	otherTime bool      // config.Now is not time.Now, so deadlines cannot be computed from it
 	exchanges sync.Pool // of *exchange
 }
 
 // New opens no listener and starts no goroutine.
 func New(c Config) *Server {
-	s := &Server{otherTime: c.Now != nil, Guard: listen.New(c.Listen)}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	if c.TLS != nil {
 		c.TLS = c.TLS.Clone()
 		c.TLS.NextProtos = []string{"http/1.1"}
@@ -60,7 +54,7 @@ func New(c Config) *Server {
 	c.HeadTimeout = cmp.Or(c.HeadTimeout, 5*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
-	s.config = c
+	s := &Server{Guard: listen.New(c.Listen), config: c}
 	s.exchanges.New = func() any { return &exchange{handler: c.NewHandler()} }
 	return s
 }

@@ -66,14 +66,14 @@ func TestAccessLog_Lines(t *testing.T) {
 	id := `[0-9a-f]{32}`
 	begin := `^time=2026-11-20T12:00:00.750Z request_id=` + id + ` from=127.0.0.1 `
 	wants := []string{
-		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=0 token=` +
+		begin + `method=GET operation=car_driving_state status=200 outcome=answered duration_us=\d+ token=` +
 			granted.Name + ` vehicle=[0-9a-f]{16}$`,
-		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=0 token=` +
+		begin + `method=HEAD operation=car_driving_state status=200 outcome=answered duration_us=\d+ token=` +
 			granted.Name + ` vehicle=[0-9a-f]{16}$`,
-		begin + `method=other operation=car_driving_state status=405 outcome=method_not_allowed duration_us=0$`,
-		begin + `method=GET operation=throttle_system status=401 outcome=invalid_token duration_us=0 ` +
+		begin + `method=other operation=car_driving_state status=405 outcome=method_not_allowed duration_us=\d+$`,
+		begin + `method=GET operation=throttle_system status=401 outcome=invalid_token duration_us=\d+ ` +
 			`vehicle=[0-9a-f]{16}$`,
-		begin + `method=GET operation=none status=404 outcome=not_found duration_us=0$`,
+		begin + `method=GET operation=none status=404 outcome=not_found duration_us=\d+$`,
 		begin + `method=other operation=none status=400 outcome=invalid_request duration_us=0$`,
 	}
 	lines := strings.Split(logged(t, f, false, true, requests...), "\n")

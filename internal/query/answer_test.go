@@ -161,7 +161,7 @@ func TestUnreadToken_IsUnavailable(t *testing.T) {
 func BenchmarkLoopback(b *testing.B) {
 	const depth = 16 // pipelined
 	f := newFixture(b)
-	f.Now, f.MaxAge = time.Now, 0
+	f.Now, f.MaxAge = nil, 0
 	c := start(b, f.Config).dial(b)
 	c.SetDeadline(time.Time{})
 	c.in = bufio.NewReaderSize(c.Conn, 64<<10)

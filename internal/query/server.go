@@ -37,7 +37,7 @@ type Config struct {
 	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // of [http1.Config]
 
 	TLS *tls.Config      // if nil, plain HTTP
-	Now func() time.Time // if nil, time.Now
+	Now func() time.Time // of answers; if nil, time.Now
 }
 
 // SpareConnections beyond MaxConnections get an answer that says so.
@@ -58,7 +58,7 @@ func New(c Config) *http1.Server {
 			Max: cmp.Or(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
 			Limit: c.Limit, Dropped: a.metrics.dropped.Inc, Log: c.Log,
 		},
-		HeadTimeout: c.HeadTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, TLS: c.TLS, Now: c.Now,
+		HeadTimeout: c.HeadTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, TLS: c.TLS,
 	})
 }
 
@@ -68,12 +68,12 @@ type exchange struct {
 }
 
 func (e *exchange) Answer(r *http1.Request, now time.Time) *http1.Response {
-	e.of.answer(r, now, &e.response)
+	e.of.answer(r, e.of.at(now), &e.response)
 	return &e.response.Response
 }
 
 func (e *exchange) Refuse(f http1.Fault, now time.Time) *http1.Response {
-	e.response.start(now)
+	e.response.start(e.of.at(now))
 	e.response.fail(failures[string(f)])
 	return &e.response.Response
 }
@@ -81,6 +81,13 @@ func (e *exchange) Refuse(f http1.Fault, now time.Time) *http1.Response {
 func (e *exchange) Done(r *http1.Request, start time.Time, took time.Duration) {
 	e.of.metrics.observe(&e.response, took)
 	if l := e.of.AccessLog; l != nil {
-		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.TrustedProxies), start, took)
+		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.TrustedProxies), e.of.at(start), took)
 	}
+}
+
+func (a *answerer) at(now time.Time) time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return now
 }
