@@ -165,24 +165,20 @@ func (a *AccessLog) write() {
 }
 
 type record struct {
-	at        time.Time
-	took      time.Duration
-	from      netip.Addr
-	id        requestID
-	token     string
-	vehicle   uint64 // a hash
-	hasVid    bool
-	method    string // GET, HEAD or other
-	status    int
-	operation operation
-	outcome   outcome
+	result
+	at      time.Time
+	took    time.Duration
+	from    netip.Addr
+	vehicle uint64 // a hash
+	hasVid  bool
+	method  string // GET, HEAD or other
+	status  int
 }
 
 func (a *AccessLog) logAnswer(r *http1.Request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
-		at: at, took: took, from: from, id: w.id, token: w.token,
-		hasVid: len(w.vid) > 0, method: "other",
-		status: w.Status, operation: w.operation, outcome: w.outcome,
+		result: w.result, at: at, took: took, from: from,
+		hasVid: len(w.vid) > 0, method: "other", status: w.Status,
 	}
 	switch string(r.Method) {
 	case "GET":

@@ -16,17 +16,19 @@ import (
 // response is used again for the next request. Its contents are valid until the next start.
 type response struct {
 	http1.Response
+	result
 
+	vid     []byte
+	scratch []byte
+}
+
+// result is for metrics and the access log.
+type result struct {
+	id        requestID
+	token     string // its ID, if known
 	operation operation
 	outcome   outcome
 	sandbox   bool
-
-	// For the access log:
-	id    requestID
-	token string // its ID, if known
-	vid   []byte
-
-	scratch []byte
 }
 
 // requestID is random, so it reveals nothing about other clients.
@@ -42,7 +44,7 @@ func appendHex(b []byte, n uint64) []byte {
 
 func (w *response) start(now time.Time) {
 	w.Reset()
-	w.operation, w.outcome, w.sandbox, w.token, w.vid, w.scratch = noOperation, answered, false, "", nil, w.scratch[:0]
+	w.result, w.vid, w.scratch = result{operation: noOperation}, nil, w.scratch[:0]
 	w.begin(now, "application/json", "private, no-store")
 }
 
