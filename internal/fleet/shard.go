@@ -226,7 +226,6 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 	return removed
 }
 
-// replace keeps those of a for which stays returns true.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))

@@ -47,7 +47,6 @@ var statusLines = func() (lines [600]string) {
 	return lines
 }()
 
-// appendHead leaves Connection out if connection is "".
 func (w *Response) appendHead(b []byte, connection string) []byte {
 	b = append(b, statusLines[w.Status]...)
 	b = append(b, w.Headers...)

@@ -46,7 +46,6 @@ const SpareConnections = 256
 // sendBuffer limits the unread bytes in the kernel for one connection.
 const sendBuffer = 64 << 10
 
-// New opens no listener and starts no goroutine.
 func New(c Config) *http1.Server {
 	a := &answerer{Config: c, metrics: newMetrics(c.Registry)}
 	if !c.NoDocs {
