@@ -144,6 +144,38 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
+// headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
+// the from of the next call.
+//
+// A line end without CR also ends a head, so that the server need not wait before it refuses that
+// head.
+func headEnd(b []byte, from int) (end, next int) {
+	for {
+		i := bytes.IndexByte(b[from:], '\n')
+		if i < 0 {
+			return 0, from
+		}
+		after := from + i + 1
+		switch rest := b[after:]; {
+		case len(rest) > 0 && rest[0] == '\n':
+			return after + 1, 0
+		case len(rest) > 1 && rest[0] == '\r' && rest[1] == '\n':
+			return after + 2, 0
+		case len(rest) == 0 || len(rest) == 1 && rest[0] == '\r':
+			return 0, from
+		}
+		from = after
+	}
+}
+
+// skipEmptyLines: empty lines may precede a request (RFC 9112, 2.2).
+func skipEmptyLines(b []byte) []byte {
+	for len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
+		b = b[2:]
+	}
+	return b
+}
+
 // readHead returns a head, or the fault to answer with, or neither if the connection is to be
 // closed silently.
 func (v *conversation) readHead() ([]byte, Fault) {
@@ -200,6 +232,13 @@ func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
 }
+
+// The read buffer begins small, which suffices for nearly every head. The large one exceeds
+// MaxHead, so that the answer to a head that is a little too long names the limit.
+const (
+	smallBuffer = 4 << 10
+	readBuffer  = MaxHead + 1<<10
+)
 
 func (v *conversation) makeRoom() bool {
 	switch {

@@ -5,13 +5,6 @@ import (
 	"net/netip"
 )
 
-// The read buffer begins small, which suffices for nearly every head. The large one exceeds
-// MaxHead, so that the answer to a head that is a little too long names the limit.
-const (
-	smallBuffer = 4 << 10
-	readBuffer  = MaxHead + 1<<10
-)
-
 // In bytes: the request line without its line end, and all up to the empty line.
 const (
 	MaxLine = 8 << 10
@@ -86,38 +79,6 @@ func afterAuthority(target []byte) []byte {
 		return nil
 	}
 	return rest[i:]
-}
-
-// headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
-// the from of the next call.
-//
-// A line end without CR also ends a head, so that the server need not wait before it refuses that
-// head.
-func headEnd(b []byte, from int) (end, next int) {
-	for {
-		i := bytes.IndexByte(b[from:], '\n')
-		if i < 0 {
-			return 0, from
-		}
-		after := from + i + 1
-		switch rest := b[after:]; {
-		case len(rest) > 0 && rest[0] == '\n':
-			return after + 1, 0
-		case len(rest) > 1 && rest[0] == '\r' && rest[1] == '\n':
-			return after + 2, 0
-		case len(rest) == 0 || len(rest) == 1 && rest[0] == '\r':
-			return 0, from
-		}
-		from = after
-	}
-}
-
-// skipEmptyLines: empty lines may precede a request (RFC 9112, 2.2).
-func skipEmptyLines(b []byte) []byte {
-	for len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
-		b = b[2:]
-	}
-	return b
 }
 
 // Parse leaves the facts behind a fault unset.
