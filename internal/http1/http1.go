@@ -5,7 +5,6 @@ package http1
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"net"
 	"sync"
@@ -40,7 +39,7 @@ type Config struct {
 }
 
 type Server struct {
-	Guard     *listen.Guard
+	*listen.Guard
 	config    Config
 	exchanges sync.Pool // of *exchange
 }
@@ -59,11 +58,7 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve closes ln. After [Server.Shutdown], its error wraps [net.ErrClosed].
+// Serve closes ln. After [listen.Guard.Shutdown], its error wraps [net.ErrClosed].
 func (s *Server) Serve(ln net.Listener) error {
 	return s.Guard.Serve(s.Guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*listen.Conn)) })
 }
-
-// Shutdown lets requests in progress finish. If ctx ends first, it closes their connections and
-// returns ctx's error.
-func (s *Server) Shutdown(ctx context.Context) error { return s.Guard.Shutdown(ctx) }

@@ -299,7 +299,8 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// If ctx ends first, Shutdown also closes connections in use, and returns ctx's error.
+// Shutdown waits for the connections in use. If ctx ends first, it closes them, too, and returns
+// ctx's error.
 func (g *Guard) Shutdown(ctx context.Context) (err error) {
 	for _, l := range g.endWaiting(Silent, Idle) {
 		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // closed already if Accept failed
