@@ -22,10 +22,8 @@ type exchange struct {
 	out     []byte // not sent yet
 }
 
-const (
-	sendAt  = 8 << 10  // the server holds at most one more answer for a client that does not read
-	keepOut = 32 << 10 // a larger buffer is freed
-)
+// The server holds at most one more answer for a client that does not read.
+const sendAt = 8 << 10
 
 // conversation belongs to its connection's goroutine.
 type conversation struct {
@@ -111,9 +109,7 @@ func (v *conversation) serveNext() bool {
 	}
 	goesOn := v.answer(head, e)
 	// Another connection is next: keep nothing of this one.
-	if e.request, e.out = (Request{}), e.out[:0]; cap(e.out) > keepOut {
-		e.out = nil
-	}
+	e.request, e.out = Request{}, e.out[:0]
 	v.s.exchanges.Put(e)
 	return goesOn
 }
