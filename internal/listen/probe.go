@@ -61,13 +61,11 @@ func (p *Probe) Run(ctx context.Context) error {
 		return fmt.Errorf("cannot open a pipe to measure the queueing delay: %w", err)
 	}
 	var reading sync.WaitGroup
-	failed := make(chan error, 1)
 	reading.Go(func() {
 		var b [1]byte
 		for {
-			if n, err := r.Read(b[:]); n == 0 || err != nil {
-				failed <- err
-				return
+			if _, err := r.Read(b[:]); err != nil {
+				return // Run has closed the pipe, which alone can end it
 			}
 			p.arrived(time.Now())
 		}
@@ -80,8 +78,6 @@ func (p *Probe) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-failed:
-			return fmt.Errorf("cannot measure the queueing delay: %w", err)
 		case due := <-tick.C: // before now, because this goroutine also waits until it runs
 			if !p.send(due, time.Now()) {
 				continue
