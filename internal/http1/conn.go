@@ -103,8 +103,8 @@ func (v *conversation) serveNext() bool {
 		return false
 	}
 	e := v.s.exchanges.Get().(*exchange)
+	e.request.Peer = v.c.Peer()
 	if fault != None {
-		e.request = Request{Peer: v.c.Peer()}
 		v.refuse(fault, v.buf[v.begin:v.end], time.Now(), e)
 	}
 	goesOn := v.answer(head, e)
@@ -278,7 +278,6 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		}
 	}()
 	r := &e.request
-	r.Peer = v.c.Peer()
 	f := r.Parse(head)
 	switch {
 	case f != None:
