@@ -2,72 +2,78 @@ package console
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
-	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
 )
 
-type fleetChart struct {
-	Hours  int
-	Areas  []area // from the bottom up
-	Levels []level
-	Axis   axis
-	Read   readouts
-	Rows   []FleetCounts // newest first
-	Short  bool          // it begins later than requested
-	Empty  bool
-	Choice []int // hours
+// In SVG units, which the page scales to the screen. Labels are HTML and not scaled.
+const (
+	chartWidth  = 1000.0
+	chartHeight = 240.0
+)
+
+const (
+	mostTicks    = 6
+	mostReadouts = 240 // selectable by pointer and keyboard; about 8 KB of the page
+	drawnPieces  = 600 // for each, only the lowest and highest point are drawn
+)
+
+// chart has the axes of a chart over time, and the texts that it shows at its points.
+type chart struct {
+	From, Till time.Time
+	Ticks      []tick
+	Levels     []level // from the top down
+	Xs, Texts  string  // of the points, separated by " " and "|"
+
+	scale plot.Scale
 }
 
-type area struct {
-	Class, Path string
-	Occurs      bool
+type tick struct {
+	At      time.Time
+	Percent float64 // of the width
 }
 
-// newFleetChart interrupts the areas between points that are three minutes or more apart.
-func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart {
-	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
-	points = append(points, now)
-	// Points without counts are from before this process had counted the fleet.
-	for len(points) > 1 && points[0].Vehicles == 0 {
-		points = points[1:]
+type level struct {
+	Value, Y float64
+}
+
+func newChart(from, till time.Time, high float64) chart {
+	c := chart{From: from, Till: till, scale: plot.NewScale(high, chartHeight, 0)}
+	for _, t := range plot.TimeTicks(from, till, mostTicks) {
+		c.Ticks = append(c.Ticks, tick{t, 100 * c.x(t) / chartWidth})
 	}
-	c.Axis = newAxis(points[0].At, now.At)
-	c.Short = now.At.Sub(c.Axis.From) < time.Duration(hours)*time.Hour-2*historyStep
-	most := 0
-	for _, p := range points {
-		most = max(most, p.Fresh())
-	}
-	scale := plot.NewScale(float64(max(4, most)), chartHeight, 0)
-	c.Empty, c.Levels = most == 0 || len(points) < 3, levelsOf(&scale)
-	c.Read = newReadouts(len(points), func(i int) (float64, string) {
-		p := points[i]
-		return c.Axis.x(p.At), fmt.Sprintf("%s UTC: %s normal, %s slow, %s in a jam", p.At.UTC().Format("15:04"),
-			inwords.Count(p.Driving["normal"]), inwords.Count(p.Driving["slow"]), inwords.Count(p.Driving["jam"]))
-	})
-	heights := make([]int, len(points)) // of the areas so far
-	line := func() (line []plot.Point) {
-		for i, p := range points {
-			gap := i > 0 && p.At.Sub(points[i-1].At) >= 3*historyStep
-			line = append(line, plot.Point{X: c.Axis.x(p.At), Y: scale.At(float64(heights[i])), Gap: gap})
-		}
-		return line
-	}
-	under := line()
-	for _, class := range []string{"jam", "slow", "normal"} {
-		occurs := false
-		for i, p := range points {
-			heights[i] += p.Driving[class]
-			occurs = occurs || p.Driving[class] > 0
-		}
-		over := line()
-		c.Areas = append(c.Areas, area{class, plot.Between(over, under, 0), occurs})
-		under = over
-	}
-	const rows = 12
-	for i := range min(rows, len(points)) {
-		c.Rows = append(c.Rows, points[len(points)-1-i*(len(points)-1)/max(1, min(rows, len(points))-1)])
+	for _, v := range slices.Backward(c.scale.Ticks) {
+		c.Levels = append(c.Levels, level{v, c.scale.At(v)})
 	}
 	return c
+}
+
+func (c *chart) x(t time.Time) float64 {
+	return chartWidth * float64(t.Sub(c.From)) / float64(max(1, c.Till.Sub(c.From)))
+}
+
+func (c *chart) point(t time.Time, value float64, gap bool) plot.Point {
+	return plot.Point{X: c.x(t), Y: c.scale.At(value), Gap: gap}
+}
+
+// say sets the texts for n points, which at describes.
+func (c *chart) say(n int, clock string, at func(i int) (t time.Time, text string)) {
+	var xs, texts []string
+	for _, i := range sampled(n, mostReadouts) {
+		t, text := at(i)
+		xs = append(xs, fmt.Sprintf("%.1f", c.x(t)))
+		texts = append(texts, t.UTC().Format(clock)+" UTC: "+text)
+	}
+	c.Xs, c.Texts = strings.Join(xs, " "), strings.Join(texts, "|")
+}
+
+// sampled returns at most most of n indices, evenly spaced, with the first and the last.
+func sampled(n, most int) (all []int) {
+	for k := range min(n, most) {
+		all = append(all, k*(n-1)/max(1, min(n, most)-1))
+	}
+	return all
 }

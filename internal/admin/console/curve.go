@@ -8,38 +8,15 @@ import (
 
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/plot"
-	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits of scans, which read the retained samples of one vehicle for its curve or its strip.
 const (
-	maxScans  = 2
-	maxStrips = 1
+	curveSpan = time.Hour
+	curveGap  = 2 * time.Minute // without a reading, after which the line is interrupted
+	maxSpells = 12
 )
-
-// curve holds the recent speeds and verdicts of one vehicle. A live page keeps its curve, and adds
-// the newest readings.
-type curve struct {
-	points   []speedPoint
-	throttle throttleCurve
-	begun    time.Time
-	scanned
-}
-
-type scanned struct {
-	Since   time.Time // all samples stored since then were read
-	All     bool      // none are older
-	Failed  bool
-	Damaged bool
-	Busy    bool // nothing was read, because of too many scans
-}
-
-type speedPoint struct {
-	at      signal.UnixMilli
-	kmh     float32
-	driving string
-}
 
 func classOf(v vehicle.DrivingVerdict) string {
 	switch {
@@ -51,38 +28,13 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// note adds the newest speed in s, if it is newer than the last point.
-func (k *curve) note(s *vehicle.State) {
-	k.throttle.note(s)
-	speed := s.Latest[signal.Speed]
-	if o := s.Latest[signal.OBDSpeed]; o.Time > speed.Time {
-		speed = o
-	}
-	if speed.Time == 0 || len(k.points) > 0 && speed.Time <= k.points[len(k.points)-1].at {
-		return
-	}
-	k.points = append(k.points, speedPoint{speed.Time, speed.Value, classOf(s.Driving())})
-	if len(k.points) > maxPoints {
-		k.points = append(k.points[:0], k.points[maxPoints/4:]...)
-	}
-}
-
-// shows reports whether the curve, which may be nil, was read and shows the sensors of the anomaly
-// in s, or none if there is none.
-func (k *curve) shows(s *vehicle.State) bool {
-	alarm, _ := s.ThrottleAlarm()
-	return k != nil && !k.Busy && alarm.Since == k.throttle.alarm.Since
-}
-
 type curveView struct {
 	scanned
+	chart
 	Line       string
 	Bands      []band
-	Spells     []band // the newest Bands, newest first
-	More       int    // not in Spells
-	Levels     []level
-	Axis       axis
-	Read       readouts
+	Spells     []band   // the newest Bands, newest first
+	More       int      // not in Spells
 	States     []string // CSS classes that occur
 	Short      bool     // the readings begin later than an hour ago
 	Throttle   throttleView
@@ -103,55 +55,96 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Throttle normal",
 }
 
-const maxSpells = 12
+func (t trail[V]) chart(high float64) chart {
+	return newChart(t[0].at.Time(), t[len(t)-1].at.Time(), high)
+}
+
+// gap reports whether no line leads to reading i.
+func (t trail[V]) gap(i int) bool { return i > 0 && t[i].at.Sub(t[i-1].at) > curveGap }
 
 // view returns the last hour, up to the newest reading.
 func (k *curve) view() curveView {
-	v := curveView{scanned: k.scanned, Throttle: k.throttle.view(), Nothing: !k.All && !k.Since.Before(k.begun)}
-	points := k.points
-	if len(points) < 2 {
+	v := curveView{scanned: k.scanned, Throttle: k.throttleView(), Nothing: !k.All && !k.Since.Before(k.begun)}
+	points := k.speeds.lastHour()
+	if points == nil {
 		return v
 	}
-	till := points[len(points)-1].at
-	for points[0].at < till.Add(-curveSpan) {
-		points = points[1:]
-	}
-	from := points[0].at
-	if from == till {
-		return v
-	}
-	v.Points, v.Axis = len(points), newAxis(from.Time(), till.Time())
 	sum := 0.0
 	for _, p := range points {
-		v.Most = max(v.Most, float64(p.kmh))
-		sum += float64(p.kmh)
+		v.Most = max(v.Most, float64(p.value.kmh))
+		sum += float64(p.value.kmh)
 	}
-	scale := plot.NewScale(max(20, v.Most+1), chartHeight, 0)
-	v.Mean, v.Levels = sum/float64(len(points)), levelsOf(&scale)
-	v.Short = till.Sub(from) < curveSpan-curveGap
-	x := func(t signal.UnixMilli) float64 { return v.Axis.x(t.Time()) }
-	v.Read = newReadouts(len(points), func(i int) (float64, string) {
+	v.Points, v.Mean = len(points), sum/float64(len(points))
+	v.chart = points.chart(max(20, v.Most+1))
+	v.Short = v.Till.Sub(v.From) < curveSpan-curveGap
+	v.say(len(points), "15:04:05", func(i int) (time.Time, string) {
 		p := points[i]
-		return x(p.at), fmt.Sprintf("%s UTC: %s km/h, %s", p.at.Time().UTC().Format("15:04:05"),
-			inwords.Number(float64(p.kmh)), strings.ToLower(classNames[p.driving]))
+		return p.at.Time(), fmt.Sprintf("%s km/h, %s", inwords.Number(float64(p.value.kmh)),
+			strings.ToLower(classNames[p.value.class]))
 	})
 	var line []plot.Point
-	var spans []plot.Span[signal.UnixMilli, string]
+	var spans []plot.Span[time.Time, string]
 	for i, p := range points {
-		gap := i > 0 && p.at.Sub(points[i-1].at) > curveGap
-		line = append(line, plot.Point{X: x(p.at), Y: scale.At(float64(p.kmh)), Gap: gap})
-		spans = plot.Extend(spans, p.at, p.driving, gap)
+		line = append(line, v.point(p.at.Time(), float64(p.value.kmh), points.gap(i)))
+		spans = plot.Extend(spans, p.at.Time(), p.value.class, points.gap(i))
 	}
 	v.Line = plot.Curve(line, chartWidth/drawnPieces)
 	for _, s := range spans {
 		if !slices.Contains(v.States, s.Value) {
 			v.States = append(v.States, s.Value)
 		}
-		v.Bands = append(v.Bands, band{s.Value, x(s.From), x(s.To) - x(s.From), s.From.Time(), s.To.Time()})
+		v.Bands = append(v.Bands, band{s.Value, v.x(s.From), v.x(s.To) - v.x(s.From), s.From, s.To})
 	}
-	for i := range min(maxSpells, len(v.Bands)) {
-		v.Spells = append(v.Spells, v.Bands[len(v.Bands)-1-i])
-	}
+	v.Spells = slices.Clone(v.Bands[max(0, len(v.Bands)-maxSpells):])
+	slices.Reverse(v.Spells)
 	v.More = len(v.Bands) - len(v.Spells)
+	return v
+}
+
+type throttleView struct {
+	throttle.Alarm
+	chart
+	Single             bool
+	LineX, LineY, Band string // empty: there is nothing to draw
+	SinceX             float64
+	SinceShown         bool // the anomaly began in the time that is drawn
+}
+
+func (k *curve) throttleView() (v throttleView) {
+	points := k.positions.lastHour()
+	if points == nil {
+		return v
+	}
+	high := 10.0
+	for _, p := range points {
+		high = max(high, float64(p.value.x), float64(p.value.y))
+	}
+	v = throttleView{Alarm: k.alarm, Single: k.alarm.X == k.alarm.Y, chart: points.chart(high + 1)}
+	v.SinceX, v.SinceShown = v.x(v.Since.Time()), v.Since >= points[0].at
+	lines := make([][]plot.Point, 4) // X, Y, and the upper and lower bound of normal Y
+	for i, p := range points {
+		x, y := float64(p.value.x), float64(p.value.y)
+		expected := v.Expected(x)
+		for n, value := range [...]float64{x, y, expected + v.Free, expected - v.Free} {
+			shown := max(0, min(value, v.scale.Top()))
+			lines[n] = append(lines[n], v.point(p.at.Time(), shown, points.gap(i)))
+		}
+	}
+	const column = chartWidth / drawnPieces
+	v.LineX, v.LineY = plot.Curve(lines[0], column), plot.Curve(lines[1], column)
+	if v.Banded {
+		v.Band = plot.Between(lines[2], lines[3], column)
+	}
+	v.say(len(points), "15:04:05", func(i int) (time.Time, string) {
+		x, y := float64(points[i].value.x), float64(points[i].value.y)
+		text := v.NameX + " " + inwords.Measure(x, "percent")
+		if !v.Single {
+			text += fmt.Sprintf(", %s %s", v.NameY, inwords.Measure(y, "percent"))
+		}
+		if v.Banded {
+			text += ", expected " + inwords.Measure(max(0, min(v.Expected(x), 100)), "percent")
+		}
+		return points[i].at.Time(), text
+	})
 	return v
 }

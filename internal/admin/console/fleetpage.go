@@ -69,9 +69,11 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) 
 	})
 }
 
+var chartHours = []int{1, 6, 24}
+
 // hours returns the hours in the URL if selectable, or 6, or 1 in the first hour of the process.
 func (c *Console) hours(r *http.Request) int {
-	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
+	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains(chartHours, n) {
 		return n
 	}
 	if c.Now().Sub(c.Monitor.began) > time.Hour {

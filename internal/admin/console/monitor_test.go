@@ -104,8 +104,8 @@ func TestFleetChart(t *testing.T) {
 	}
 	points := []FleetCounts{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
 	c := newFleetChart(points, at(60, 10, 0, 0), 1)
-	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 ||
-		c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
+	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Ticks) != 5 ||
+		c.Ticks[1].At.Sub(c.Ticks[0].At) != 15*time.Minute || c.Short {
 		t.Errorf("got chart %+v, want levels to 10, 3 areas, ticks of 15 min", c)
 	}
 	if jam := c.Areas[0].Path; !strings.HasPrefix(jam,
@@ -124,12 +124,12 @@ func TestFleetChart(t *testing.T) {
 	// The chart of a new process begins at its first data.
 	young := append([]FleetCounts{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, at(60, 1234, 0, 0), 24)
-	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
-		t.Errorf("a young process: %+v", c.Axis)
+	if !c.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
+		t.Errorf("a young process: %+v", c.chart)
 	}
-	if !strings.HasPrefix(c.Read.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") ||
-		!strings.HasSuffix(c.Read.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
-		t.Errorf("under the pointer: %s", c.Read.Texts)
+	if !strings.HasPrefix(c.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") ||
+		!strings.HasSuffix(c.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
+		t.Errorf("under the pointer: %s", c.Texts)
 	}
 }
 
@@ -207,29 +207,28 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 }
 
 func TestCurveGapsAndBounds(t *testing.T) {
-	point := func(second int, kmh float32) speedPoint {
-		return speedPoint{signal.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
+	point := func(second int, kmh float32) reading[speed] {
+		return reading[speed]{signal.At(noon.Add(time.Duration(second) * time.Second)), speed{kmh, "normal"}}
 	}
-	k := &curve{points: []speedPoint{point(0, 10), point(1, 10), point(600, 10), point(601, 10)}}
+	k := &curve{speeds: trail[speed]{point(0, 10), point(1, 10), point(600, 10), point(601, 10)}}
 	if v := k.view(); strings.Count(v.Line, "M") != 2 || len(v.Bands) != 2 ||
 		v.Bands[0].Till.After(noon.Add(time.Second)) {
 		t.Errorf("got %+v, want two lines and two bands", v)
 	}
-	k = &curve{points: []speedPoint{point(0, 10), point(7200, 10), point(7201, 11)}}
+	k = &curve{speeds: trail[speed]{point(0, 10), point(7200, 10), point(7201, 11)}}
 	if v := k.view(); v.Points != 2 {
 		t.Errorf("more than an hour is drawn: %+v", v)
 	}
-	for _, points := range [][]speedPoint{nil, {point(0, 1)}, {point(0, 1), point(7200, 2)}} {
-		if v := (&curve{points: points}).view(); v.Points != 0 || v.Line != "" {
+	for _, points := range []trail[speed]{nil, {point(0, 1)}, {point(0, 1), point(7200, 2)}} {
+		if v := (&curve{speeds: points}).view(); v.Points != 0 || v.Line != "" {
 			t.Errorf("got %+v, want nothing to draw", v)
 		}
 	}
-	var many []speedPoint
+	var many trail[speed]
 	for i := range maxPoints {
-		many = append(many, speedPoint{signal.At(noon.Add(time.Duration(i) * curveSpan / maxPoints)),
-			float32(i % 97), "normal"})
+		many.add(signal.At(noon.Add(time.Duration(i)*curveSpan/maxPoints)), speed{float32(i % 97), "normal"})
 	}
-	if v := (&curve{points: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces ||
+	if v := (&curve{speeds: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces ||
 		!strings.Contains(v.Line, " 240.0") {
 		t.Errorf("%d points are drawn as %.40s…", v.Points, v.Line)
 	}
@@ -240,8 +239,8 @@ func TestCurveGapsAndBounds(t *testing.T) {
 		k.note(&s)
 		k.note(&s) // the same state again
 	}
-	if len(k.points) > maxPoints || len(k.points) < maxPoints/2 || k.points[0].at >= k.points[1].at {
-		t.Errorf("%d points are kept", len(k.points))
+	if len(k.speeds) > maxPoints || len(k.speeds) < maxPoints/2 || k.speeds[0].at >= k.speeds[1].at {
+		t.Errorf("%d points are kept", len(k.speeds))
 	}
 }
 

@@ -3,16 +3,48 @@ package console
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
 
+// Limits of scans, which read the retained samples of one vehicle for its curve or its strip.
 const (
+	maxScans   = 2
+	maxStrips  = 1
 	scanTime   = 2 * time.Second
 	maxSamples = 20_000 // after which a scan ends
+	maxPoints  = 20_000 // of a trail: about 800 KB of speeds, 480 KB of positions
 )
+
+// curve holds the recent speeds and verdicts of one vehicle. A live page keeps its curve, and adds
+// the newest readings.
+type curve struct {
+	speeds    trail[speed]
+	positions trail[positions] // of the two sensors of alarm; none without an anomaly
+	alarm     throttle.Alarm
+	begun     time.Time
+	scanned
+}
+
+type scanned struct {
+	Since   time.Time // all samples stored since then were read
+	All     bool      // none are older
+	Failed  bool
+	Damaged bool
+	Busy    bool // nothing was read, because of too many scans
+}
+
+type speed struct {
+	kmh   float32
+	class string // of the verdict
+}
+
+type positions struct{ x, y float32 }
 
 // Wait and scan together take at most scanTime.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
@@ -40,11 +72,60 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 		return made
 	}
 	made.Since, made.All = recent.Since, recent.All
-	made.throttle.alarm, _ = now.ThrottleAlarm()
+	made.alarm, _ = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range recent.Samples {
 		s = vehicle.Observe(s, x)
 		made.note(&s)
 	}
 	return made
+}
+
+func (k *curve) note(s *vehicle.State) {
+	newest := s.Latest[signal.Speed]
+	if o := s.Latest[signal.OBDSpeed]; o.Time > newest.Time {
+		newest = o
+	}
+	k.speeds.add(newest.Time, speed{newest.Value, classOf(s.Driving())})
+	x, y := s.Latest[k.alarm.X], s.Latest[k.alarm.Y]
+	if k.alarm.Since != 0 && x.Time != 0 && y.Time != 0 {
+		k.positions.add(max(x.Time, y.Time), positions{x.Value, y.Value})
+	}
+}
+
+// shows reports whether the curve, which may be nil, was read and shows the sensors of the anomaly
+// in s, or none if there is none.
+func (k *curve) shows(s *vehicle.State) bool {
+	alarm, _ := s.ThrottleAlarm()
+	return k != nil && !k.Busy && alarm.Since == k.alarm.Since
+}
+
+// trail has readings, oldest first.
+type trail[V any] []reading[V]
+
+type reading[V any] struct {
+	at    signal.UnixMilli
+	value V
+}
+
+// add ignores a reading that is not newer than the last one, or has no time.
+func (t *trail[V]) add(at signal.UnixMilli, value V) {
+	if n := len(*t); at == 0 || n > 0 && at <= (*t)[n-1].at {
+		return
+	}
+	*t = append(*t, reading[V]{at, value})
+	if len(*t) > maxPoints {
+		*t = slices.Delete(*t, 0, maxPoints/4)
+	}
+}
+
+// lastHour returns the readings up to an hour older than the newest, or nil if that is alone.
+func (t trail[V]) lastHour() trail[V] {
+	for len(t) > 1 && t[0].at < t[len(t)-1].at.Add(-curveSpan) {
+		t = t[1:]
+	}
+	if len(t) < 2 {
+		return nil
+	}
+	return t
 }

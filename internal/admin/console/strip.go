@@ -88,7 +88,7 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		v.Text += fmt.Sprintf(" UTC, and %d before", len(words)-most)
 	case len(words) > 0:
 		v.Text += " UTC"
-	case len(k.points) > 0 && !k.points[len(k.points)-1].at.Time().Before(begin):
+	case len(k.speeds) > 0 && !k.speeds[len(k.speeds)-1].at.Time().Before(begin):
 		v.Text = "one reading"
 	case v.From.IsZero():
 		v.Text = "no reading"
