@@ -43,7 +43,7 @@ type Config struct {
 
 type Console struct {
 	Config
-	pages    pages
+	pages    map[string]*template.Template
 	roads    *roadmap.Reader
 	sessions sessions
 	scans    chan struct{} // one element for each curve being read
@@ -52,8 +52,6 @@ type Console struct {
 	wrongLog lograte.Warning // anybody can cause its lines
 	mux      *http.ServeMux
 }
-
-type pages map[string]*template.Template
 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

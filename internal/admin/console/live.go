@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"encoding/json/v2"
 	"errors"
@@ -77,11 +76,11 @@ func (c *Console) serveLive(
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {
-		var b bytes.Buffer
-		if err := c.pages[name].ExecuteTemplate(&b, "live-"+piece, data); err != nil {
+		html, err := c.render(name, "live-"+piece, data)
+		if err != nil {
 			return nil, err
 		}
-		made[piece] = b.String()
+		made[piece] = html
 	}
 	return made, nil
 }

@@ -1,13 +1,14 @@
 package console
 
 import (
-	"bytes"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
 )
 
@@ -20,35 +21,34 @@ type page struct {
 	Map     bool
 	Data    any
 
-	ReadOnly bool
-
-	Root    string // prefix of the session's paths; empty: no session
-	Who     string
-	Admin   bool   // logged in with the admin key
-	Version string // of the assets
-	Program string // version of the program
-	DocsURL string
+	Root string // prefix of the session's paths; empty: no session
+	Who  access.Actor
 }
 
 // Without a session, s is nil. If p has no notice, the page shows the one that leaveNotice has
 // left.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
-	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {
-		p.Root, p.Who, p.Admin, p.ReadOnly = s.root, s.who.Name, s.who.Admin, s.who.ReadOnly
+		p.Root, p.Who = s.root, s.who
 		if p.Notice == "" {
 			p.Notice = c.sessions.takeNotice(s)
 		}
 	}
-	var b bytes.Buffer
-	if err := c.pages[name].ExecuteTemplate(&b, "layout.html.tmpl", p); err != nil {
+	html, err := c.render(name, "layout.html.tmpl", p)
+	if err != nil {
 		c.Log.Error("cannot render a page of the console", "page", name, "error", err)
 		http.Error(w, "the page cannot be rendered; the service's log says why", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	w.Write(b.Bytes())
+	_, _ = io.WriteString(w, html)
+}
+
+func (c *Console) render(page, template string, data any) (html string, err error) {
+	var b strings.Builder
+	err = c.pages[page].ExecuteTemplate(&b, template, data)
+	return b.String(), err
 }
 
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"fmt"
-	"html/template"
 	"net/http"
 	"slices"
 	"strings"
@@ -45,7 +44,9 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	case c.strips <- struct{}{}:
 		defer func() { <-c.strips }()
 	case <-waiting.Done():
-		return c.drawStrip(stripView{Text: "not read, because others are being read: load the page again"}), nil
+		return c.render("vehicles", "strip", stripView{
+			Text: "not read, because others are being read: load the page again",
+		})
 	}
 	s, ok, err := c.Ops.State(ctx, id) // which may not be stored yet
 	if err != nil || !ok {
@@ -54,7 +55,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	scanning, cancel := context.WithTimeout(ctx, stripTime)
 	defer cancel()
 	now := c.Now()
-	return c.drawStrip(c.scan(scanning, id, &s).lastHour(now)), nil
+	return c.render("vehicles", "strip", c.scan(scanning, id, &s).lastHour(now))
 }
 
 func (k *curve) lastHour(now time.Time) (v stripView) {
@@ -96,13 +97,4 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		v.Text = "no reading was found"
 	}
 	return v
-}
-
-func (c *Console) drawStrip(v stripView) string {
-	var b strings.Builder
-	if err := c.pages["vehicles"].ExecuteTemplate(&b, "strip", v); err != nil {
-		c.Log.Error("cannot render a strip", "error", err)
-		return template.HTMLEscapeString(v.Text)
-	}
-	return b.String()
 }

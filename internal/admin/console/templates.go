@@ -13,14 +13,14 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-func (c *Console) parsePages() pages {
-	p := make(pages)
+func (c *Console) parsePages() map[string]*template.Template {
+	pages := make(map[string]*template.Template)
 	base := template.Must(template.New("layout.html.tmpl").Funcs(c.functions()).ParseFS(files,
 		"files/layout.html.tmpl", "files/parts.html.tmpl"))
 	for _, name := range pageNames {
-		p[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "files/"+name+".html.tmpl"))
+		pages[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "files/"+name+".html.tmpl"))
 	}
-	return p
+	return pages
 }
 
 var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources",
@@ -55,7 +55,10 @@ func (c *Console) functions() template.FuncMap {
 			text, err := json.Marshal(r)
 			return string(text), err
 		},
-		"chosen": chosen,
+		"chosen":  chosen,
+		"asset":   func(name string) string { return "/assets/" + name + "?v=" + assetVersion },
+		"version": func() string { return c.Version },
+		"docs":    func() string { return c.DocsURL },
 
 		"actions": func() []string { return ops.Actions },
 		"latest":  func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
