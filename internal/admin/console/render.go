@@ -25,14 +25,11 @@ type page struct {
 	Who  access.Actor
 }
 
-// Without a session, s is nil. If p has no notice, the page shows the one that leaveNotice has
-// left.
+// Without a session, s is nil.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	if s != nil {
 		p.Root, p.Who = s.root, s.who
-		if p.Notice == "" {
-			p.Notice = c.sessions.takeNotice(s)
-		}
+		p.Notice, _ = s.notice.Swap("").(string)
 	}
 	html, err := c.render(name, "layout.html.tmpl", p)
 	if err != nil {
@@ -75,7 +72,7 @@ func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
 }
 
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
-	c.sessions.leaveNotice(s, notice)
+	s.notice.Store(notice)
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -32,8 +33,9 @@ type session struct {
 
 	secure bool
 
+	notice atomic.Value // string: for the next page
+
 	seen    time.Time // guarded by sessions.mu, as are the fields below
-	notice  string    // for the next page
 	streams int       // live pages
 }
 
@@ -41,7 +43,7 @@ type session struct {
 type sessions struct {
 	*Config
 
-	mu      sync.Mutex // guards the fields below, and seen, notice and streams of sessions
+	mu      sync.Mutex // guards the fields below, and seen and streams of sessions
 	all     map[access.Hash]*session
 	sent    []access.Hash // marks of submitted forms, of all sessions
 	streams int           // live pages of all sessions
@@ -163,20 +165,6 @@ func (s *sessions) first(mark string) bool {
 		s.sent = s.sent[1:]
 	}
 	return true
-}
-
-func (s *sessions) leaveNotice(n *session, notice string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n.notice = notice
-}
-
-func (s *sessions) takeNotice(n *session) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	notice := n.notice
-	n.notice = ""
-	return notice
 }
 
 func (s *sessions) count() float64 {
