@@ -64,15 +64,10 @@ func (f adminFlags) client() (*client.Client, error) {
 	return c, err
 }
 
-type jsonFlag struct {
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
-
-// askFlags are of a command with one call of the admin API. A command with flags of its own embeds
-// adminFlags and jsonFlag around them, for the order in the help.
+// askFlags are of a command with one call of the admin API.
 type askFlags struct {
 	adminFlags
-	jsonFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error {
@@ -87,25 +82,20 @@ func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error
 	return w.show(v)
 }
 
-type sureFlag struct {
+// sureFlags are of a command that asks for confirmation before its one call of the admin API.
+type sureFlags struct {
+	askFlags
 	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`
 }
 
 // asks is true only on a terminal and without --yes.
-func (f sureFlag) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
+func (f sureFlags) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
 
-func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...any) error {
+func (f sureFlags) sure(ctx context.Context, w streams, format string, args ...any) error {
 	if !f.asks() {
 		return nil
 	}
 	return term.Confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
-}
-
-// sureFlags are of a command that asks for confirmation before its one call of the admin API.
-type sureFlags struct {
-	adminFlags
-	sureFlag
-	jsonFlag
 }
 
 func (f sureFlags) askIfSure(

@@ -12,11 +12,9 @@ import (
 )
 
 type forgetCommand struct {
-	adminFlags
-	VID string `arg:"" name:"vid" help:"The vehicle."`
-	sureFlag
-	Allow bool `help:"Allow a vehicle that is erased to report again; it starts without its old state."`
-	JSON  bool `name:"json" help:"Print the receipt as one JSON value and nothing else."`
+	sureFlags
+	VID   string `arg:"" name:"vid" help:"The vehicle."`
+	Allow bool   `help:"Allow a vehicle that is erased to report again; it starts without its old state."`
 }
 
 func (c *forgetCommand) Run(ctx context.Context, w streams) error {

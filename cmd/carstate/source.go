@@ -20,7 +20,7 @@ type sourceCommand struct {
 }
 
 type sourceAdd struct {
-	adminFlags
+	askFlags
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for, at most 10,000 by name; a file has one vid on each line."`
 	Rate     string `placeholder:"N/s|none" help:"Maximum rate of samples, as N/s, N/min or N/h, or none. By default, a source for all vehicles has none, and another one 10/s for each of its vehicles after bursts of 36,000."`
@@ -29,7 +29,6 @@ type sourceAdd struct {
 	formatFlags
 	TrustedCrowd *bool  `env:"-" negatable:"" help:"Each of its cars counts on roads; --no-trusted-crowd: all of them count as one, because the holder of its key could invent cars. By default a source for all vehicles is trusted."`
 	OnChange     string `placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes, while other readings of the car arrive; 0: never. By default such a source is recognized, and a speed holds for 30 min."`
-	jsonFlag
 }
 
 func (c *sourceAdd) Run(ctx context.Context, w streams) error {
@@ -82,15 +81,13 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 }
 
 type sourceChange struct {
-	adminFlags
+	sureFlags
 	Name string `arg:"" help:"The source's name."`
 	changeFlags
 	Strict       *bool  `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name or a value that cannot be used; --no-strict: ignore only these."`
 	TrustedCrowd *bool  `env:"-" negatable:"" help:"Each of its cars counts on roads; --no-trusted-crowd: all of them count as one."`
 	OnChange     string `env:"-" placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes."`
 	formatFlags
-	sureFlag
-	jsonFlag
 }
 
 func (c *sourceChange) Run(ctx context.Context, w streams) error {
@@ -126,11 +123,9 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 }
 
 type sourceRotate struct {
-	adminFlags
+	sureFlags
 	Name    string `arg:"" help:"The source's name."`
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old key stays valid (${default})."`
-	sureFlag
-	jsonFlag
 }
 
 func (c *sourceRotate) Run(ctx context.Context, w streams) error {

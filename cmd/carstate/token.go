@@ -21,14 +21,13 @@ type tokenCommand struct {
 }
 
 type tokenIssue struct {
-	adminFlags
+	askFlags
 	Developer  string   `required:"" placeholder:"NAME" help:"The developer who gets the token."`
 	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"Operations that it may query (${default})."`
-	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query, at most 10,000 by name; a file has one vid on each line. ${more_vehicles}"`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query, at most 10,000 by name; a file has one vid on each line."`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
 	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and ten others, and no real one."`
-	jsonFlag
 }
 
 func (c *tokenIssue) Run(ctx context.Context, w streams) error {
@@ -92,11 +91,10 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 }
 
 type tokenGrant struct {
-	adminFlags
+	askFlags
 	tokenArg
 	Add    string `placeholder:"VID,…|@FILE" help:"Vehicles that it may query from now on."`
 	Remove string `placeholder:"VID,…|@FILE" help:"Vehicles that it may no longer query."`
-	jsonFlag
 }
 
 func (c *tokenGrant) Run(ctx context.Context, w streams) error {
@@ -147,11 +145,9 @@ func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 }
 
 type tokenChange struct {
-	adminFlags
+	sureFlags
 	tokenArg
 	changeFlags
-	sureFlag
-	jsonFlag
 }
 
 func (c *tokenChange) Run(ctx context.Context, w streams) error {
@@ -172,11 +168,9 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 }
 
 type tokenRotate struct {
-	adminFlags
+	sureFlags
 	tokenArg
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret stays valid (${default})."`
-	sureFlag
-	jsonFlag
 }
 
 func (c *tokenRotate) Run(ctx context.Context, w streams) error {
