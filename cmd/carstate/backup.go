@@ -145,17 +145,13 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 }
 
 func (c *restoreCommand) options() (t access.RestoreOptions, err error) {
-	t.Compare = c.Compare
-	if c.Unauthenticated {
-		if c.BackupKeyFile != "" {
-			return t, usageError("--unauthenticated and --backup-key-file are mutually exclusive")
-		}
-		t.Anybody = true
-		return t, nil
+	t.Compare, t.Anybody = c.Compare, c.Unauthenticated
+	switch {
+	case c.BackupKeyFile == "":
+	case c.Unauthenticated:
+		err = usageError("--unauthenticated and --backup-key-file are mutually exclusive")
+	default:
+		t.Key, err = client.ReadBackupKey(c.BackupKeyFile)
 	}
-	if c.BackupKeyFile == "" {
-		return t, nil
-	}
-	t.Key, err = client.ReadBackupKey(c.BackupKeyFile)
 	return t, err
 }

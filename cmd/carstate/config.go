@@ -118,6 +118,8 @@ func (f *serveFlags) validate() error {
 			"--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS servers' configuration"},
 		{!alone && !natsconn.ValidURLs(f.Nats),
 			"--nats must be a list of addresses such as tls://host:4222, separated by commas"},
+		{f.SyncInterval != "always" && f.syncInterval() < time.Millisecond,
+			"--sync-interval must be always, or a duration of at least 1ms such as 200ms"},
 		{!f.NatsInsecure && natsconn.LoginInClear(f.Nats, f.NatsCreds),
 			"--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody else is in that network"},
 	} {
@@ -130,8 +132,7 @@ func (f *serveFlags) validate() error {
 			return err
 		}
 	}
-	_, err := f.syncInterval()
-	return err
+	return nil
 }
 
 func (f *serveFlags) listeners() []node.Listener {
@@ -145,16 +146,11 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// syncInterval returns 0 for "always": data is synced to the disk before it is acknowledged.
-func (f *serveFlags) syncInterval() (time.Duration, error) {
-	if f.SyncInterval == "always" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(f.SyncInterval)
-	if err != nil || d < time.Millisecond {
-		return 0, usageError("--sync-interval must be always, or a duration of at least 1ms such as 200ms")
-	}
-	return d, nil
+// syncInterval returns 0 for "always", as for any other text that is no duration: data is synced to
+// the disk before it is acknowledged.
+func (f *serveFlags) syncInterval() time.Duration {
+	d, _ := time.ParseDuration(f.SyncInterval)
+	return d
 }
 
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
@@ -175,14 +171,12 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 			return node.Config{}, err
 		}
 	}
-	// validate has parsed these already.
-	interval, _ := f.syncInterval()
-	proxies, _ := netaddr.ParseNetworks(f.TrustedProxies)
+	proxies, _ := netaddr.ParseNetworks(f.TrustedProxies) // validate has refused wrong ones
 	return node.Config{
 		Roles:        f.Roles,
 		Listeners:    f.listeners(),
 		Store:        store.Config{DataDir: f.DataDir, Partitions: f.Partitions, Retention: f.Retention},
-		Local:        local.Config{SyncInterval: interval, MemoryBytes: int64(f.StoreMemoryMib) << 20},
+		Local:        local.Config{SyncInterval: f.syncInterval(), MemoryBytes: int64(f.StoreMemoryMib) << 20},
 		Cluster:      cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds, Replicas: f.Replicas},
 		MaxAge:       f.MaxAge,
 		Checkpoint:   f.Checkpoint,

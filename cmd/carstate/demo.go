@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -47,8 +45,6 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		return usageError("--data-dir %s is not empty, and the demo must not change existing data: choose a new "+
 			"directory, or leave the flag out", c.DataDir)
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
 	config, err := f.node(servicelog.New(w.err, f.LogLevel, f.LogFormat))
 	if err != nil {
 		return err
@@ -57,16 +53,11 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		config.Listeners[i].AnyPort = slices.ContainsFunc(given.Flags(),
 			func(f *kong.Flag) bool { return f.Name == l.Name && f.Default == l.Addr })
 	}
-	n, err := node.Start(ctx, config)
+	n, err := startNode(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	go func() {
-		for range hangups {
-			n.Reload()
-		}
-	}()
 	service, err := demoService(n, f.DataDir, f.TLSCert)
 	if err != nil {
 		return err

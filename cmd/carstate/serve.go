@@ -26,16 +26,13 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.Check {
 		return c.check(w, given)
 	}
-	// SIGHUP must not end a node, even while it starts or ends.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
 	log, level := servicelog.New(w.err, c.LogLevel, c.LogFormat)
 	warnOfUnknown(log, given)
 	config, err := c.node(log, level)
 	if err != nil {
 		return err
 	}
-	n, err := node.Start(ctx, config)
+	n, err := startNode(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -47,11 +44,6 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.has(node.Admin) {
 		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", ops.KeyFile(c.DataDir))
 	}
-	go func() {
-		for range hangups {
-			n.Reload()
-		}
-	}()
 	err = n.Wait(ctx)
 	// The cause of ctx names the signal.
 	log.Info("ending", "reason", cmp.Or(err, context.Cause(ctx)).Error(), "version", version)
@@ -61,6 +53,23 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 		stop()
 	}
 	return errors.Join(err, n.Close())
+}
+
+// startNode starts a node that reads files again on SIGHUP, which must not end it, even while it
+// starts or ends.
+func startNode(ctx context.Context, config node.Config) (*node.Node, error) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	n, err := node.Start(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for range hangups {
+			n.Reload()
+		}
+	}()
+	return n, nil
 }
 
 func warnOfUnknown(log *slog.Logger, given *kong.Context) {
