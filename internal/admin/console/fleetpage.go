@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/throughput"
+	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -87,45 +88,35 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
 	ctx, cancel := context.WithTimeout(ctx, scanTime) // a node that folds may hang
 	defer cancel()
-	v.Jams = c.listView(ctx, root, "jam", v.FleetCounts)
-	v.Anomalies = c.listView(ctx, root, "anomaly", v.FleetCounts)
+	m := c.Monitor
+	v.Jams = c.listView(ctx, root, "jam", m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
+	v.Anomalies = c.listView(ctx, root, "anomaly", m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
 	v.Flow = c.flow()
 	return v
 }
 
-func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
-	m, l := c.Monitor, listView{Root: root, Name: name}
-	watched, counted := m.jams, s.Driving["jam"]
-	if name == "anomaly" {
-		watched, counted = m.anomalies, s.Throttle["anomaly"]
+// counted is the number of all such vehicles, which a full list does not know.
+func (c *Console) listView(
+	ctx context.Context, root, name string, list map[vehicle.ID]watched, counted int,
+	explain func(*vehicle.State) signal.Explanation,
+) listView {
+	rows, total := c.Monitor.longest(list, fewListed, c.Monitor.now(), c.Monitor.maxAge)
+	if total == maxWatched {
+		total = max(total, counted)
 	}
-	rows, total := m.longest(watched, fewListed, m.now(), m.maxAge)
-	if l.Total = total; total == maxWatched { // the list is full, so the counts know better
-		l.Total = max(total, counted)
-	}
-	for _, row := range rows {
-		if made, ok := c.listRow(ctx, name, row); ok {
-			l.Rows = append(l.Rows, made)
-		} else {
+	l := listView{Root: root, Name: name, Total: total}
+	for _, x := range rows {
+		s, ok, err := c.Ops.State(ctx, x.id)
+		reason := explain(&s).Text
+		if err != nil {
+			reason = "its state cannot be read at present"
+		} else if !ok { // the vehicle was forgotten just now, so no page may name it
 			l.Total--
+			continue
 		}
+		l.Rows = append(l.Rows, listRow{x.id, x.since.Time(), reason})
 	}
 	return l
-}
-
-// ok is false if the vehicle was forgotten just now, because then no page may name it.
-func (c *Console) listRow(ctx context.Context, list string, x watched) (row listRow, ok bool) {
-	s, ok, err := c.Ops.State(ctx, x.id)
-	reason := s.ExplainThrottle().Text
-	switch {
-	case err != nil:
-		reason = "its state cannot be read at present"
-	case !ok:
-		return listRow{}, false
-	case list == "jam":
-		reason = s.ExplainDriving().Text
-	}
-	return listRow{x.id, x.since.Time(), reason}, true
 }
 
 func (c *Console) flow() flowView {
