@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -52,11 +53,8 @@ func (c *Console) serveLive(
 			last = now
 			event := ""
 			if len(changed) > 0 {
-				text, err := json.Marshal(changed) // an event's data must be one line
-				if err != nil {
-					c.Log.Error("cannot update a live page", "error", err)
-					return
-				}
+				// An event's data must be one line.
+				text, _ := json.Marshal(changed, jsontext.AllowInvalidUTF8(true))
 				event = fmt.Sprintf("data: %s\n\n", text)
 			} else if stream.Silent() {
 				event = ": still here\n\n" // a comment

@@ -33,16 +33,7 @@ type placed struct {
 
 func (v roadsView) Empty() bool { return v.Known == 0 }
 
-type mapView struct {
-	Label string
-	From  string
-	// In percent of the free-flow speed: the most for a jam, and for slow traffic.
-	JamPercent, SlowPercent float64
-}
-
-func newMapView(label, from string) mapView {
-	return mapView{label, from, 100 * driving.JamShare, 100 * driving.SlowShare}
-}
+type mapView struct{ Label, From string }
 
 // heading is in degrees.
 func towards(heading float64) string {
@@ -52,7 +43,7 @@ func towards(heading float64) string {
 
 func (c *Console) roadsView() roadsView {
 	s := c.roads.Within(roadmap.World, c.Now())
-	v := roadsView{Known: s.Known, Map: newMapView("Map of the roads", "/roads/stretches")}
+	v := roadsView{Known: s.Known, Map: mapView{"Map of the roads", "/roads/stretches"}}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
 		s.ByState[driving.Slow], s.ByState[driving.Jam]
 	v.Jams = s.Jams[:min(len(s.Jams), worstListed)]

@@ -51,15 +51,19 @@ func (c *Console) routes() *http.ServeMux {
 		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
 	}
 
-	page := func(pattern string, show handler) {
-		method, path, _ := strings.Cut(pattern, " ")
-		mux.HandleFunc(method+" "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
-			if s := c.sessions.of(r, true); s != nil {
-				show(w, r, s)
+	inSession := func(pattern string, made bool, answer handler, refuse http.HandlerFunc) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if s := c.sessions.of(r, made); s != nil {
+				answer(w, r, s)
 				return
 			}
-			c.showLogin(w, r, http.StatusUnauthorized, "")
+			refuse(w, r)
 		})
+	}
+	logIn := func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") }
+	page := func(pattern string, show handler) {
+		method, path, _ := strings.Cut(pattern, " ")
+		inSession(method+" "+rootPattern+path, true, show, logIn)
 	}
 	form := func(path string, limit int64, done handler) {
 		page("POST "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
@@ -113,11 +117,7 @@ func (c *Console) routes() *http.ServeMux {
 	page(" /", c.nothing)
 	// Requests of scripts do not keep a session alive.
 	script := func(path string, answer handler) {
-		mux.HandleFunc("GET "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
-			if s := c.sessions.of(r, false); s != nil {
-				answer(w, r, s)
-				return
-			}
+		inSession("GET "+rootPattern+path, false, answer, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "log in first", http.StatusUnauthorized)
 		})
 	}
@@ -138,6 +138,6 @@ func (c *Console) routes() *http.ServeMux {
 	script("/roads/stretches", c.stretches)
 	scriptOfVehicle("/vehicles/{vid}/stretches", c.vehicleStretches)
 	// All other paths show the login. If this browser has a session, its script leads there.
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
+	mux.HandleFunc("/", logIn)
 	return mux
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/ops"
 )
@@ -56,6 +57,8 @@ func (c *Console) functions() template.FuncMap {
 			return string(text), err
 		},
 		"chosen":  chosen,
+		"jam":     func() float64 { return 100 * driving.JamShare }, // the most, in percent of the free-flow speed
+		"slow":    func() float64 { return 100 * driving.SlowShare },
 		"asset":   func(name string) string { return "/assets/" + name + "?v=" + assetVersion },
 		"version": func() string { return c.Version },
 		"docs":    func() string { return c.DocsURL },

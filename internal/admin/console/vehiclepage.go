@@ -181,7 +181,7 @@ func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 		return
 	}
 	v.HasWay, v.WayTime = true, s.Way.Time.Time()
-	v.Map = newMapView("Map of the roads around the car", "/vehicles/"+string(v.VID)+"/stretches")
+	v.Map = mapView{"Map of the roads around the car", "/vehicles/" + string(v.VID) + "/stretches"}
 	for _, step := range s.Way.Steps[:s.Way.Count] {
 		known, ok := c.Roads.Condition(step.Stretch, signal.At(c.Now()))
 		v.WayKnown = v.WayKnown || ok && known.FreeKmh > 0
