@@ -36,7 +36,6 @@ func (f listenerFlags) unauthenticated() (*client.Client, error) {
 	return &client.Client{URL: base, HTTP: client.HTTPClient(trust)}, err
 }
 
-// listFlags print a page of a list, or export the whole list.
 type listFlags struct {
 	adminFlags
 	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file with all matches (${default})."`
@@ -88,7 +87,6 @@ type sureFlags struct {
 	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`
 }
 
-// asks is true only on a terminal and without --yes.
 func (f sureFlags) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
 
 func (f sureFlags) sure(ctx context.Context, w streams, format string, args ...any) error {

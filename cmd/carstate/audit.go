@@ -72,7 +72,6 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	return query, nil
 }
 
-// auditTime converts --since or --until for the API.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0

@@ -12,7 +12,6 @@ type checkCommand struct {
 	JSON bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run prints for each stream how many records are good and how many are damaged.
 func (c *checkCommand) Run(ctx context.Context, w streams) error {
 	found, err := local.Check(ctx, nil, c.Dir)
 	if len(found) > 0 {

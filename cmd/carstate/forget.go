@@ -40,7 +40,6 @@ func forgetPrompt(err error) string {
 	return known + ". Forget it?"
 }
 
-// forget hints at a typing error if nothing was removed.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {

@@ -134,7 +134,6 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint explains that only one of token and vehicle belongs to the sandbox.
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

@@ -202,7 +202,6 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 	p.done(w, r, s, "/"+p.list()+"/"+name, "The vehicles of the "+p.Policy().Noun+" are changed.")
 }
 
-// rotateAdminKey is for a caller who has logged in with the admin key. It ends the session.
 func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if s.who.Admin && !p.sure(w, r, s, replaceAdminKey) {
 		return
@@ -215,7 +214,7 @@ func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, 
 	p.show(w, nil, http.StatusOK, "login",
 		page{Title: "Log in",
 			Notice: "The admin key is replaced. The new one is in admin.key of the data directory: log in with that.",
-			Data:   struct{ Next string }{"/"}})
+			Data:   "/"})
 }
 
 type confirmView struct {
@@ -259,7 +258,6 @@ func (p credentialPages) showSecret(w http.ResponseWriter, s *session, title str
 	p.show(w, s, http.StatusCreated, "secret", page{Title: title, Section: p.list(), Data: v})
 }
 
-// once answers with 409 to a form that was submitted before.
 func (p credentialPages) once(w http.ResponseWriter, r *http.Request, s *session) bool {
 	if p.sessions.first(r.PostForm.Get("mark")) {
 		return true

@@ -59,10 +59,8 @@ func (t trail[V]) chart(high float64) chart {
 	return newChart(t[0].at.Time(), t[len(t)-1].at.Time(), high)
 }
 
-// gap reports whether no line leads to reading i.
 func (t trail[V]) gap(i int) bool { return i > 0 && t[i].at.Sub(t[i-1].at) > curveGap }
 
-// view returns the last hour, up to the newest reading.
 func (k *curve) view() curveView {
 	v := curveView{scanned: k.scanned, Throttle: k.throttleView(), Nothing: !k.All && !k.Since.Before(k.begun)}
 	points := k.speeds.lastHour()

@@ -24,7 +24,6 @@ type area struct {
 	Occurs      bool
 }
 
-// newFleetChart interrupts the areas between points that are three minutes or more apart.
 func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart {
 	points = append(points, now)
 	// Points without counts are from before this process had counted the fleet.

@@ -24,7 +24,6 @@ type fleetView struct {
 	Flow      flowView
 }
 
-// listView shows the vehicles whose jam, or whose anomaly, began first.
 type listView struct {
 	Root  string
 	Name  string // "jam" or "anomaly"
@@ -55,7 +54,7 @@ type bar struct {
 }
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
-	hours := c.hours(r)
+	hours := hoursOf(r)
 	c.show(w, s, http.StatusOK, "fleet", page{
 		Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours),
 		Data: c.fleetView(r.Context(), s.root, hours),
@@ -63,7 +62,7 @@ func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) 
 }
 
 func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) {
-	hours := c.hours(r)
+	hours := hoursOf(r)
 	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
 		v := c.fleetView(ctx, s.root, hours)
 		return c.parts("fleet", v, "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
@@ -72,15 +71,13 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) 
 
 var chartHours = []int{1, 6, 24}
 
-// hours returns the hours in the URL if selectable, or 6, or 1 in the first hour of the process.
-func (c *Console) hours(r *http.Request) int {
-	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains(chartHours, n) {
+// hoursOf returns the hours in the URL if selectable, or 6.
+func hoursOf(r *http.Request) int {
+	n, _ := strconv.Atoi(r.URL.Query().Get("hours"))
+	if slices.Contains(chartHours, n) {
 		return n
 	}
-	if c.Now().Sub(c.Monitor.began) > time.Hour {
-		return 6
-	}
-	return 1
+	return 6
 }
 
 func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {

@@ -14,7 +14,7 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, 
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
 	}
-	c.show(w, nil, status, "login", page{Title: "Log in", Problem: problem, Data: struct{ Next string }{next}})
+	c.show(w, nil, status, "login", page{Title: "Log in", Problem: problem, Data: next})
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {

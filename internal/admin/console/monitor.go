@@ -36,7 +36,6 @@ type FleetCounts struct {
 	fleet.Counts
 }
 
-// Fresh counts the vehicles with a driving state that is not stale.
 func (s FleetCounts) Fresh() int { return s.Driving["normal"] + s.Driving["slow"] + s.Driving["jam"] }
 
 // The last class in Ages has no upper bound.
@@ -86,7 +85,6 @@ func (m *Monitor) since(t time.Time) []FleetCounts {
 	return slices.DeleteFunc(slices.Clone(m.past), func(s FleetCounts) bool { return s.At.Before(t) })
 }
 
-// readMetrics keeps only the values that the rates over the last minute need.
 func (m *Monitor) readMetrics() {
 	f := throughput.Read(m.gatherer, m.now())
 	m.mu.Lock()

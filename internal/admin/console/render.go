@@ -25,7 +25,6 @@ type page struct {
 	Who  access.Actor
 }
 
-// Without a session, s is nil.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	if s != nil {
 		p.Root, p.Who = s.root, s.who

@@ -13,17 +13,14 @@ import (
 
 const worstListed = 20
 
-// aroundMetres is half the side of the square around the car.
-const aroundMetres = 2000
+const aroundMetres = 2000 // half the side of the square around the car
 
 type roadsView struct {
-	Known int
-	// Numbers of stretches.
-	Normal, Slow, Jam, Unknown int
-	Worst                      []placed
-	Jams                       []roadmap.Jam // the longest delays first
-	MoreJams                   int
-	Map                        mapView
+	Known, Normal, Slow, Jam, Unknown int // stretches
+	Worst                             []placed
+	Jams                              []roadmap.Jam // the longest delays first
+	MoreJams                          int
+	Map                               mapView
 }
 
 type placed struct {
@@ -35,10 +32,9 @@ func (v roadsView) Empty() bool { return v.Known == 0 }
 
 type mapView struct{ Label, From string }
 
-// heading is in degrees.
-func towards(heading float64) string {
+func towards(degrees float64) string {
 	return [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
-		"North-west"}[int(heading*road.Octants/360)]
+		"North-west"}[int(degrees*road.Octants/360)]
 }
 
 func (c *Console) roadsView() roadsView {

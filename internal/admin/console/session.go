@@ -39,7 +39,6 @@ type session struct {
 	streams int       // live pages
 }
 
-// sessions are those of this node. They are lost with the process.
 type sessions struct {
 	*Config
 

@@ -138,7 +138,6 @@ var outcomeWords = map[string]string{
 	vehicle.NotDriving.String(): "not driving: the car is stationary with its engine or ignition off",
 }
 
-// The operator must have typed the vid as a confirmation.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	if r.PostForm.Get("vid") != string(id) {
 		c.fail(w, s, "Not forgotten",
