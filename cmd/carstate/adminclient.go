@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -167,9 +168,9 @@ func overlap(s string) (time.Duration, error) {
 
 // span parses a number of days such as 90d, at most 36,500, or a duration. Both may be negative.
 func span(s string) (d time.Duration, ok bool) {
-	var days int
-	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {
-		return time.Duration(days) * 24 * time.Hour, days <= 36500
+	if text, ok := strings.CutSuffix(s, "d"); ok {
+		days, err := strconv.Atoi(text)
+		return time.Duration(days) * 24 * time.Hour, err == nil && max(days, -days) <= 36500
 	}
 	d, err := time.ParseDuration(s)
 	return d, err == nil

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/url"
 	"strconv"
 	"time"
@@ -83,16 +85,12 @@ func auditTime(text string, now time.Time) (_ string, ok bool) {
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
 	limit := ops.DefaultEvents
 	if c.Limit != nil {
-		limit = *c.Limit
+		limit = cmp.Or(*c.Limit, math.MaxInt)
 	}
 	shown, mayConcern := 0, 0
 	defer func() { fmt.Fprint(w.err, mayConcernInWords(mayConcern)) }()
 	for {
-		page := ops.MaxEvents
-		if limit != 0 {
-			page = min(page, limit-shown)
-		}
-		query.Set("limit", strconv.Itoa(page))
+		query.Set("limit", strconv.Itoa(min(ops.MaxEvents, limit-shown)))
 		events, err := admin.SearchAudit(ctx, query)
 		if err == nil {
 			err = w.show(events)
@@ -108,7 +106,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 			return nil
 		case events.Older == 0:
 			return nil
-		case limit != 0 && shown == limit:
+		case shown == limit:
 			fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
 			return nil
 		}
