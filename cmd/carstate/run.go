@@ -82,9 +82,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	if len(args) == 1 && args[0] == "--version" {
 		args = []string{"version"}
 	}
-	if len(args) == 0 {
-		args = []string{"help"}
-	}
 	help := stdout // the parser must see the terminal itself, to measure its width
 	out, errs := term.NewPrintable(stdout), term.NewPrintable(stderr)
 	defer out.End()
