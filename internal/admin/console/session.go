@@ -68,12 +68,7 @@ func (n *session) cookie(value string, maxAge int) *http.Cookie {
 	return c
 }
 
-func rootOf(r *http.Request) string {
-	if name := r.PathValue("session"); name != "" {
-		return "/s/" + name
-	}
-	return ""
-}
+func rootOf(r *http.Request) string { return "/s/" + r.PathValue("session") }
 
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 

@@ -25,13 +25,9 @@ type vehicleRow struct {
 	Why               []string
 }
 
-const rowsListed = 25
-
 func (v vehiclesView) First() bool { return v.Cursor == "" }
 
-func (v vehiclesView) Filtered() bool {
-	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
-}
+func (v vehiclesView) Filtered() bool { return v.Address("sort", "") != "/vehicles" }
 
 // An export ("format") has no order.
 func (v vehiclesView) Address(name, value string) string {
@@ -72,7 +68,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 
 func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery) {
 	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
-	q.Limit = rowsListed
+	q.Limit = listed
 	list, err := c.Ops.Vehicles(r.Context(), q)
 	if err != nil {
 		v.Cursor, q.Cursor = "", ""
