@@ -97,7 +97,7 @@ func (c *Console) listView(
 	ctx context.Context, root, name string, list map[vehicle.ID]watched, counted int,
 	explain func(*vehicle.State) signal.Explanation,
 ) listView {
-	rows, total := c.Monitor.longest(list, fewListed, c.Monitor.now(), c.Monitor.maxAge)
+	rows, total := c.Monitor.longest(list, fewListed)
 	if total == maxWatched {
 		total = max(total, counted)
 	}

@@ -12,6 +12,7 @@ import (
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Monitor collects the data of the fleet page, even if no page is open.
@@ -21,8 +22,12 @@ type Monitor struct {
 	maxAge   time.Duration
 	now      func() time.Time
 
-	*watchlist // has its own lock
-	began      time.Time
+	began time.Time
+
+	watching sync.Mutex // guards jams and anomalies
+	// The vehicles in a jam and with an anomaly, with the time when it began, which the fleet table
+	// lacks.
+	jams, anomalies map[vehicle.ID]watched
 
 	mu      sync.Mutex // guards the fields below
 	latest  FleetCounts
@@ -57,7 +62,8 @@ const (
 
 // NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
 func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
-	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
+	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, began: now(),
+		jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
 func (m *Monitor) Run(ctx context.Context) {
@@ -67,7 +73,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
 			m.note(m.Counts())
-			m.dropStale(now, m.maxAge)
+			m.dropStale()
 		}
 	}
 }

@@ -28,37 +28,39 @@ func jammed(since time.Duration) (s vehicle.State) {
 	return s
 }
 
-func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.Put(id, new(store.AnswerOf(&s))) }
+func putState(m *Monitor, id vehicle.ID, s vehicle.State) { m.Put(id, new(store.AnswerOf(&s))) }
 
 func TestWatchlistIsBounded(t *testing.T) {
-	w := newWatchlist()
-	put := func(i int, s vehicle.State) { putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s) }
+	now := noon
+	m := NewMonitor(nil, nil, 5*time.Minute, func() time.Time { return now })
+	put := func(i int, s vehicle.State) { putState(m, vehicle.ID(fmt.Sprintf("car%d", i)), s) }
 	for i := range maxWatched + 5 {
 		put(i, jammed(time.Minute))
 	}
-	if len(w.jams) != maxWatched {
-		t.Fatalf("%d are listed", len(w.jams))
+	if len(m.jams) != maxWatched {
+		t.Fatalf("%d are listed", len(m.jams))
 	}
 	put(0, vehicle.State{})
 	put(maxWatched+1, jammed(time.Hour))
-	if _, ok := w.jams["car0"]; ok || len(w.jams) != maxWatched {
-		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
+	if _, ok := m.jams["car0"]; ok || len(m.jams) != maxWatched {
+		t.Errorf("%d are listed, one that has left: %t", len(m.jams), ok)
 	}
-	all, total := w.longest(w.jams, maxWatched, noon, 5*time.Minute)
+	all, total := m.longest(m.jams, maxWatched)
 	if total != maxWatched || len(all) != maxWatched || all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
 		t.Errorf("%d are listed, and the first one is %+v", len(all), all[0])
 	}
-	if few, total := w.longest(w.jams, 3, noon, 5*time.Minute); total != maxWatched || !slices.Equal(few, all[:3]) {
+	if few, total := m.longest(m.jams, 3); total != maxWatched || !slices.Equal(few, all[:3]) {
 		t.Errorf("got %+v of %d, want the first 3 of %d", few, total, maxWatched)
 	}
-	w.dropStale(noon.Add(time.Hour), 5*time.Minute)
-	if len(w.jams) != 0 {
-		t.Errorf("%d that have gone silent are still listed", len(w.jams))
+	now = noon.Add(time.Hour)
+	m.dropStale()
+	if len(m.jams) != 0 {
+		t.Errorf("%d that have gone silent are still listed", len(m.jams))
 	}
 }
 
 func TestAnomalySince(t *testing.T) {
-	w := newWatchlist()
+	m := NewMonitor(nil, nil, 5*time.Minute, func() time.Time { return noon.Add(2 * time.Minute) })
 	var s vehicle.State
 	for i := range 3 {
 		x := vehicle.Sample{Time: signal.At(noon.Add(time.Duration(i) * time.Minute))}
@@ -66,9 +68,9 @@ func TestAnomalySince(t *testing.T) {
 		testkit.NoError(t, err)
 		testkit.NoError(t, x.SetCodes([]signal.TroubleCode{code}))
 		s = vehicle.Observe(s, x)
-		putState(w, "carA", s)
+		putState(m, "carA", s)
 	}
-	page, _ := w.longest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
+	page, _ := m.longest(m.anomalies, maxWatched)
 	if len(page) != 1 || page[0].since != signal.At(noon) || page[0].read != signal.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)
 	}
