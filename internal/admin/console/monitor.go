@@ -21,8 +21,7 @@ type Monitor struct {
 	gatherer prometheus.Gatherer
 	maxAge   time.Duration
 	now      func() time.Time
-
-	began time.Time
+	began    time.Time
 
 	watching sync.Mutex // guards jams and anomalies
 	// The vehicles in a jam and with an anomaly, with the time when it began, which the fleet table

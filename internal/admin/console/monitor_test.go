@@ -28,12 +28,10 @@ func jammed(since time.Duration) (s vehicle.State) {
 	return s
 }
 
-func putState(m *Monitor, id vehicle.ID, s vehicle.State) { m.Put(id, new(store.AnswerOf(&s))) }
-
 func TestWatchlistIsBounded(t *testing.T) {
 	now := noon
 	m := NewMonitor(nil, nil, 5*time.Minute, func() time.Time { return now })
-	put := func(i int, s vehicle.State) { putState(m, vehicle.ID(fmt.Sprintf("car%d", i)), s) }
+	put := func(i int, s vehicle.State) { m.Put(vehicle.ID(fmt.Sprintf("car%d", i)), new(store.AnswerOf(&s))) }
 	for i := range maxWatched + 5 {
 		put(i, jammed(time.Minute))
 	}
@@ -68,7 +66,7 @@ func TestAnomalySince(t *testing.T) {
 		testkit.NoError(t, err)
 		testkit.NoError(t, x.SetCodes([]signal.TroubleCode{code}))
 		s = vehicle.Observe(s, x)
-		putState(m, "carA", s)
+		m.Put("carA", new(store.AnswerOf(&s)))
 	}
 	page, _ := m.longest(m.anomalies, maxWatched)
 	if len(page) != 1 || page[0].since != signal.At(noon) || page[0].read != signal.At(noon.Add(2*time.Minute)) {
