@@ -28,36 +28,35 @@ const (
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	syntax  *Refusal
-	scratch []byte // of general
 	codes   [maxCodes]signal.TroubleCode
 	lastVID vehicle.ID // saves an allocation
 
-	members [][]byte // of usual
-	unknown [][]byte // names, in the order of the line
+	others  [][]byte // names of members that are not read
+	unknown [][]byte // names of signals, in the order of the line
 	unused  []unusedValue
 	half    bool // a position is not complete
 }
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
-func (d *decoder) begin() {
-	d.members, d.unknown, d.unused, d.scratch = d.members[:0], d.unknown[:0], d.unused[:0], d.scratch[:0]
-	d.half = false
-}
-
 // sample gets the vehicle of an MQTT topic, or "". d.unknown and d.unused have, until the next call,
-// what was found up to a refusal.
+// what was found up to a refusal. The reason is that of check, and else the first in the line.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, *Refusal) {
-	if x, ok := d.usual(line, topic, latest); ok {
+	x, why, usual := d.parse(line, topic, latest)
+	if usual {
 		return x, nil
 	}
-	x, why := d.general(line, topic, latest)
-	if first := d.syntax; first != nil && (bytes.Contains(line, []byte("NaN")) || bytes.Contains(line, []byte("Infinity"))) {
-		x, why = d.general(notNumber.ReplaceAll(line, []byte("null")), topic, latest)
-		if d.syntax != nil {
-			why = first
+	wrong := d.check(line)
+	if wrong != nil && (bytes.Contains(line, []byte("NaN")) || bytes.Contains(line, []byte("Infinity"))) {
+		line = notNumber.ReplaceAll(line, []byte("null"))
+		if d.check(line) == nil {
+			x, why, _ = d.parse(line, topic, latest)
+			return x, why
 		}
+	}
+	if wrong != nil {
+		d.unknown, d.unused = d.unknown[:0], d.unused[:0]
+		return x, wrong
 	}
 	return x, why
 }
@@ -65,172 +64,108 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli)
 // JSON libraries of Python and JavaScript write these for a float that is no number.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
-// The reason is d.syntax if the line is no JSON object, too deep or has a name twice, and else the
-// first in the line.
-func (d *decoder) general(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *Refusal) {
-	d.begin()
-	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
+// check refuses what is no JSON object, too deep, or has a name twice.
+func (d *decoder) check(line []byte) *Refusal {
+	d.in = *bytes.NewBuffer(line) // without a copy
 	d.json.Reset(&d.in)
-	x.Vehicle = topic
-	hasSignals := false
 	if !utf8.Valid(line) {
-		d.syntax = errNotUTF8
+		return errNotUTF8
 	} else if k := d.json.PeekKind(); k != jsontext.KindBeginObject && k != jsontext.KindInvalid {
-		d.syntax = errNotObject
+		return errNotObject
 	}
-	for name := range d.object {
-		switch {
-		case why != nil:
-			d.value()
-		case string(name) == "vid":
-			x.Vehicle, why = d.vid(d.value(), topic)
-		case string(name) == "time":
-			x.Time, why = timeOf(d.value(), latest)
-		case string(name) == "signals" && d.peek() == jsontext.KindBeginObject:
-			hasSignals = true
-			d.signals(&x.Readings)
-		case string(name) == "signals":
-			why = errSignalsType
-			d.value()
-		default:
-			d.value()
+	for more := true; more; more = d.json.StackDepth() > 0 {
+		if _, err := d.json.ReadToken(); err != nil {
+			return syntax(err)
+		}
+		if d.json.StackDepth() > maxDepth {
+			return errDeep
 		}
 	}
-	if d.syntax == nil {
-		if _, err := d.json.ReadToken(); err != io.EOF {
-			d.syntax = errTrailing
-		}
-	}
-	if d.syntax != nil {
-		d.unknown, d.unused = d.unknown[:0], d.unused[:0]
-		return x, d.syntax
-	}
-	if why == nil {
-		why = missing(&x, hasSignals)
-	}
-	return x, why
-}
-
-func missing(x *vehicle.Sample, hasSignals bool) *Refusal {
-	switch {
-	case x.Vehicle == "":
-		return errNoVID
-	case x.Time == 0:
-		return errNoTime
-	case !hasSignals:
-		return errNoSignals
+	if _, err := d.json.ReadToken(); err != io.EOF {
+		return errTrailing
 	}
 	return nil
 }
 
-func (d *decoder) signals(r *signal.Readings) {
-	for name := range d.object {
+// parse reads any object that check accepts. A usual line needs no check; one with a reason is not
+// usual, and is not read on.
+func (d *decoder) parse(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *Refusal, usual bool) {
+	d.others, d.unknown, d.unused, d.half = d.others[:0], d.unknown[:0], d.unused[:0], false
+	p := scanner{rest: line}
+	var hasVID, hasTime, hasSignals bool
+	x.Vehicle = topic
+	for more := p.open('{', '}'); more && why == nil; more = p.more('}') {
+		name := p.name()
+		switch {
+		case string(name) == "vid":
+			p.once(&hasVID)
+			x.Vehicle, why = d.vid(p.value(), topic)
+		case string(name) == "time":
+			p.once(&hasTime)
+			x.Time, why = timeOf(p.value(), latest)
+		case string(name) == "signals" && p.space() == '{':
+			p.once(&hasSignals)
+			d.signals(&p, &x.Readings)
+		case string(name) == "signals":
+			why = errSignalsType
+		default:
+			d.others = p.ignore(d.others, name)
+		}
+	}
+	p.space()
+	switch {
+	case why != nil:
+	case x.Vehicle == "":
+		why = errNoVID
+	case x.Time == 0:
+		why = errNoTime
+	case !hasSignals:
+		why = errNoSignals
+	}
+	return x, why, why == nil && !p.unusual && p.rest != nil && len(p.rest) == 0
+}
+
+func (d *decoder) signals(p *scanner, r *signal.Readings) {
+	var seen [signal.Num]bool
+	for more := p.open('{', '}'); more; more = p.more('}') {
+		name := p.name()
 		s, ok := signal.ByName(name)
 		switch {
 		case !ok:
-			d.unknown = append(d.unknown, name)
-			d.value()
-		case s == signal.DTCList && d.peek() != jsontext.KindNull:
-			d.note(name, s, d.troubleCodes(r))
+			d.unknown = p.ignore(d.unknown, name)
+			continue
+		case s == signal.DTCList && p.space() != 'n':
+			d.note(name, s, d.troubleCodes(p, r))
 		default:
-			d.note(name, s, set(s, d.value(), r))
+			d.note(name, s, set(s, p.value(), r))
 		}
+		p.once(&seen[s])
 	}
 	d.dropHalf(r)
 }
 
 // All texts of an entry have codes: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
-func (d *decoder) troubleCodes(r *signal.Readings) *Refusal {
-	c := d.codesOf(r)
-	entry := func() {
+func (d *decoder) troubleCodes(p *scanner, r *signal.Readings) (why *Refusal) {
+	codes := append(d.codes[:0], r.Codes...) // the signal may have had another name before
+	isList := p.space() == '['
+	for more := !isList || p.open('[', ']'); more; more = isList && p.more(']') {
 		readable := false
-		for text := range d.texts {
-			readable = c.add(text) || readable
+		for text := range p.texts {
+			found, ok := signal.TroubleCodes(string(text))
+			codes, readable = append(codes, found...), readable || ok
 		}
-		c.entry(readable)
-	}
-	if d.peek() != jsontext.KindBeginArray {
-		entry()
-		return c.set(r)
-	}
-	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndArray; {
-		entry()
-	}
-	d.token()
-	return c.set(r)
-}
-
-func (d *decoder) peek() jsontext.Kind {
-	if d.syntax != nil {
-		return jsontext.KindInvalid
-	}
-	return d.json.PeekKind()
-}
-
-// token returns no bracket, and reads nothing after an error.
-func (d *decoder) token() (v jsontext.Value) {
-	var err error
-	switch d.peek() {
-	case jsontext.KindBeginObject, jsontext.KindEndObject, jsontext.KindBeginArray, jsontext.KindEndArray:
-		if _, err = d.json.ReadToken(); d.json.StackDepth() > maxDepth {
-			d.syntax = errDeep
+		if !readable {
+			why = errNotCodes
 		}
-	default:
-		if d.syntax == nil {
-			v, err = d.json.ReadValue()
+		if len(codes) > maxCodes {
+			codes, why = codes[:maxCodes], errManyCodes
 		}
 	}
-	if err != nil {
-		d.syntax = syntax(err)
+	// An unreadable list must not end an anomaly.
+	if len(codes) > 0 || why == nil {
+		_ = r.SetCodes(slices.Clone(codes)) // without spare capacity, because the sample may wait long
 	}
-	return v
-}
-
-// The caller of object must read the value after each name.
-func (d *decoder) object(yield func([]byte) bool) {
-	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndObject; {
-		if name := d.token(); d.syntax == nil {
-			yield(d.unquote(name))
-		}
-	}
-	d.token()
-}
-
-// texts yields the strings in a value, with names of members.
-func (d *decoder) texts(yield func([]byte) bool) {
-	for depth := d.json.StackDepth(); ; {
-		if v := d.token(); len(v) > 0 && v[0] == '"' {
-			yield(d.unquote(v))
-		}
-		if d.syntax != nil || d.json.StackDepth() == depth {
-			return
-		}
-	}
-}
-
-func (d *decoder) unquote(v jsontext.Value) []byte {
-	n := len(d.scratch)
-	d.scratch, _ = jsontext.AppendUnquote(d.scratch, v)
-	return d.scratch[n:]
-}
-
-type value struct {
-	kind   jsontext.Kind
-	text   []byte  // valid until the next line
-	number float64 // beyond float64, an infinity
-}
-
-func (d *decoder) value() (v value) {
-	switch v.kind = d.peek(); v.kind {
-	case jsontext.KindString:
-		v.text = d.unquote(d.token())
-	case jsontext.KindNumber:
-		v.number, _ = strconv.ParseFloat(string(d.token()), 64)
-	default:
-		for range d.texts {
-		}
-	}
-	return v
+	return why
 }
 
 // The error's text repeats input.
@@ -352,37 +287,4 @@ func (d *decoder) dropHalf(r *signal.Readings) {
 		r.Clear(signal.CurrentLatitude)
 		r.Clear(signal.CurrentLongitude)
 	}
-}
-
-type codeList struct {
-	codes []signal.TroubleCode
-	why   *Refusal
-}
-
-// The signal may have had another name before.
-func (d *decoder) codesOf(r *signal.Readings) codeList {
-	return codeList{codes: append(d.codes[:0], r.Codes...)}
-}
-
-func (c *codeList) add(text []byte) (readable bool) {
-	found, readable := signal.TroubleCodes(string(text))
-	c.codes = append(c.codes, found...)
-	return readable
-}
-
-func (c *codeList) entry(readable bool) {
-	if !readable {
-		c.why = errNotCodes
-	}
-	if len(c.codes) > maxCodes {
-		c.codes, c.why = c.codes[:maxCodes], errManyCodes
-	}
-}
-
-// An unreadable list must not end an anomaly.
-func (c *codeList) set(r *signal.Readings) *Refusal {
-	if len(c.codes) > 0 || c.why == nil {
-		_ = r.SetCodes(slices.Clone(c.codes)) // without spare capacity, because the sample may wait long
-	}
-	return c.why
 }

@@ -1,83 +1,25 @@
 package telemetry
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"slices"
-
-	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/vehicle"
+	"strconv"
 )
 
-// maxUnknown is how many ignored names of an object usual compares.
+// maxUnknown is how many ignored names of an object are compared.
 const maxUnknown = 16
 
-// usual reads what programs write: plain ASCII without escapes, each member once, no nesting in
-// what is ignored, and numbers of at most 15 digits. It returns false for any other line, and for a
-// refused one, whose reason general finds.
-func (d *decoder) usual(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, ok bool) {
-	d.begin()
-	p := scanner{line}
-	var hasVID, hasTime, hasSignals bool
-	var why *Refusal
-	x.Vehicle = topic
-	for more := p.open('{', '}'); more && why == nil; more = p.more('}') {
-		name := p.name()
-		switch string(name) {
-		case "vid":
-			p.once(&hasVID)
-			x.Vehicle, why = d.vid(p.value(), topic)
-		case "time":
-			p.once(&hasTime)
-			x.Time, why = timeOf(p.value(), latest)
-		case "signals":
-			p.once(&hasSignals)
-			d.usualSignals(&p, &x.Readings)
-		default:
-			d.members = p.ignore(d.members, name)
-		}
-	}
-	p.space()
-	return x, why == nil && p.rest != nil && len(p.rest) == 0 && missing(&x, hasSignals) == nil
+// scanner reads any valid JSON, and some that is not valid.
+type scanner struct {
+	rest []byte // nil after a failure, so every loop ends
+	// unusual is false after what programs mostly write, which is valid: plain ASCII without escapes,
+	// each name once, no nesting in what is ignored, and numbers of at most 15 digits.
+	unusual bool
 }
-
-func (d *decoder) usualSignals(p *scanner, r *signal.Readings) {
-	var seen [signal.Num]bool
-	for more := p.open('{', '}'); more; more = p.more('}') {
-		name := p.name()
-		s, ok := signal.ByName(name)
-		switch {
-		case !ok:
-			d.unknown = p.ignore(d.unknown, name)
-			continue
-		case s == signal.DTCList && p.space() != 'n':
-			d.note(name, s, d.usualCodes(p, r))
-		default:
-			d.note(name, s, set(s, p.value(), r))
-		}
-		p.once(&seen[s])
-	}
-	d.dropHalf(r)
-}
-
-func (d *decoder) usualCodes(p *scanner, r *signal.Readings) *Refusal {
-	c := d.codesOf(r)
-	if p.space() == '"' {
-		c.entry(c.add(p.text()))
-		return c.set(r)
-	}
-	for more := p.open('[', ']'); more; more = p.more(']') {
-		c.entry(c.add(p.text()))
-	}
-	return c.set(r)
-}
-
-// rest is nil after a failure, so every loop ends.
-type scanner struct{ rest []byte }
 
 func (p *scanner) once(seen *bool) {
-	if *seen {
-		p.rest = nil
-	}
+	p.unusual = p.unusual || *seen
 	*seen = true
 }
 
@@ -138,12 +80,62 @@ func (p *scanner) text() []byte {
 				return s
 			}
 			if c < ' ' || c == '\\' || c > '~' {
-				break
+				return p.unusualText()
 			}
 		}
 	}
 	p.rest = nil
 	return nil
+}
+
+func (p *scanner) unusualText() []byte {
+	p.unusual = true
+	for i := 1; i < len(p.rest); i++ {
+		switch p.rest[i] {
+		case '\\':
+			i++
+		case '"':
+			text, _ := jsontext.AppendUnquote(nil, p.rest[:i+1])
+			p.rest = p.rest[i+1:]
+			return text
+		}
+	}
+	p.rest = nil
+	return nil
+}
+
+// texts yields the strings in a value, with names of members.
+func (p *scanner) texts(yield func([]byte) bool) {
+	if p.space() == '"' {
+		yield(p.text())
+		return
+	}
+	p.unusual = true
+	for depth := 0; p.rest != nil; {
+		switch p.space() {
+		case '"':
+			yield(p.text())
+		case '{', '[':
+			depth++
+			p.rest = p.rest[1:]
+		case '}', ']':
+			depth--
+			p.rest = p.rest[1:]
+		case ',', ':':
+			p.rest = p.rest[1:]
+		default:
+			p.value()
+		}
+		if depth <= 0 {
+			return
+		}
+	}
+}
+
+type value struct {
+	kind   jsontext.Kind
+	text   []byte  // valid until the next line
+	number float64 // beyond float64, an infinity
 }
 
 func (p *scanner) value() value {
@@ -156,6 +148,10 @@ func (p *scanner) value() value {
 		return p.word("false")
 	case 'n':
 		return p.word("null")
+	case '{', '[':
+		for range p.texts {
+		}
+		return value{kind: jsontext.Kind(c)}
 	}
 	return value{kind: jsontext.KindNumber, number: p.number()}
 }
@@ -193,8 +189,7 @@ func (p *scanner) number() float64 {
 	// Numbers of up to 15 digits and powers of ten are exact as float64, so only their quotient is
 	// rounded, as by ParseFloat.
 	if n == 0 || n > 1 && b[first] == '0' || n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
-		p.rest = nil
-		return 0
+		return p.unusualNumber()
 	}
 	p.rest = b[i:]
 	v := float64(digits) / powersOfTen[places]
@@ -204,15 +199,23 @@ func (p *scanner) number() float64 {
 	return v
 }
 
+func (p *scanner) unusualNumber() float64 {
+	rest := bytes.TrimLeft(p.rest, "+-.0123456789Ee")
+	text := p.rest[:len(p.rest)-len(rest)]
+	if p.rest, p.unusual = rest, true; len(text) == 0 {
+		p.rest = nil
+	}
+	v, _ := strconv.ParseFloat(string(text), 64)
+	return v
+}
+
 var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func (p *scanner) ignore(names [][]byte, name []byte) [][]byte {
-	if len(names) == maxUnknown ||
-		slices.ContainsFunc(names, func(other []byte) bool { return string(other) == string(name) }) {
-		p.rest = nil
-	}
+	p.unusual = p.unusual || len(names) >= maxUnknown ||
+		slices.ContainsFunc(names, func(other []byte) bool { return string(other) == string(name) })
 	p.value()
 	return append(names, name)
 }
