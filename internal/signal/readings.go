@@ -98,21 +98,23 @@ type Reading struct {
 }
 
 // Groups may come from different senders, or with different delays, so each is ordered by time.
-type group uint8
+type Group uint8
 
 const (
-	throttleGroup group = iota
-	motionGroup
-	positionGroup
+	ThrottleGroup Group = iota
+	MotionGroup
+	PositionGroup
 )
 
 // The other signals belong to the throttle system.
-var groupOf = [Num]group{
-	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
-	FreeFlowSpeed: motionGroup, SpeedHolds: motionGroup,
-	CurrentLatitude: positionGroup, CurrentLongitude: positionGroup, CurrentHeading: positionGroup,
-	CurrentAccuracy: positionGroup,
+var groupOf = [Num]Group{
+	Speed: MotionGroup, OBDSpeed: MotionGroup, EngineSpeed: MotionGroup, LowVoltageSystemState: MotionGroup,
+	FreeFlowSpeed: MotionGroup, SpeedHolds: MotionGroup,
+	CurrentLatitude: PositionGroup, CurrentLongitude: PositionGroup, CurrentHeading: PositionGroup,
+	CurrentAccuracy: PositionGroup,
 }
+
+func (s Signal) Group() Group { return groupOf[s] }
 
 func (l *Latest) ThrottleTime() UnixMilli { return newestOf(l[EngineLoad : MILOn+1]) }
 
@@ -138,18 +140,16 @@ func (l *Latest) Speed() (Reading, bool) {
 // signal was already read at t; but not codes if they are new. It reports whether t is later than
 // all readings of the throttle system.
 func (l *Latest) Select(r *Readings, t UnixMilli, newCodes bool) (throttleNext bool) {
-	newest := [...]UnixMilli{
-		throttleGroup: l.ThrottleTime(),
-		motionGroup: max(newestOf(l[Speed:EngineLoad]), l[LowVoltageSystemState].Time, l[SpeedHolds].Time,
-			l[FreeFlowSpeed].Time),
-		positionGroup: l.PositionTime(),
+	var newest [PositionGroup + 1]UnixMilli
+	for i, g := range groupOf {
+		newest[g] = max(newest[g], l[i].Time)
 	}
 	for i := range l {
 		if known := l[i].Time == t && !(Signal(i) == DTCList && newCodes); known || t < newest[groupOf[i]] {
 			r.present &^= 1 << i
 		}
 	}
-	return t > newest[throttleGroup]
+	return t > newest[ThrottleGroup]
 }
 
 func (l *Latest) Update(r *Readings, t UnixMilli) {

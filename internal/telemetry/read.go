@@ -67,8 +67,7 @@ type reader struct {
 	mapped *format.Decoder
 	lines  *bufio.Reader
 	text   bytes.Reader
-	// known has the times of the last vehicle's verdicts.
-	known [2]signal.UnixMilli
+	known  [2]signal.UnixMilli // times of the last vehicle's verdicts, by signal.Group
 }
 
 var readers = sync.Pool{New: func() any {
@@ -202,7 +201,7 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 	if other {
 		b.Bytes += len(x.Vehicle)
 		driving, throttle := rd.Verdicts(x.Vehicle)
-		rd.known = [2]signal.UnixMilli{driving.Time, throttle.Time}
+		rd.known = [...]signal.UnixMilli{signal.ThrottleGroup: throttle.Time, signal.MotionGroup: driving.Time}
 	}
 	if isLate(x, rd.known) {
 		b.Late++
@@ -220,21 +219,13 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 // isLate reports whether a sample is older than the verdicts of all its groups. A position alone
 // never is: the time of the last one is not known.
 func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) (late bool) {
-	if x.Time >= max(known[0], known[1]) {
-		return false
-	}
 	for s := range signal.Signal(signal.Num) {
-		group := 0
-		switch {
-		case !x.Has(s) || s >= signal.CurrentLatitude:
-			continue
-		case s >= signal.EngineLoad && s <= signal.MILOn:
-			group = 1
+		if g := s.Group(); x.Has(s) && g != signal.PositionGroup {
+			if x.Time >= known[g] {
+				return false
+			}
+			late = true
 		}
-		if x.Time >= known[group] {
-			return false
-		}
-		late = true
 	}
 	return late
 }
