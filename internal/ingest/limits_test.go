@@ -12,11 +12,11 @@ import (
 func (c *Config) SetGrace(d time.Duration) { c.grace = d }
 
 func (m *MQTT) WaitingForMemory() int {
-	return m.quotas.receiving.queued() + m.quotas.finishing.queued() + m.quotas.processing.queued()
+	return m.receiving.queued() + m.finishing.queued() + m.processing.queued()
 }
 
 func (m *MQTT) Receiving() (bytes, most int) {
-	return m.quotas.receiving.inUse(), m.quotas.receiving.size
+	return m.receiving.inUse(), m.receiving.size
 }
 
 func (m *MQTT) Queued() (bytes int) {

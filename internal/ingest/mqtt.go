@@ -29,9 +29,13 @@ import (
 //
 // If the store fails, the connection is closed instead.
 type MQTT struct {
-	in      *intake
-	quotas  *packetQuotas
-	slots   *quota // connections that have logged in
+	in    *intake
+	slots *quota // connections that have logged in
+	// Of memory; see DESIGN.md, "Three parts".
+	receiving  *quota // packets that are arriving
+	finishing  *quota // what receiving had no room for
+	processing *quota // packets that have arrived, and unacknowledged samples
+
 	guard   *listen.Guard
 	end     sync.Once
 	refused *prometheus.CounterVec // by reason
@@ -54,9 +58,9 @@ type MQTT struct {
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
 	half, eighth := m.in.MaxBytes/2, m.in.MaxBytes/16
-	m.quotas = &packetQuotas{newQuota(half - eighth), newQuota(eighth), newQuota(m.in.MaxBytes - half)}
+	m.receiving, m.finishing, m.processing = newQuota(half-eighth), newQuota(eighth), newQuota(m.in.MaxBytes-half)
 	m.slots = newQuota(m.in.MaxConnections)
-	m.in.heldBytes(m.quotas.inUse)
+	m.in.heldBytes(func() int { return m.receiving.inUse() + m.finishing.inUse() + m.processing.inUse() })
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.storing = m.ctx
 	m.refused = m.in.counters(MetricConnectionsRefused, "MQTT connections that were refused, by reason.")

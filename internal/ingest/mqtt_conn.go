@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/mqtt"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -23,6 +25,10 @@ const (
 	writeTimeout   = 10 * time.Second // for a write of a few KiB
 	maxKeepAlive   = 600              // seconds; a client may be silent for 1.5 times as long
 	receiveMaximum = 128              // unacknowledged messages
+
+	readBuffer     = 2 << 10
+	maxSmallPacket = 16 << 10 // of one that is no PUBLISH
+	smallPublish   = 4 << 10  // up to which a PUBLISH takes memory only after its arrival
 )
 
 // conn holds no buffer while it waits for a packet, unless it uses TLS.
@@ -72,7 +78,7 @@ func (m *MQTT) newConn(nc net.Conn) *conn {
 	}
 	c.queue.changed.L = &c.queue.mu
 	c.pace.of = nc
-	c.receiving.of, c.finishing.of, c.processing.of = m.quotas.receiving, m.quotas.finishing, m.quotas.processing
+	c.receiving.of, c.finishing.of, c.processing.of = m.receiving, m.finishing, m.processing
 	return c
 }
 
@@ -229,7 +235,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 	default:
 		body, err = c.readBody(first, length)
 	}
-	if err == nil && isPublish && !c.processing.reserveWait(processingBytes(length), c.ctx.Done()) {
+	if err == nil && isPublish && !c.processing.reserveWait(messageBytes+length+telemetry.Growth*length, c.ctx.Done()) {
 		err = errEnding
 	}
 	return first, body, c.orSlow(err)
@@ -283,35 +289,35 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 		return c.buffer[c.from-length : c.from], nil
 	}
 	p := make([]byte, min(length, smallPublish))
-	for n := 0; n < length; {
-		if n == len(p) {
-			began := time.Now()
-			size, ok := min(2*n, length), true
-			if first&0xf0 == mqtt.PublishPacket {
-				size, ok = c.grow(n, length)
-			}
-			if !ok {
-				return nil, errEnding
-			}
-			larger := make([]byte, size)
-			copy(larger, p)
-			p = larger
-			if c.paced {
-				c.pace.began = c.pace.began.Add(time.Since(began)) // waiting for memory is not counted
-				if err := c.pace.set(); err != nil {
-					return nil, err
-				}
-			}
-		}
-		more, err := c.readMore(p[n:])
-		if n += more; err != nil {
+	n := 0
+	for {
+		if _, err := io.ReadFull(c, p[n:]); err != nil {
 			return nil, err
 		}
+		if len(p) == length {
+			return p, nil
+		}
+		began := time.Now()
+		size, ok := min(2*len(p), length), true
+		if first&0xf0 == mqtt.PublishPacket {
+			size, ok = c.grow(len(p), length)
+		}
+		if !ok {
+			return nil, errEnding
+		}
+		larger := make([]byte, size)
+		n = copy(larger, p)
+		p = larger
+		if c.paced {
+			c.pace.began = c.pace.began.Add(time.Since(began)) // waiting for memory is not counted
+			if err := c.pace.set(); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return p, nil
 }
 
-func (c *conn) readMore(p []byte) (n int, err error) {
+func (c *conn) Read(p []byte) (n int, err error) {
 	if c.from < c.to {
 		n = copy(p, c.buffer[c.from:c.to])
 		c.from += n
@@ -333,27 +339,23 @@ func (c *conn) skipPublish(first byte, length int) error {
 			return err
 		}
 	}
-	id, topic := 0, 0
-	for n := 0; n < length; n++ {
-		if n > topic+3 { // after the packet identifier
-			skipped := min(length-n, c.to-c.from)
-			n, c.from = n+skipped, c.from+skipped
-			if n == length {
-				break
-			}
-		}
-		b, err := c.readByte()
-		switch {
-		case err != nil:
-			return err
-		case n < 2:
-			topic = topic<<8 | int(b)
-		case n == topic+2 || n == topic+3:
-			id = id<<8 | int(b)
-		}
+	var topic, id [2]byte
+	_, err := io.ReadFull(c, topic[:])
+	size := int64(binary.BigEndian.Uint16(topic[:]))
+	if err == nil {
+		_, err = io.CopyN(io.Discard, c, size)
 	}
-	p := mqtt.Publish{QoS: first >> 1 & 3, ID: uint16(id)}
-	if p.QoS == 3 || p.QoS > 0 && id == 0 {
+	if err == nil {
+		_, err = io.ReadFull(c, id[:]) // of the payload with QoS 0
+	}
+	if err == nil {
+		_, err = io.CopyN(io.Discard, c, int64(length)-size-4)
+	}
+	if err != nil {
+		return err
+	}
+	p := mqtt.Publish{QoS: first >> 1 & 3, ID: binary.BigEndian.Uint16(id[:])}
+	if p.QoS == 3 || p.QoS > 0 && p.ID == 0 {
 		return errMalformed
 	}
 	return c.m.receive(c, &p, errPacketTooLarge)

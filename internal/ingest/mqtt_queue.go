@@ -9,6 +9,11 @@ import (
 	"example.org/carstate/internal/telemetry"
 )
 
+const (
+	messageBytes = 512     // memory of a message without its samples, estimated
+	maxQueued    = 4 << 20 // of a connection's unacknowledged messages, unless there is only one
+)
+
 type pending struct {
 	batch   *telemetry.Batch // nil if the message was refused
 	code    byte             // of a refusal
