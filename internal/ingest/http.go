@@ -45,7 +45,7 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // from the head on
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(in.Log.Handler(), slog.LevelDebug),
 	}, listen.Config{
 		Max: in.MaxHTTPConnections, SendBuffer: sendBuffer, Limit: in.Limit, Dropped: dropped.Inc, Log: in.Log,
 	})

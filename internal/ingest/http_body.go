@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"mime"
 	"net/http"
 	"slices"
@@ -223,11 +222,4 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
 	listen.Send(w, append(body, '\n'))
-}
-
-type redactor struct{ slog.Handler }
-
-func (h redactor) Handle(ctx context.Context, r slog.Record) error {
-	r.Message = access.Redact(strings.TrimSpace(r.Message))
-	return h.Handler.Handle(ctx, r)
 }
