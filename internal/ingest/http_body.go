@@ -76,9 +76,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	o.Reserve, o.Events = p.reserve, f.events
 	mapped := p.source.Format != nil
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
-	if err := paced.begin(time.Now(), h.in.grace); err != nil {
-		return nil, err
-	}
+	paced.begin(time.Now(), h.in.grace)
 	text := &limited{Reader: paced}
 	head := heads.Get().(*bufio.Reader)
 	defer func() {
@@ -134,8 +132,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	}
 	p.length = max(p.length, text.total)
 	if err == nil {
-		// The server goes on reading to notice a disconnect.
-		err = paced.of.SetReadDeadline(time.Time{})
+		_ = paced.of.SetReadDeadline(time.Time{}) // the server goes on reading to notice a disconnect
 	}
 	return b, err
 }
@@ -152,9 +149,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	b.turn.leave()
 	n, err := b.Reader.Read(p)
 	b.turn.take()
-	if err == nil {
-		err = b.add(n)
-	}
+	b.add(n)
 	return n, err
 }
 

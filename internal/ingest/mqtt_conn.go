@@ -126,8 +126,8 @@ func (c *conn) fill() error {
 		n, err = c.Conn.Read(c.buffer[c.to:])
 		c.to += n
 	}
-	if err == nil && c.paced {
-		err = c.pace.add(c.to - before)
+	if c.paced {
+		c.pace.add(c.to - before)
 	}
 	return err
 }
@@ -178,9 +178,7 @@ func (c *conn) readLength() (length int, err error) {
 }
 
 func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, err error) {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return p, 0, err
-	}
+	_ = c.SetDeadline(time.Now().Add(timeout)) // it fails only if the connection is closed, as its reads do
 	first, err := c.readByte()
 	if err == nil && first != mqtt.ConnectPacket {
 		err = errors.New("the first packet is no CONNECT")
@@ -205,9 +203,7 @@ func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, er
 
 // readPacket returns 0 for a packet that it has handled. body is valid until the next call.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
-	if err := c.awaitPacket(); err != nil {
-		return 0, nil, err
-	}
+	c.awaitPacket()
 	if first, err = c.readByte(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
 			err = &closing{mqtt.KeepAliveTimeout, "the client was silent for too long"}
@@ -218,12 +214,9 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 		return 0, nil, errMalformed
 	}
 	if c.to-c.from < 4 { // the length may not have arrived yet
-		err = c.beginPace()
+		c.beginPace()
 	}
-	length := 0
-	if err == nil {
-		length, err = c.readLength()
-	}
+	length, err := c.readLength()
 	isPublish := first&0xf0 == mqtt.PublishPacket
 	switch {
 	case err != nil:
@@ -252,29 +245,26 @@ func (c *conn) orSlow(err error) error {
 // decoding a sample.
 const deadlineStep = time.Second
 
-func (c *conn) awaitPacket() error {
+func (c *conn) awaitPacket() {
 	c.paced = false
 	if c.from < c.to {
-		return nil
+		return
 	}
 	if silent := time.Now().Add(c.silence); silent.After(c.deadline) {
 		c.deadline = silent.Add(deadlineStep)
-		return c.SetReadDeadline(c.deadline)
+		_ = c.SetReadDeadline(c.deadline)
 	}
-	return nil
 }
 
 // The minimum rate replaces the deadline for the next packet.
-func (c *conn) beginPace() error {
+func (c *conn) beginPace() {
 	c.deadline, c.paced = time.Time{}, true
-	return c.pace.begin(time.Now(), c.m.in.grace)
+	c.pace.begin(time.Now(), c.m.in.grace)
 }
 
 func (c *conn) readBody(first byte, length int) ([]byte, error) {
 	if c.to-c.from < length && !c.paced && c.grant != nil {
-		if err := c.beginPace(); err != nil {
-			return nil, err
-		}
+		c.beginPace()
 	}
 	if length <= readBuffer {
 		for c.to-c.from < length {
@@ -310,9 +300,7 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 		p = larger
 		if c.paced {
 			c.pace.began = c.pace.began.Add(time.Since(began)) // waiting for memory is not counted
-			if err := c.pace.set(); err != nil {
-				return nil, err
-			}
+			c.pace.set()
 		}
 	}
 }
@@ -326,8 +314,9 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	if c.ctx.Err() != nil {
 		return 0, errEnding
 	}
-	if n, err = c.Conn.Read(p); err == nil && c.paced {
-		err = c.pace.add(n)
+	n, err = c.Conn.Read(p)
+	if c.paced {
+		c.pace.add(n)
 	}
 	return n, err
 }
@@ -335,9 +324,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 // MQTT 3.1.1 cannot otherwise stop a client from sending a PUBLISH that is too large.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
-		if err := c.beginPace(); err != nil {
-			return err
-		}
+		c.beginPace()
 	}
 	var topic, id [2]byte
 	_, err := io.ReadFull(c, topic[:])
@@ -385,9 +372,7 @@ func (c *conn) releaseMemory() {
 func (c *conn) Write(p []byte) (int, error) {
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
 		due += deadlineStep
-		if err := c.SetWriteDeadline(c.m.began.Add(due)); err != nil {
-			return 0, err
-		}
+		_ = c.SetWriteDeadline(c.m.began.Add(due))
 		c.writeUntil.Store(int64(due))
 	}
 	n, err := c.Conn.Write(p)
