@@ -20,14 +20,7 @@ import (
 
 // MQTT receives telemetry on topic vehicles/VID/telemetry (docs/telemetry.md). A PUBACK means that
 // the accepted samples are on disk. A message that can never be accepted is acknowledged, too
-// (DESIGN.md), in MQTT 5 with a reason code:
-//
-//	0x87  the source may not write for the vehicle, or the vehicle was forgotten
-//	0x90  the topic is wrong
-//	0x97  the vehicle would exceed the limit of vehicles
-//	0x99  no line was valid, or the message exceeds a limit
-//
-// If the store fails, the connection is closed instead.
+// (DESIGN.md), in MQTT 5 with a reason code. If the store fails, the connection is closed instead.
 type MQTT struct {
 	in    *intake
 	slots *quota // connections that have logged in

@@ -20,13 +20,12 @@ import (
 const formatHeader = "Carstate-Format"
 
 type Answer struct {
-	Status     int                   `json:"-"`
-	RetryAfter time.Duration         `json:"-"`
-	Mapped     bool                  `json:"-"` // the source has a format
-	Accepted   int                   `json:"accepted"`
-	Rejected   []telemetry.Rejection `json:"rejected"` // nil, unless the answer is about lines
-	Total      int                   `json:"rejected_total"`
-	Error      string                `json:"error"`
+	telemetry.Report // Rejected is nil, unless the answer is about lines
+
+	Status     int           `json:"-"`
+	RetryAfter time.Duration `json:"-"`
+	Mapped     bool          `json:"-"` // the source has a format
+	Error      string        `json:"error"`
 }
 
 type Client struct {

@@ -132,9 +132,7 @@ func (b *mqttBroker) write(first byte, body []byte) error {
 func (b *mqttBroker) writeAll(packets []byte) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	if err := b.conn.SetWriteDeadline(time.Now().Add(mqttKeepAlive)); err != nil {
-		return err
-	}
+	_ = b.conn.SetWriteDeadline(time.Now().Add(mqttKeepAlive)) // a failure shows in Write
 	_, err := b.conn.Write(packets)
 	return err
 }
