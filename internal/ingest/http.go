@@ -27,7 +27,7 @@ type HTTP struct {
 	*listen.Server
 	in     *intake
 	memory *quota   // bytes of requests in progress
-	turns  sync.Map // a chan struct{} by source
+	turns  sync.Map // a turn by source
 	slots  *quota   // connections with a request in progress
 }
 

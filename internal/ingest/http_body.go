@@ -3,7 +3,6 @@ package ingest
 import (
 	"bufio"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"io"
 	"mime"
@@ -61,11 +60,9 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // 40 KiB
 
 // Estimated memory, in bytes.
 const (
-	// requestBytes are reserved when a request begins.
-	requestBytes = 64 << 10
+	requestBytes = 64 << 10 // of a request that begins
 	headBytes    = 4 << 10
-	// readerBytes are for a body that is compressed or longer than headBytes.
-	readerBytes = 128 << 10
+	readerBytes  = 128 << 10 // of a body that is compressed or longer than headBytes
 )
 
 func (p *post) reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
@@ -97,7 +94,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		if !p.reserve(0) {
 			return nil, telemetry.ErrNoMemory
 		}
-		paced.turn = h.takeTurn(r.Context(), p.source.Name)
+		paced.turn = h.takeTurn(p.source.Name)
 		defer paced.turn.leave()
 	}
 	body := head
@@ -178,36 +175,27 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoders is how many bodies of a source are decoded at a time.
-const decoders = 2
+const decoders = 2 // bodies of a source that are decoded at a time
 
-type turn struct {
-	free chan struct{} // nil: the body needs no turn
-	ctx  context.Context
+// A turn is not held while its body waits for bytes, so waiting for one needs no limit. If nil, the
+// body needs none.
+type turn chan struct{}
+
+func (h *HTTP) takeTurn(source string) turn {
+	t, _ := h.turns.LoadOrStore(source, make(turn, decoders))
+	t.(turn).take()
+	return t.(turn)
 }
 
-func (h *HTTP) takeTurn(ctx context.Context, source string) turn {
-	free, _ := h.turns.LoadOrStore(source, make(chan struct{}, decoders))
-	of := turn{free.(chan struct{}), ctx}
-	of.take()
-	return of
-}
-
-// If ctx ends, leave does nothing.
-func (t *turn) take() {
-	if t.free == nil {
-		return
-	}
-	select {
-	case t.free <- struct{}{}:
-	case <-t.ctx.Done():
-		t.free = nil
+func (t turn) take() {
+	if t != nil {
+		t <- struct{}{}
 	}
 }
 
-func (t *turn) leave() {
-	if t.free != nil {
-		<-t.free
+func (t turn) leave() {
+	if t != nil {
+		<-t
 	}
 }
 
