@@ -2,10 +2,9 @@ package ingest_test
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
-	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,23 +66,14 @@ func FuzzMQTT(f *testing.F) {
 		if _, err = c.Write(sent); err == nil {
 			_ = c.(*net.TCPConn).CloseWrite() // fails if the server has closed the connection
 		}
-		in := bufio.NewReader(c)
+		raw := &rawClient{in: bufio.NewReader(c)}
 		for n := 0; ; n++ {
-			first, err := in.ReadByte()
-			var network net.Error
-			if errors.As(err, &network) && network.Timeout() {
+			first, body, err := raw.tryRead()
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Fatal("the connection stays open")
 			}
 			if err != nil {
 				break // perhaps within a packet
-			}
-			length, err := binary.ReadUvarint(in)
-			body := make([]byte, min(length, 1<<16))
-			if err == nil {
-				_, err = io.ReadFull(in, body)
-			}
-			if err != nil {
-				break
 			}
 			if (n == 0) != (first == connackType) {
 				t.Fatalf("packet %d is %#x", n, first)
