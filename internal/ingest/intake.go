@@ -27,8 +27,8 @@ type intake struct {
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing limits an outage of the store to two log lines.
-	failing   atomic.Bool
+
+	failing   atomic.Bool // limits an outage of the store to two log lines
 	wrongKeys lograte.Warning
 }
 

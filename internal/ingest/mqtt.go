@@ -29,11 +29,10 @@ type MQTT struct {
 	finishing  *quota // what receiving had no room for
 	processing *quota // packets that have arrived, and unacknowledged samples
 
-	guard   *listen.Guard
-	end     sync.Once
-	refused *prometheus.CounterVec // by reason
-	// A client could cause panics without end.
-	unhandled lograte.Warning
+	guard     *listen.Guard
+	end       sync.Once
+	refused   *prometheus.CounterVec // by reason
+	unhandled lograte.Warning        // a client could cause panics without end
 
 	mu         sync.Mutex // guards the fields below
 	clients    map[clientID]*conn

@@ -9,7 +9,7 @@ import (
 type quota struct {
 	size int
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the fields below; the caller of a method that does not lock it holds it
 	used    int
 	held    map[string]int // by source
 	waiting map[string][]*claim
@@ -26,7 +26,7 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// withinShare lets a source that holds nothing have one request. The caller holds mu.
+// withinShare lets a source that holds nothing have one request.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
@@ -69,11 +69,10 @@ func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	select {
-	case <-c.granted: // between the two selects
+	if at := slices.Index(q.waiting[source], c); at >= 0 {
+		q.removeClaim(source, at)
+	} else { // it was granted at the same time
 		q.subtract(source, n)
-	default:
-		q.removeClaim(source, slices.Index(q.waiting[source], c))
 	}
 	q.grantWaiting() // those behind may fit now
 	return 0, false
@@ -86,7 +85,6 @@ func (q *quota) release(source string, n int) {
 	q.grantWaiting()
 }
 
-// The caller holds mu.
 func (q *quota) subtract(source string, n int) {
 	q.used -= n
 	if q.held[source] -= n; q.held[source] == 0 {
@@ -94,7 +92,6 @@ func (q *quota) subtract(source string, n int) {
 	}
 }
 
-// The caller holds mu.
 func (q *quota) removeClaim(source string, i int) {
 	if q.waiting[source] = slices.Delete(q.waiting[source], i, i+1); len(q.waiting[source]) == 0 {
 		delete(q.waiting, source)
@@ -103,7 +100,6 @@ func (q *quota) removeClaim(source string, i int) {
 	}
 }
 
-// The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {

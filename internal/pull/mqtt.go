@@ -30,10 +30,9 @@ type mqttBroker struct {
 
 const (
 	mqttKeepAlive = 30 * time.Second
-	// mqttPacket is what is kept of a packet.
-	mqttPacket  = telemetry.MaxMapped + 128<<10
-	mqttMaximum = 1<<28 - 1
-	mqttWindow  = 1000 // messages without acknowledgement
+	mqttPacket    = telemetry.MaxMapped + 128<<10 // bytes that are kept of a packet
+	mqttMaximum   = 1<<28 - 1
+	mqttWindow    = 1000 // messages without acknowledgement
 )
 
 var errMQTTVersion = errors.New("the broker speaks another version of MQTT than 3.1.1 and 5, or no MQTT at this port")

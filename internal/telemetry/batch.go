@@ -44,8 +44,7 @@ const (
 	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes      = int(unsafe.Sizeof(signal.TroubleCode{})) + 1
 	rejectionBytes = 500
-	// ignoredBytes includes the suggested name.
-	ignoredBytes = 128
+	ignoredBytes   = 128 // with the suggested name
 )
 
 // Most messages need less than a batch has.

@@ -7,8 +7,7 @@ import (
 	"strconv"
 )
 
-// maxUnknown is how many ignored names of an object are compared.
-const maxUnknown = 16
+const maxUnknown = 16 // ignored names of an object that are compared
 
 // scanner reads any valid JSON, and some that is not valid.
 type scanner struct {

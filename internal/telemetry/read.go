@@ -58,7 +58,6 @@ func DecodeMessage(topic, payload []byte, o Origin) (*Batch, error) {
 	})
 }
 
-// reader decodes one body or message at a time.
 type reader struct {
 	Origin
 	batch  *Batch

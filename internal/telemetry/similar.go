@@ -7,8 +7,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// maxEdits is in letters of a misspelt name.
-const maxEdits = 2
+const maxEdits = 2 // letters of a misspelt name
 
 // otherSignals resemble known names but mean something else.
 var otherSignals = []string{
