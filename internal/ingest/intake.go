@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -229,11 +228,10 @@ func (in *intake) append(ctx context.Context, samples []vehicle.Sample) error {
 		if in.failing.CompareAndSwap(true, false) {
 			in.Log.Info("storing telemetry again")
 		}
-		return nil
 	case errors.Is(err, context.Canceled):
 		// The sender disconnected, or the node is shutting down.
 	case in.failing.CompareAndSwap(false, true):
 		in.Log.Error("cannot store telemetry; senders will send it again", "error", err)
 	}
-	return fmt.Errorf("storing %d samples: %w", len(samples), err)
+	return err
 }

@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/mqtt"
 	"example.org/carstate/internal/telemetry"
-	"example.org/carstate/internal/vehicle"
 )
 
 const (
@@ -36,7 +35,7 @@ type conn struct {
 	net.Conn
 	m *MQTT
 
-	// The fields from raw to vehicle belong to the goroutine that reads.
+	// The fields from raw to silence belong to the goroutine that reads.
 	raw      syscall.RawConn    // nil with TLS
 	readRaw  func(uintptr) bool // tryRead, made once
 	readErr  error              // of tryRead
@@ -48,8 +47,6 @@ type conn struct {
 	// Memory of the present packet.
 	receiving, finishing, processing reservation
 	silence                          time.Duration // that a client may keep
-	topic                            string
-	vehicle                          vehicle.ID // that topic names
 	id                               clientID
 
 	version byte

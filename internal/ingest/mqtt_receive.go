@@ -20,7 +20,6 @@ import (
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
-	maxTopic     = len(topicPrefix) + vehicle.MaxReportingID + len(topicSuffix)
 	brokerPrefix = "$SYS/"
 )
 
@@ -229,15 +228,15 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 
 // A message without batch and refusal is ignored.
 func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
-	source := c.grant
-	id, ok := c.vehicleOf(pk.Topic)
+	source, topic := c.grant, string(pk.Topic)
+	id, ok := vehicleOf(topic)
 	if !ok && source.Format != nil { // the format takes the vehicle from the message
-		ok = source.Format.Matches(string(pk.Topic))
+		ok = source.Format.Matches(topic)
 	}
 	code := byte(mqtt.WrongPayload)
 	switch {
 	case why != nil:
-	case !ok && strings.HasPrefix(string(pk.Topic), brokerPrefix):
+	case !ok && strings.HasPrefix(topic, brokerPrefix):
 		return nil, nil, 1 // every bridge sends it: no mistake
 	case !ok:
 		why, code = errTopic, mqtt.WrongTopic
@@ -325,20 +324,12 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) 
 	return why
 }
 
-// The topic of a car's last message needs no memory again.
-func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
-	if len(topic) > maxTopic {
+func vehicleOf(topic string) (vehicle.ID, bool) {
+	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
+	vid, ok2 := strings.CutSuffix(vid, topicSuffix)
+	id, err := vehicle.ParseReportingID(vid)
+	if !ok1 || !ok2 || err != nil {
 		return "", false
 	}
-	if c.topic == "" || string(topic) != c.topic {
-		name := string(topic)
-		vid, ok1 := strings.CutPrefix(name, topicPrefix)
-		vid, ok2 := strings.CutSuffix(vid, topicSuffix)
-		id, err := vehicle.ParseReportingID(vid)
-		if !ok1 || !ok2 || err != nil {
-			return "", false
-		}
-		c.topic, c.vehicle = name, id
-	}
-	return c.vehicle, true
+	return id, true
 }
