@@ -48,7 +48,6 @@ var (
 	ErrWork    = errors.New("the message has too many items for its size, or they share too long a value: send fewer")
 )
 
-// Decoder is used by one goroutine at a time.
 type Decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer

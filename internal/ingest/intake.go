@@ -146,7 +146,6 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-// The source is nil if it is not known.
 func (in *intake) refuseKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {

@@ -33,7 +33,6 @@ type Client struct {
 	http.Client
 }
 
-// If trust is nil, NewClient trusts as the system does.
 func NewClient(base, key string, trust *tls.Config) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), key, http.Client{
 		Timeout:   30 * time.Second,

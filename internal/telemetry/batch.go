@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Batch is the decoded content of a body or message.
 type Batch struct {
 	Samples  []vehicle.Sample // with a reading, each vehicle's by time
 	Accepted int              // also without a reading

@@ -17,7 +17,6 @@ const (
 	maxUnused      = 20 // pairs of signal and reason
 )
 
-// UnusedKinds are why a value is not used.
 var UnusedKinds = [...]access.Refusal{
 	access.NotAvailable, access.Impossible, access.WrongType, access.Duplicate, access.OverLimit,
 }
