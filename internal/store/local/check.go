@@ -55,28 +55,28 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		ends[telemetryEndName(p)] = max(ends[telemetryEndName(p)], seq)
 		totals[codec.Telemetry] = max(totals[codec.Telemetry], seq)
 	}
-	telemetry := func(it *pebble.Iterator, value []byte) error {
-		p := int(it.Key()[1])<<8 | int(it.Key()[2])
-		g, err := decodeGroup(p, it.Key(), value)
+	telemetry := func(is entry) error {
+		p := int(is.key[1])<<8 | int(is.key[2])
+		g, err := decodeGroup(p, is.key, is.value)
 		if was, ok := last[p]; err == nil && ok && g.before != was {
 			err = codec.ErrDamaged
 		}
-		last[p] = sequenceOf(it.Key())
+		last[p] = sequenceOf(is.key)
 		end(p, last[p])
 		return err
 	}
-	record := func(_ *pebble.Iterator, value []byte) error {
-		r, err := decodeRecord(value)
+	record := func(is entry) error {
+		r, err := decodeRecord(is.value)
 		if p, ok := codec.PartitionOfCursor(r.Subject); ok && err == nil {
-			var is cursorRecord
-			if err = json.Unmarshal(r.Body, &is); err == nil && len(is.Checkpoints) > 0 {
-				ends[cursorName(p)] = is.Checkpoints[len(is.Checkpoints)-1].Seq
+			var c cursorRecord
+			if err = json.Unmarshal(r.Body, &c); err == nil && len(c.Checkpoints) > 0 {
+				ends[cursorName(p)] = c.Checkpoints[len(c.Checkpoints)-1].Seq
 				end(p, ends[cursorName(p)])
 			}
 		}
 		return err
 	}
-	check := func(name string, letter byte, decode func(*pebble.Iterator, []byte) error) error {
+	check := func(name string, letter byte, decode func(entry) error) error {
 		is, err := checkSpan(ctx, db, letter, decode)
 		is.Stream = name
 		found = append(found, is)
@@ -107,37 +107,25 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	return found, d.compareEnds(ends, totals)
 }
 
-func checkSpan(
-	ctx context.Context, db *pebble.DB, letter byte, decode func(*pebble.Iterator, []byte) error,
-) (is Checked, err error) {
-	lower, upper := span(letter)
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return is, err
-	}
-	defer func() { _ = it.Close() }() // the error is that of it.Error
-	for ok := it.First(); ok; ok = it.Next() {
-		if ctx.Err() != nil {
-			return is, ctx.Err()
+func checkSpan(ctx context.Context, db *pebble.DB, letter byte, decode func(entry) error) (found Checked, err error) {
+	for is, err := range entries(ctx, db, span(letter), forwards) {
+		switch {
+		case ctx.Err() != nil:
+			return found, ctx.Err()
+		case err != nil:
+			found.Unreadable = access.OneLine(err)
+			return found, nil
 		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			is.Unreadable = access.OneLine(err)
-			return is, nil
-		}
-		switch err := decode(it, value); {
+		switch err := decode(is); {
 		case err == nil:
-			is.Good++
+			found.Good++
 		case errors.Is(err, codec.ErrDamaged):
-			is.Damaged++
+			found.Damaged++
 		default:
-			return is, err
+			return found, err
 		}
 	}
-	if err := it.Error(); err != nil {
-		is.Unreadable = access.OneLine(err)
-	}
-	return is, nil
+	return found, nil
 }
 
 type silent struct{}

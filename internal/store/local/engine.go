@@ -151,7 +151,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}, []string{"kind"})
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
-	if err = store.LoadForgotten(ctx, e.own(), &e.forgotten); err != nil {
+	if err = store.LoadForgotten(ctx, e, &e.forgotten); err != nil {
 		if disk := e.dir.probe(); disk != nil {
 			err = fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -53,9 +55,9 @@ func (e *Engine) loadPartitions() error {
 	e.unfolded = store.NewUnfolded(e.dir.Partitions, 0, time.Now)
 	for n := range e.dir.Partitions {
 		p := &partitionState{e: e, number: n, arrived: make(chan struct{})}
-		r, err := e.own().last(e.keyOf(letters[codec.States], codec.CursorSubject(n)))
+		r, err := e.last(e.keyOf(letters[codec.States], codec.CursorSubject(n)))
 		if err != nil {
-			return err
+			return e.readError(err)
 		}
 		var is cursorRecord
 		if r.Seq != 0 && json.Unmarshal(r.Body, &is) != nil {
@@ -261,20 +263,14 @@ func (t *Partition) read(last uint64) (group, error) {
 
 // If there is no group, its seq is 0.
 func (t *Partition) group(last uint64) (g group, err error) {
-	lower, _ := telemetrySpan(t.s.number, t.next)
-	it, err := t.s.e.own().iterator(lower, telemetryKey(t.s.number, last+1))
-	if err != nil {
-		return g, err
+	keys := pebble.KeyRange{Start: telemetryKey(t.s.number, t.next), End: telemetryKey(t.s.number, last+1)}
+	for is, err := range t.s.e.walk(context.Background(), keys, forwards) {
+		if err != nil {
+			return g, err
+		}
+		return decodeGroup(t.s.number, is.key, is.value)
 	}
-	defer it.Close()
-	if !it.First() {
-		return g, it.Error()
-	}
-	value, err := it.ValueAndErr()
-	if err == nil {
-		g, err = decodeGroup(t.s.number, it.Key(), value)
-	}
-	return g, err
+	return g, nil
 }
 
 // After a fatal error of Pebble, Save returns only when ctx ends.

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,126 +20,117 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// reader replaces Scan of the Engine, so it implements [store.Records].
-type reader struct {
-	*Engine
-	viewed bool // of Engine.view, not of Engine.own
+type order int
+
+const (
+	forwards order = iota
+	backwards
+	twice // forwards, and then the same again
+)
+
+type entry struct {
+	key, value []byte // valid until the next entry
+	pass       int
 }
 
-// Damage of what own reads makes the engine fail.
-func (e *Engine) own() reader { return reader{e, false} }
-
-// Damage of what view reads, only to show it to an operator, fails the read.
-func (e *Engine) view() reader { return reader{e, true} }
-
-func (r reader) explain(err error) error {
-	if r.viewed {
-		return r.viewError(err)
-	}
-	return r.readError(err)
-}
-
-type iterator struct {
-	*pebble.Iterator
-	r reader
-}
-
-func (it iterator) Close() error {
-	defer it.r.leave()
-	return it.Iterator.Close()
-}
-
-func (r reader) iterator(from, to []byte) (it iterator, err error) {
-	if err := r.enter(); err != nil {
-		return it, err
-	}
-	inner, err := r.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		r.leave()
-		return it, r.explain(err)
-	}
-	return iterator{inner, r}, nil
-}
-
-// each ends early if do returns an error, a read fails, ctx ends, or Cut is called.
-func (it iterator) each(ctx context.Context, do func(value []byte) error) error {
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := cmp.Or(ctx.Err(), it.r.cut.Err()); err != nil {
-			return err
-		}
-		value, err := it.ValueAndErr()
+// entries ends after an error. A snapshot would keep erased records in the files.
+func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: keys.Start, UpperBound: keys.End})
 		if err != nil {
-			return it.r.explain(err)
+			yield(entry{}, err)
+			return
 		}
-		if err := do(value); err != nil {
-			return err
+		defer func() { _ = it.Close() }() // the error is that of it.Error
+		first, next, passes := it.First, it.Next, 1
+		switch o {
+		case backwards:
+			first, next = it.Last, it.Prev
+		case twice:
+			passes = 2
 		}
-	}
-	return it.r.explain(it.Error())
-}
-
-func (r reader) records(do func(store.Record) error) func(value []byte) error {
-	return func(value []byte) error {
-		record, err := decodeRecord(value)
-		if err != nil {
-			return r.explain(err)
-		}
-		return do(record)
-	}
-}
-
-func (r reader) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
-	return r.inOrder(ctx, name, func(record store.Record) error {
-		for _, p := range patterns {
-			if codec.Matches(p, record.Subject) {
-				return do(record)
+		for pass := range passes {
+			for ok := first(); ok; ok = next() {
+				value, err := it.ValueAndErr()
+				err = cmp.Or(ctx.Err(), err)
+				if !yield(entry{it.Key(), value, pass}, err) || err != nil {
+					return
+				}
+			}
+			if err := it.Error(); err != nil {
+				yield(entry{}, err)
+				return
 			}
 		}
-		return nil
-	})
+	}
 }
 
-// Set records come before the tokens and sources that refer to them. The records of AUDIT are in
-// order.
-func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
-	it, err := r.iterator(span(letters[name])) // a snapshot would keep erased records in the files
-	if err != nil {
-		return err
-	}
-	defer it.Close()
-	if name != codec.Tokens && name != codec.Sources {
-		return it.each(ctx, r.records(do))
-	}
-	for _, sets := range []bool{true, false} {
-		err := it.each(ctx, r.records(func(record store.Record) error {
-			if codec.IsSet(record.Subject) != sets {
-				return nil
+// walk also ends when Cut is called. The caller explains its error by readError or viewError.
+func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		if err := e.enter(); err != nil {
+			yield(entry{}, err)
+			return
+		}
+		defer e.leave()
+		for is, err := range entries(ctx, e.db, keys, o) {
+			if !yield(is, cmp.Or(err, e.cut.Err())) {
+				return
 			}
-			return do(record)
-		}))
+		}
+	}
+}
+
+// Set records come before the tokens and sources that refer to them.
+func (e *Engine) inOrder(ctx context.Context, name string) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		for is, err := range e.walk(ctx, span(letters[name]), twice) {
+			var r store.Record
+			if err == nil {
+				r, err = decodeRecord(is.value)
+			}
+			if sets := is.pass == 0; err == nil && codec.IsSet(r.Subject) != sets {
+				continue
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
+	for r, err := range e.inOrder(ctx, name) {
 		if err != nil {
+			return e.viewError(err)
+		}
+		matches := func(pattern string) bool { return codec.Matches(pattern, r.Subject) }
+		if !slices.ContainsFunc(patterns, matches) {
+			continue
+		}
+		if err := do(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// The record shares no memory with the database, and is zero if there is none.
-func (r reader) last(key []byte) (record store.Record, err error) {
-	if err := r.enter(); err != nil {
+// The record shares no memory with the database, and is zero if there is none. The caller explains
+// the error.
+func (e *Engine) last(key []byte) (record store.Record, err error) {
+	if err := e.enter(); err != nil {
 		return record, err
 	}
-	defer r.leave()
-	value, closer, err := r.db.Get(key)
+	defer e.leave()
+	value, closer, err := e.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return store.Record{}, nil
 	}
 	if err != nil {
-		return record, r.explain(err)
+		return record, err
 	}
 	defer closer.Close()
-	record, err = decodeRecord(bytes.Clone(value))
-	return record, r.explain(err)
+	return decodeRecord(bytes.Clone(value))
 }
 
 func number(db *pebble.DB, key []byte) (uint64, error) {
@@ -167,12 +160,12 @@ func (e *Engine) enter() error {
 
 func (e *Engine) leave() { e.readers.Add(-1) }
 
-func (e *Engine) diskUsage(from, to []byte) (bytes uint64, err error) {
+func (e *Engine) diskUsage(keys pebble.KeyRange) (bytes uint64, err error) {
 	if err := e.enter(); err != nil {
 		return 0, err
 	}
 	defer e.leave()
-	return e.db.EstimateDiskUsage(from, to)
+	return e.db.EstimateDiskUsage(keys.Start, keys.End)
 }
 
 const (

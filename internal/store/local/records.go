@@ -2,7 +2,6 @@ package local
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -47,7 +46,8 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	if e.writesFailed.Err() != nil { // the last record may not be on disk
 		return store.Record{}, errWritesFailed
 	}
-	return e.view().last(e.keyOf(letters[name], subject))
+	r, err := e.last(e.keyOf(letters[name], subject))
+	return r, e.viewError(err)
 }
 
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
@@ -60,9 +60,9 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 		for _, w := range writes {
 			key := e.keyOf(s.letter, w.Subject)
 			if w.Expected {
-				is, err := e.own().last(key)
+				is, err := e.last(key)
 				if err != nil {
-					return err
+					return e.readError(err)
 				}
 				if is.Seq != w.Expect {
 					return store.ErrConflict
@@ -120,10 +120,6 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	}
 }
 
-func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
-	return e.view().Scan(ctx, name, patterns, do)
-}
-
 // A part of ROADS that cannot be read is removed from there on, because it will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
@@ -133,23 +129,14 @@ func (e *Engine) ScanFrom(
 	if next <= from {
 		return from, 0, nil
 	}
-	last, upper := span(s.letter)
-	it, err := e.view().iterator(last, upper)
-	if err != nil {
-		return from, 0, err
-	}
-	defer it.Close()
-	var failed error
-	for ok := it.First(); ok; ok = it.Next() {
-		var value []byte
-		if value, failed = it.ValueAndErr(); failed != nil {
+	rest := span(s.letter) // from the last good record on
+	for is, failed := range e.walk(ctx, rest, forwards) {
+		if failed != nil {
+			err = failed
 			break
 		}
-		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
-			return from, damaged, err
-		}
-		last = append(last[:0], it.Key()...)
-		r, err := decodeRecord(value)
+		rest.Start = bytes.Clone(is.key)
+		r, err := decodeRecord(is.value)
 		if err == nil && r.Seq >= from {
 			err = do(r)
 		}
@@ -157,16 +144,15 @@ func (e *Engine) ScanFrom(
 			damaged++
 		}
 	}
-	if err = cmp.Or(failed, it.Error()); err == nil {
+	if err == nil {
 		return next, damaged, nil
 	}
-	if name != codec.Roads || isNotDamage(err) {
+	if _, isDamage := e.explainRead(err); !isDamage || name != codec.Roads {
 		return from, damaged, e.readError(err)
 	}
 	e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
 	// The last good record goes, too: an iterator up to its end would also read damaged data.
-	err = s.do(ctx, func() error { return e.db.Excise(ctx, pebble.KeyRange{Start: last, End: upper}) })
-	if err != nil {
+	if err = s.do(ctx, func() error { return e.db.Excise(ctx, rest) }); err != nil {
 		return from, damaged, err
 	}
 	return next, damaged + 1, nil
@@ -175,30 +161,24 @@ func (e *Engine) ScanFrom(
 func (e *Engine) Before(
 	ctx context.Context, name string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
-	from, to := span(letters[name])
+	keys := span(letters[name])
 	if before != 0 {
-		to = auditKey(before)
+		keys.End = auditKey(before)
 	}
-	it, err := e.view().iterator(from, to)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer it.Close()
-	for ok := it.Last(); ok; ok = it.Prev() {
-		if len(records) == limit {
-			return records, sequenceOf(it.Key()) + 1, nil
+	for is, err := range e.walk(ctx, keys, backwards) {
+		if err == nil && len(records) == limit {
+			return records, sequenceOf(is.key) + 1, nil
 		}
-		value, err := it.ValueAndErr()
 		var r store.Record
 		if err == nil {
-			r, err = decodeRecord(bytes.Clone(value))
+			r, err = decodeRecord(bytes.Clone(is.value))
 		}
 		if err != nil {
-			return nil, 0, it.r.explain(err)
+			return nil, 0, e.viewError(err)
 		}
 		records = append(records, r)
 	}
-	return records, 0, it.r.explain(it.Error())
+	return records, 0, nil
 }
 
 func (e *Engine) Remove(ctx context.Context, name string, records []store.Record) error {
@@ -212,9 +192,9 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 		for _, r := range records {
 			key := e.keyOf(s.letter, r.Subject)
 			if r.Seq != 0 {
-				is, err := e.view().last(key) // a damaged record may go, if its sequence can be read
+				is, err := e.last(key) // a damaged record may go, if its sequence can be read
 				if err != nil && is.Seq == 0 {
-					return err
+					return e.viewError(err)
 				}
 				if is.Seq != r.Seq {
 					continue
@@ -301,8 +281,13 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
-		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {
-			return err
+		for r, err := range f.s.e.inOrder(ctx, f.s.name) {
+			if err != nil {
+				return f.s.e.readError(err)
+			}
+			if err := f.apply(r); err != nil {
+				return err
+			}
 		}
 		f.Advance(f.s.last.Load())
 		f.s.feeds = append(f.s.feeds, f)
@@ -348,7 +333,9 @@ func auditKey(seq uint64) []byte {
 
 func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
-func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
+func span(letter byte) pebble.KeyRange {
+	return pebble.KeyRange{Start: []byte{letter}, End: []byte{letter + 1}}
+}
 
 func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	b = binary.AppendUvarint(b, seq)

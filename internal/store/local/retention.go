@@ -128,7 +128,7 @@ func (e *Engine) measureBacklog() {
 		if last == cursor {
 			continue
 		}
-		if unfolded, err := e.diskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
+		if unfolded, err := e.diskUsage(telemetrySpan(n, cursor+1)); err == nil {
 			bytes += unfolded
 		}
 	}
@@ -193,7 +193,7 @@ func (e *Engine) trim() error {
 		if firsts[n] = first; first == 0 {
 			continue
 		}
-		is, err := e.diskUsage(telemetryKey(n, first), telemetryKey(n+1, 0))
+		is, err := e.diskUsage(telemetrySpan(n, first))
 		if err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 const slowestCompaction = 4 << 20 // in bytes per second, on a busy machine
 
 func (e *Engine) ErasedWithin() (time.Duration, error) {
-	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
+	bytes, err := e.diskUsage(pebble.KeyRange{Start: []byte{'A'}, End: []byte{'Z'}})
 	return time.Duration(bytes/slowestCompaction) * time.Second, err
 }
 

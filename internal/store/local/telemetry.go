@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
@@ -156,39 +158,32 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-func telemetrySpan(p int, from uint64) (lower, upper []byte) {
-	return telemetryKey(p, from), telemetryKey(p+1, 0)
+func telemetrySpan(p int, from uint64) pebble.KeyRange {
+	return pebble.KeyRange{Start: telemetryKey(p, from), End: telemetryKey(p+1, 0)}
 }
 
 // firstGroup returns a seq of 0 if there is none.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
-	it, err := e.view().iterator(telemetrySpan(p, from))
-	if err != nil {
-		return 0, stored, err
+	for is, err := range e.walk(context.Background(), telemetrySpan(p, from), forwards) {
+		if err == nil && len(is.value) < timeBytes {
+			err = codec.ErrDamaged
+		}
+		if err != nil {
+			return 0, stored, e.viewError(err)
+		}
+		return sequenceOf(is.key), storedAt(is.value), nil
 	}
-	defer it.Close()
-	if !it.First() {
-		return 0, stored, it.r.explain(it.Error())
-	}
-	value, err := it.ValueAndErr()
-	if err == nil && len(value) < timeBytes {
-		err = codec.ErrDamaged
-	}
-	if err != nil {
-		return 0, stored, it.r.explain(err)
-	}
-	return sequenceOf(it.Key()), storedAt(value), nil
+	return 0, stored, nil
 }
 
 // If the last group cannot be read, but was folded before the last orderly close, it is not needed
 // any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
-	it, err := e.view().iterator(telemetrySpan(p, 0))
-	if err == nil {
-		if it.Last() {
-			seq = sequenceOf(it.Key())
+	for is, failed := range e.walk(context.Background(), telemetrySpan(p, 0), backwards) {
+		if err = e.viewError(failed); err == nil {
+			seq = sequenceOf(is.key)
 		}
-		err = e.viewError(it.Close())
+		break
 	}
 	if was, orderly := e.dir.Ends[telemetryEndName(p)]; errors.Is(err, codec.ErrDamaged) && orderly && was <= cursor {
 		return cursor, nil
@@ -209,26 +204,21 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		}
 	}
 	p := codec.PartitionOf(id, e.dir.Partitions)
-	it, err := e.view().iterator(telemetrySpan(p, 0))
-	if err != nil {
-		return found, err
-	}
-	defer it.Close()
-	ok := it.Last()
-	for ; ok && ctx.Err() == nil && len(found.Samples) < most; ok = it.Prev() {
-		value, err := it.ValueAndErr()
+	found.All = true
+	for is, err := range e.walk(ctx, telemetrySpan(p, 0), backwards) {
+		if ctx.Err() != nil || len(found.Samples) >= most {
+			found.All = false
+			break
+		}
+		if err == nil && len(is.value) >= timeBytes {
+			since(storedAt(is.value))
+		}
+		var g group // empty, unless the vehicle may be in it
+		if err == nil && bytes.Contains(is.value, []byte(id)) {
+			g, err = decodeGroup(p, is.key, is.value)
+		}
 		if err != nil {
-			return found, it.r.explain(err)
-		}
-		if len(value) >= timeBytes {
-			since(storedAt(value))
-		}
-		if !bytes.Contains(value, []byte(id)) {
-			continue
-		}
-		g, err := decodeGroup(p, it.Key(), value)
-		if err != nil {
-			return found, it.r.explain(err)
+			return found, e.viewError(err)
 		}
 		for _, x := range g.samples {
 			if x.Vehicle == id && !e.forgotten.Covers(id) {
@@ -236,10 +226,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 			}
 		}
 	}
-	if err := it.Error(); err != nil {
-		return found, it.r.explain(err)
-	}
-	if found.All = !ok && ctx.Err() == nil; found.All {
+	if found.All {
 		since(e.now().Add(-e.config.Retention))
 	}
 	slices.SortStableFunc(found.Samples, func(a, b vehicle.Sample) int { return int(a.Time - b.Time) })
