@@ -136,22 +136,13 @@ func Check(r io.Reader, keys ...string) (info access.BackupInfo, err error) {
 		return info, fmt.Errorf("%w (header: the version is missing or invalid)", errUnfit)
 	}
 	info = access.BackupInfo{Version: h.Version, Began: h.Began, Partitions: h.Partitions, Kinds: make(map[string]int)}
-	for {
-		r, err := b.next()
-		if err == io.EOF {
-			info.Authenticated = slices.ContainsFunc(keys, b.authentic)
-			return info, nil
-		}
-		kind, rest, _ := strings.Cut(r.Subject, ".")
-		if err == nil {
-			err = checkRecord(kind, rest, r, records)
-		}
-		if err != nil {
-			return info, err
-		}
+	err = b.each(func(r store.Record, kind string) error {
 		info.Records++
 		info.Kinds[kind]++
-	}
+		return checkRecord(kind, r, records)
+	})
+	info.Authenticated = slices.ContainsFunc(keys, b.authentic)
+	return info, err
 }
 
 // namesOf is the number of names that follow the kind in a subject.
@@ -175,7 +166,8 @@ func validNames(kind, rest string) bool {
 	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
-func checkRecord(kind, rest string, r store.Record, records store.Sets) (err error) {
+func checkRecord(kind string, r store.Record, records store.Sets) (err error) {
+	_, rest, _ := strings.Cut(r.Subject, ".")
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", errNewer)
 	}

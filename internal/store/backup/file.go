@@ -12,6 +12,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"strings"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -179,6 +180,22 @@ func (b *reader) next() (r store.Record, err error) {
 	r.Sealed = rest.Rest
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	return r, refusal(err)
+}
+
+func (b *reader) each(do func(r store.Record, kind string) error) error {
+	for {
+		r, err := b.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			kind, _, _ := strings.Cut(r.Subject, ".")
+			err = do(r, kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (b *reader) read(p []byte) error {

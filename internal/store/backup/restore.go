@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -144,24 +143,7 @@ func (s *Service) spool(from io.Reader) (_ *os.File, err error) {
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
-	// No data of a forgotten vehicle may be restored.
-	err := r.eachRecord(file, func(rec store.Record, kind string) (err error) {
-		restored := false
-		switch kind {
-		case codec.VIDKeysSubject:
-			restored, err = r.MergeVIDKeys(ctx, rec)
-			err = refuseUnfit(err)
-		case "tombstone":
-			restored, err = r.MergeTombstone(ctx, rec)
-		default:
-			return nil
-		}
-		return r.counted(kind, restored, err)
-	})
-	if err != nil {
-		return err
-	}
-	err = r.runBatches(ctx, file)
+	err := r.restoreData(ctx, file)
 	r.ReadRoadsSoon() // other nodes load the roads after at most Patience.Roads
 	if err == nil {
 		err = r.storeStates(ctx)
@@ -199,7 +181,9 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 	return nil
 }
 
-func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
+// restoreData restores all but credentials. Tombstones come before states in the file, because no
+// data of a forgotten vehicle may be restored.
+func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 	ctx, storing := workers.New(ctx, batchWriters)
 	batches, sizes := make(map[string][]store.Record), make(map[string]int)
 	flush := func(kind string) error {
@@ -208,7 +192,14 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 		return storing.Start(func() error { return r.restoreBatch(ctx, kind, batch) })
 	}
 	err := r.eachRecord(file, func(rec store.Record, kind string) error {
-		if inBatches[kind] == "" {
+		switch {
+		case kind == codec.VIDKeysSubject:
+			added, err := r.MergeVIDKeys(ctx, rec)
+			return r.counted(kind, added, refuseUnfit(err))
+		case kind == "tombstone":
+			buried, err := r.MergeTombstone(ctx, rec)
+			return r.counted(kind, buried, err)
+		case inBatches[kind] == "":
 			return nil
 		}
 		rec.Sealed = bytes.Clone(rec.Sealed)
@@ -291,18 +282,10 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec store.Record, kind 
 		return err
 	}
 	b, _, err := open(file)
-	for err == nil {
-		rec, nextErr := b.next()
-		if err = nextErr; err != nil {
-			break
-		}
-		kind, _, _ := strings.Cut(rec.Subject, ".")
-		err = do(rec, kind)
+	if err != nil {
+		return err
 	}
-	if err == io.EOF {
-		return nil
-	}
-	return err
+	return b.each(do)
 }
 
 // restoreCredential keeps a credential that an interrupted restore has restored. sets is the number
