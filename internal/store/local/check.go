@@ -50,10 +50,11 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		return nil, d.damaged("the store cannot be opened: " + access.OneLine(err))
 	}
 	defer func() { _ = db.Close() }()
-	last, ends, totals := make(map[int]uint64), make(map[string]uint64), make(map[string]uint64) // last: of telemetry
+	last, ends := make(map[int]uint64), make(map[string]uint64) // last: of telemetry
 	end := func(p int, seq uint64) {
-		ends[telemetryEndName(p)] = max(ends[telemetryEndName(p)], seq)
-		totals[codec.Telemetry] = max(totals[codec.Telemetry], seq)
+		for _, name := range []string{telemetryEndName(p), codec.Telemetry} {
+			ends[name] = max(ends[name], seq)
+		}
 	}
 	telemetry := func(is entry) error {
 		p := int(is.key[1])<<8 | int(is.key[2])
@@ -90,10 +91,9 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 			return found, err
 		}
 		is := &found[len(found)-1]
-		if totals[name], err = number(db, endKey(letters[name])); err != nil && is.Unreadable == "" {
+		if ends[name], err = number(db, endKey(letters[name])); err != nil && is.Unreadable == "" {
 			is.Unreadable = "the last sequence: " + access.OneLine(err)
 		}
-		ends[name] = totals[name]
 	}
 	bad := 0
 	for _, is := range found {
@@ -104,7 +104,7 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	if bad > 0 {
 		return found, d.damaged(fmt.Sprintf("in %d of %d streams", bad, len(found)))
 	}
-	return found, d.compareEnds(ends, totals)
+	return found, d.compareEnds(ends)
 }
 
 func checkSpan(ctx context.Context, db *pebble.DB, letter byte, decode func(entry) error) (found Checked, err error) {

@@ -22,6 +22,7 @@ import (
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
 	"example.org/carstate/internal/vehicle"
 )
@@ -128,13 +129,13 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.loadEnds(); err != nil {
 		return nil, err
 	}
-	if err = e.dir.compareEnds(e.ends(), e.totals()); err != nil {
+	if err = e.dir.compareEnds(e.ends()); err != nil {
 		return nil, err
 	}
 	if err = e.mark.open(e.dir); err != nil {
 		return nil, e.dir.unusable("written", markFile, err)
 	}
-	e.noteEnds(e.totals())
+	e.noteEnds(e.ends())
 	if err = e.dir.change(func(id *identity) { id.Ready, id.Ends = true, nil }); err != nil {
 		return nil, err
 	}
@@ -337,7 +338,7 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 		if !e.unsynced.Swap(false) {
 			continue
 		}
-		ends := e.totals()
+		ends := e.ends()
 		if e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) == nil { // Writable reports a failure
 			e.noteEnds(ends)
 		}
@@ -365,6 +366,7 @@ func (e *Engine) Close() error {
 		return errors.Join(e.dir.close(), e.Alive())
 	}
 	ends := e.ends()
+	delete(ends, codec.Telemetry) // not in carstate.json
 	err := e.closeDB(func() error { return errors.Join(e.flush(), e.db.Close()) })
 	e.mark.close()
 	if err == nil {

@@ -1,10 +1,10 @@
 package local
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -24,7 +24,6 @@ type mark struct {
 	mu   sync.Mutex // guards the fields below
 	f    vfs.File
 	ends map[string]uint64
-	text []byte
 }
 
 const markFile = "acknowledged"
@@ -33,11 +32,6 @@ func (m *mark) open(d *dataDir) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ends = make(map[string]uint64)
-	if _, err := d.fs.Stat(d.name(markFile)); errors.Is(err, fs.ErrNotExist) {
-		if err := durable.WriteFile(d.fs, d.name(markFile), nil); err != nil {
-			return err
-		}
-	}
 	m.f, err = d.fs.OpenReadWrite(d.name(markFile), vfs.WriteCategoryUnspecified)
 	return err
 }
@@ -50,12 +44,14 @@ func (m *mark) note(stream string, seq uint64) {
 		return
 	}
 	m.ends[stream] = seq
-	m.text = m.text[:0]
+	_, _ = m.f.WriteAt(markText(m.ends), 0)
+}
+
+func markText(ends map[string]uint64) (text []byte) {
 	for _, name := range codec.Streams {
-		m.text = fmt.Appendf(m.text, "%s %d\n", name, m.ends[name])
+		text = fmt.Appendf(text, "%s %d\n", name, ends[name])
 	}
-	m.text = fmt.Appendf(m.text, "%08x\n", crc32.Checksum(m.text, codec.Castagnoli))
-	_, _ = m.f.WriteAt(m.text, 0)
+	return fmt.Appendf(text, "%08x\n", crc32.Checksum(text, codec.Castagnoli))
 }
 
 func (m *mark) close() {
@@ -73,20 +69,16 @@ func readMark(d *dataDir) map[string]uint64 {
 	if err != nil {
 		return nil
 	}
-	ends := make(map[string]uint64)
-	rest := string(text)
-	for range codec.Streams {
-		line, after, _ := strings.Cut(rest, "\n")
-		var name string
-		var seq uint64
-		if n, err := fmt.Sscanf(line, "%s %d", &name, &seq); n != 2 || err != nil {
-			return nil
-		}
-		ends[name], rest = seq, after
+	lines := strings.Split(string(text), "\n")
+	if len(lines) <= len(codec.Streams) {
+		return nil
 	}
-	var sum uint32
-	body := text[:len(text)-len(rest)]
-	if n, err := fmt.Sscanf(rest, "%08x", &sum); n != 1 || err != nil || sum != crc32.Checksum(body, codec.Castagnoli) {
+	ends := make(map[string]uint64)
+	for i, name := range codec.Streams {
+		_, seq, _ := strings.Cut(lines[i], " ")
+		ends[name], _ = strconv.ParseUint(seq, 10, 64) // an error shows below
+	}
+	if !bytes.HasPrefix(text, markText(ends)) { // the rest is of a longer text
 		return nil
 	}
 	return ends

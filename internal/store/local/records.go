@@ -209,7 +209,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 }
 
 func (e *Engine) Ends(_ context.Context, name string) ([]uint64, error) {
-	return []uint64{e.totals()[name]}, nil
+	return []uint64{e.ends()[name]}, nil
 }
 
 func (e *Engine) loadEnds() error {
@@ -229,8 +229,9 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
+// With those of partitions and their cursors.
 func (e *Engine) ends() map[string]uint64 {
-	ends := make(map[string]uint64)
+	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
 	for name, s := range e.streams {
 		ends[name] = s.last.Load()
 	}
@@ -241,27 +242,19 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-func (e *Engine) totals() map[string]uint64 {
-	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
-	for name, s := range e.streams {
-		ends[name] = s.last.Load()
-	}
-	return ends
-}
-
 func (e *Engine) noteEnds(ends map[string]uint64) {
-	for name, seq := range ends {
-		e.mark.note(name, seq)
+	for _, name := range codec.Streams {
+		e.mark.note(name, ends[name])
 	}
 }
 
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
 func cursorName(p int) string       { return fmt.Sprintf("cursor %d", p) }
 
-func (d *dataDir) compareEnds(ends, totals map[string]uint64) error {
-	for _, c := range []struct{ was, is map[string]uint64 }{{d.Ends, ends}, {readMark(d), totals}} {
-		for name, was := range c.was {
-			if is := c.is[name]; is < was {
+func (d *dataDir) compareEnds(ends map[string]uint64) error {
+	for _, before := range []map[string]uint64{d.Ends, readMark(d)} {
+		for name, was := range before {
+			if is := ends[name]; is < was {
 				return d.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is))
 			}
 		}
