@@ -101,7 +101,7 @@ type dataDir struct {
 
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
-	if d.identity, err = d.read(); err != nil {
+	if d.identity, err = d.identify(); err != nil {
 		return nil, err
 	}
 	if err := durable.MakeDir(fsys, path); err != nil {
@@ -123,7 +123,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		}
 	}()
 	// Another process may have created the directory before this one got the lock.
-	if d.identity, err = d.read(); err != nil {
+	if d.identity, err = d.identify(); err != nil {
 		return nil, err
 	}
 	if d.Format == 0 {
@@ -134,7 +134,10 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		rand.Read(d.Key)
 		return d, d.save()
 	}
-	return d, d.checkPartitions(partitions)
+	if err = d.checkPartitions(partitions); err != nil {
+		return nil, err
+	}
+	return d, d.checkStore()
 }
 
 func (d *dataDir) checkPartitions(wanted int) error {
@@ -167,13 +170,6 @@ func CheckFormat(dir string, partitions int) (err error) {
 		return err
 	}
 	return d.checkPartitions(partitions)
-}
-
-func (d *dataDir) read() (id identity, err error) {
-	if id, err = d.identify(); err != nil || id.Format == 0 {
-		return id, err
-	}
-	return id, d.checkStore(id)
 }
 
 func (d *dataDir) identify() (id identity, err error) {
@@ -245,17 +241,17 @@ func (d *dataDir) checkStoreFormat() error {
 }
 
 // Otherwise Pebble would open the store without some of its records.
-func (d *dataDir) checkStore(id identity) error {
-	if !id.Ready {
+func (d *dataDir) checkStore() error {
+	if !d.Ready {
 		return nil
 	}
-	text, err := durable.ReadFile(d.fs, d.fs.PathJoin(d.name(storeDir), id.Manifest.Name))
+	text, err := durable.ReadFile(d.fs, d.fs.PathJoin(d.name(storeDir), d.Manifest.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // there is a newer manifest, or Pebble reports that there is none
 	case err != nil:
 		return d.unusable("read", storeDir, err)
-	case int64(len(text)) < id.Manifest.Size ||
-		crc32.Checksum(text[:id.Manifest.Size], codec.Castagnoli) != id.Manifest.Sum:
+	case int64(len(text)) < d.Manifest.Size ||
+		crc32.Checksum(text[:d.Manifest.Size], codec.Castagnoli) != d.Manifest.Sum:
 		return d.damaged("the manifest of the store is not what was written")
 	}
 	return nil

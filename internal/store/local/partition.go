@@ -191,20 +191,14 @@ func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) {
 
 // After damage, the engine fails, because an earlier checkpoint would need the same telemetry.
 func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
-	seq := c.Seq
-	t.next = seq + 1
-	t.s.cursor.Store(min(seq, t.s.cursor.Load()))
+	t.next = c.Seq + 1
+	t.s.cursor.Store(min(c.Seq, t.s.cursor.Load()))
 	t.s.resetQueue(true)
-	g, err := t.group(t.end)
-	if err == nil && g.seq == 0 {
-		g.before = t.end
-	}
+	_, err := t.read(t.end)
 	if all, _ := t.Stored(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Restored {
-		err = fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number)
-	} else if err == nil && g.before > seq {
-		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, g.before)
+		err = t.s.e.readError(fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number))
 	}
-	return t.s.e.readError(err)
+	return err
 }
 
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
@@ -247,30 +241,24 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
+// The group is empty if all up to last is folded.
 func (t *Partition) read(last uint64) (group, error) {
-	g, err := t.group(last)
+	g := group{before: last}
+	var err error
+	keys := pebble.KeyRange{Start: telemetryKey(t.s.number, t.next), End: telemetryKey(t.s.number, last+1)}
+	for is, failed := range t.s.e.walk(context.Background(), keys, forwards) {
+		if err = failed; err == nil {
+			g, err = decodeGroup(t.s.number, is.key, is.value)
+		}
+		break
+	}
 	if fenced := t.check(); fenced != nil {
 		return g, fenced // the next owner may have trimmed it
 	}
-	if err == nil && g.seq == 0 {
-		g.before = last
-	}
 	if err == nil && g.before >= t.next {
-		err = fmt.Errorf("%w: telemetry up to %d is missing", codec.ErrDamaged, g.before)
+		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, t.next, g.before)
 	}
 	return g, t.s.e.readError(err)
-}
-
-// If there is no group, its seq is 0.
-func (t *Partition) group(last uint64) (g group, err error) {
-	keys := pebble.KeyRange{Start: telemetryKey(t.s.number, t.next), End: telemetryKey(t.s.number, last+1)}
-	for is, err := range t.s.e.walk(context.Background(), keys, forwards) {
-		if err != nil {
-			return g, err
-		}
-		return decodeGroup(t.s.number, is.key, is.value)
-	}
-	return g, nil
 }
 
 // After a fatal error of Pebble, Save returns only when ctx ends.

@@ -33,7 +33,7 @@ type entry struct {
 	pass       int
 }
 
-// entries ends after an error. A snapshot would keep erased records in the files.
+// It ends after an error. A snapshot would keep erased records in the files.
 func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: keys.Start, UpperBound: keys.End})
