@@ -132,7 +132,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 			d.Partitions = defaultPartitions
 		}
 		rand.Read(d.Key)
-		return d, d.save()
+		return d, d.write(identityFile, d.text())
 	}
 	if err = d.checkPartitions(partitions); err != nil {
 		return nil, err
@@ -326,8 +326,8 @@ func (d *dataDir) unusable(done, what string, err error) error {
 	return fmt.Errorf("the data directory %s cannot be %s: %w%s", d.path, done, err, advice)
 }
 
-func (d *dataDir) save() error {
-	if err := durable.WriteFile(d.fs, d.name(identityFile), d.text()); err != nil {
+func (d *dataDir) write(file string, text []byte) error {
+	if err := durable.WriteFile(d.fs, d.name(file), text); err != nil {
 		return d.unusable("written", "", err)
 	}
 	return nil
@@ -341,17 +341,14 @@ func (d *dataDir) saveCopy() error {
 	if is, err := durable.ReadFile(d.fs, d.name(identityCopy)); err == nil && bytes.Equal(is, text) {
 		return nil
 	}
-	if err := durable.WriteFile(d.fs, d.name(identityCopy), text); err != nil {
-		return d.unusable("written", "", err)
-	}
-	return nil
+	return d.write(identityCopy, text)
 }
 
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	do(&d.identity)
-	return d.save()
+	return d.write(identityFile, d.text())
 }
 
 const probeBytes = 1 << 20 // more than a few records need, so that the store can write after a probe

@@ -76,7 +76,7 @@ type Engine struct {
 	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
 	stop          context.CancelFunc
 	running       sync.WaitGroup
-	readers       atomic.Int64
+	reading       sync.RWMutex // Close locks it for good
 	tablesFailing atomic.Bool // Pebble cannot write the records in memory to tables
 	opened        atomic.Bool
 	tablesBackOff atomic.Bool // the next table is created after a pause

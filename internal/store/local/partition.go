@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +19,8 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Further samples of a partition are read from the disk when they are folded.
-const queuedSamples = 20_000
+// Further groups of a partition are read from the disk when they are folded.
+const queuedGroups = 20
 
 type partitionState struct {
 	e                    *Engine
@@ -29,7 +30,6 @@ type partitionState struct {
 	mu       sync.Mutex // guards the fields down to checkpoints
 	last     uint64
 	queue    []group // queue holds consecutive groups. The disk has further ones.
-	queued   int
 	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded
@@ -90,9 +90,8 @@ func (s *partitionState) deliver(g group) {
 	defer s.mu.Unlock()
 	s.last = g.seq
 	n := len(s.queue)
-	if s.reading && s.queued+len(g.samples) <= queuedSamples && (n == 0 || s.queue[n-1].seq == g.before) {
+	if s.reading && n < queuedGroups && (n == 0 || s.queue[n-1].seq == g.before) {
 		s.queue = append(s.queue, g)
-		s.queued += len(g.samples)
 	}
 	close(s.arrived)
 	s.arrived = make(chan struct{})
@@ -131,7 +130,7 @@ func (e *Engine) Take(
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queue, s.queued, s.reading = nil, 0, on
+	s.queue, s.reading = nil, on
 }
 
 func (t *Partition) check() error {
@@ -221,17 +220,15 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 		case <-ctx.Done():
 		}
 	}
-	s.mu.Lock()
 	var g group
-	if len(s.queue) > 0 && s.queue[0].before < t.next {
+	s.mu.Lock()
+	last, queued := s.last, len(s.queue) > 0 && s.queue[0].before < t.next
+	if queued {
 		g = s.queue[0]
-		s.queued -= len(g.samples)
-		s.queue[0] = group{}
-		s.queue = s.queue[1:]
-		s.mu.Unlock()
-	} else {
-		last := s.last
-		s.mu.Unlock()
+		s.queue = slices.Delete(s.queue, 0, 1)
+	}
+	s.mu.Unlock()
+	if !queued {
 		var err error
 		if g, err = t.read(last); err != nil {
 			return store.Group{}, err

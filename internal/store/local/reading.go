@@ -25,15 +25,15 @@ type order int
 const (
 	forwards order = iota
 	backwards
-	twice // forwards, and then the same again
+	twice // forwards; the same in both passes
 )
 
 type entry struct {
-	key, value []byte // valid until the next entry
+	key, value []byte // until the next entry
 	pass       int
 }
 
-// It ends after an error. A snapshot would keep erased records in the files.
+// The last may be an error. A snapshot would keep erased records in the files.
 func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: keys.Start, UpperBound: keys.End})
@@ -65,7 +65,7 @@ func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) 
 	}
 }
 
-// walk also ends when Cut is called. The caller explains its error by readError or viewError.
+// Cut ends it, too. The caller explains an error by readError or viewError.
 func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if err := e.enter(); err != nil {
@@ -150,15 +150,13 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 
 // Until the matching leave, the database is not closed.
 func (e *Engine) enter() error {
-	e.readers.Add(1)
-	if e.cut.Err() != nil {
-		e.readers.Add(-1)
+	if e.cut.Err() != nil || !e.reading.TryRLock() {
 		return errClosed
 	}
 	return nil
 }
 
-func (e *Engine) leave() { e.readers.Add(-1) }
+func (e *Engine) leave() { e.reading.RUnlock() }
 
 func (e *Engine) diskUsage(keys pebble.KeyRange) (bytes uint64, err error) {
 	if err := e.enter(); err != nil {
@@ -168,19 +166,15 @@ func (e *Engine) diskUsage(keys pebble.KeyRange) (bytes uint64, err error) {
 	return e.db.EstimateDiskUsage(keys.Start, keys.End)
 }
 
-const (
-	readersWithin = time.Second
-	readersPoll   = 2 * time.Millisecond
-)
+const readersWithin = time.Second
 
 func (e *Engine) awaitReaders() bool {
-	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
-		if time.Now().After(until) {
-			return false
-		}
-		<-time.After(readersPoll)
-	}
-	return true
+	ctx, cancel := context.WithTimeout(context.Background(), readersWithin)
+	defer cancel()
+	return nil == e.unblocked(ctx, func() error {
+		e.reading.Lock()
+		return nil
+	})
 }
 
 // After damage, the engine fails, because the store cannot be trusted any more.
@@ -213,12 +207,10 @@ func (partError) Is(target error) bool {
 }
 
 func isNotDamage(err error) bool {
-	for _, e := range []error{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
+	is, _ := errors.AsType[syscall.Errno](err)
+	switch is {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO:
+		return true
 	}
 	return false
 }
