@@ -12,6 +12,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,9 +164,7 @@ func (b *reader) next() (r store.Record, err error) {
 	if n > maxFrame {
 		return r, errTorn
 	}
-	if cap(b.buf) < n {
-		b.buf = make([]byte, n)
-	}
+	b.buf = slices.Grow(b.buf[:0], n)
 	frame := b.buf[:n]
 	if err := b.read(frame); err != nil {
 		return r, err
