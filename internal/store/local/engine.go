@@ -77,7 +77,7 @@ type Engine struct {
 	stop          context.CancelFunc
 	running       sync.WaitGroup
 	reading       sync.RWMutex // Close locks it for good
-	tablesFailing atomic.Bool // Pebble cannot write the records in memory to tables
+	tablesFailing atomic.Bool  // Pebble cannot write the records in memory to tables
 	opened        atomic.Bool
 	tablesBackOff atomic.Bool // the next table is created after a pause
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
@@ -323,13 +323,17 @@ func (e *Engine) unblocked(ctx context.Context, do func() error) error {
 	}
 }
 
-func (e *Engine) commit(b *pebble.Batch) error {
-	if e.config.SyncInterval == 0 {
-		return b.Commit(pebble.Sync)
+func (e *Engine) commit(b *pebble.Batch, stream string, last uint64) error {
+	if e.config.SyncInterval > 0 {
+		// Before the commit, a sync between the two would clear the flag without the data.
+		err := b.Commit(pebble.NoSync)
+		e.unsynced.Store(true)
+		return err
 	}
-	// Before the commit, a sync between the two would clear the flag without the data.
-	err := b.Commit(pebble.NoSync)
-	e.unsynced.Store(true)
+	err := b.Commit(pebble.Sync)
+	if err == nil {
+		e.mark.note(stream, last)
+	}
 	return err
 }
 

@@ -29,8 +29,7 @@ type partitionState struct {
 
 	mu       sync.Mutex // guards the fields down to checkpoints
 	last     uint64
-	queue    []group // queue holds consecutive groups. The disk has further ones.
-	reading  bool // a Partition takes from queue
+	queue    []group // consecutive ones; the disk has all
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded
 
@@ -90,7 +89,7 @@ func (s *partitionState) deliver(g group) {
 	defer s.mu.Unlock()
 	s.last = g.seq
 	n := len(s.queue)
-	if s.reading && n < queuedGroups && (n == 0 || s.queue[n-1].seq == g.before) {
+	if n < queuedGroups && (n == 0 || s.queue[n-1].seq == g.before) {
 		s.queue = append(s.queue, g)
 	}
 	close(s.arrived)
@@ -123,14 +122,7 @@ func (e *Engine) Take(
 		s.taken.lose()
 	}
 	t.end, t.next, s.taken, s.name = s.stored(), s.cursor.Load()+1, t, name
-	s.resetQueue(true)
 	return t, nil
-}
-
-func (s *partitionState) resetQueue(on bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue, s.reading = nil, on
 }
 
 func (t *Partition) check() error {
@@ -192,7 +184,6 @@ func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) {
 func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 	t.next = c.Seq + 1
 	t.s.cursor.Store(min(c.Seq, t.s.cursor.Load()))
-	t.s.resetQueue(true)
 	_, err := t.read(t.end)
 	if all, _ := t.Stored(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Restored {
 		err = t.s.e.readError(fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number))
@@ -202,16 +193,24 @@ func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	s := t.s
+	var g group
+	var last uint64
 	for {
 		if err := cmp.Or(t.check(), ctx.Err()); err != nil {
 			return store.Group{}, err
 		}
 		s.mu.Lock()
-		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
-		answered, arrived, ready := s.answered, s.arrived, t.next <= s.last
+		// The caller has folded what Next returned before.
+		s.answered = max(s.answered, t.next-1)
+		s.queue = slices.DeleteFunc(s.queue, func(g group) bool { return g.seq < t.next })
+		if len(s.queue) > 0 && s.queue[0].before < t.next {
+			g = s.queue[0]
+		}
+		last = s.last
+		answered, arrived := s.answered, s.arrived
 		s.mu.Unlock()
 		s.e.unfolded.Fold(s.number, answered)
-		if ready {
+		if last >= t.next {
 			break
 		}
 		select {
@@ -220,15 +219,7 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 		case <-ctx.Done():
 		}
 	}
-	var g group
-	s.mu.Lock()
-	last, queued := s.last, len(s.queue) > 0 && s.queue[0].before < t.next
-	if queued {
-		g = s.queue[0]
-		s.queue = slices.Delete(s.queue, 0, 1)
-	}
-	s.mu.Unlock()
-	if !queued {
+	if g.seq == 0 {
 		var err error
 		if g, err = t.read(last); err != nil {
 			return store.Group{}, err
@@ -315,11 +306,4 @@ func (s *partitionState) store(ctx context.Context, w store.Write) error {
 	return err
 }
 
-func (t *Partition) Close() {
-	t.closed.Store(true)
-	t.s.ownership.RLock()
-	defer t.s.ownership.RUnlock()
-	if t.s.taken == t {
-		t.s.resetQueue(false)
-	}
-}
+func (t *Partition) Close() { t.closed.Store(true) }

@@ -76,9 +76,13 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 				return err
 			}
 		}
-		if err := s.commit(b, last); err != nil {
+		if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
 			return err
 		}
+		if err := e.commit(b, name, last); err != nil {
+			return err
+		}
+		s.last.Store(last)
 		stored = last
 		s.notifyFeeds(last, writes)
 		return nil
@@ -87,20 +91,6 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 		return 0, err
 	}
 	return stored, nil
-}
-
-func (s *stream) commit(b *pebble.Batch, last uint64) error {
-	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
-		return err
-	}
-	if err := s.e.commit(b); err != nil {
-		return err
-	}
-	s.last.Store(last)
-	if s.e.config.SyncInterval == 0 {
-		s.e.mark.note(s.name, last)
-	}
-	return nil
 }
 
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
@@ -204,7 +194,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 				return err
 			}
 		}
-		return e.commit(b)
+		return e.commit(b, name, s.last.Load())
 	})
 }
 

@@ -112,13 +112,7 @@ func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []gro
 		}
 		g.packed = nil
 	}
-	if err := e.commit(b); err != nil {
-		return nil, err
-	}
-	if e.config.SyncInterval == 0 {
-		e.mark.note(codec.Telemetry, last)
-	}
-	return groups, nil
+	return groups, e.commit(b, codec.Telemetry, last)
 }
 
 func (e *Engine) telemetryEnd() (last uint64) {
