@@ -185,15 +185,14 @@ func (e *Engine) trim() error {
 	now := e.now()
 	firsts := make([]uint64, len(e.partitions))
 	var bytes uint64 // tables of trimmed telemetry are deleted later
-	for n := range e.partitions {
-		first, _, err := e.firstReadable(n, 0, e.partitions[n].stored()+1)
+	for n, s := range e.partitions {
+		end := s.stored() + 1
+		first, _, err := e.firstReadable(n, 0, end)
 		if err != nil {
 			return err
 		}
-		if firsts[n] = first; first == 0 {
-			continue
-		}
-		is, err := e.diskUsage(telemetrySpan(n, first))
+		firsts[n] = cmp.Or(first, end)
+		is, err := e.diskUsage(telemetrySpan(n, firsts[n]))
 		if err != nil {
 			return err
 		}
@@ -201,9 +200,6 @@ func (e *Engine) trim() error {
 	}
 	for n, s := range e.partitions {
 		first := firsts[n]
-		if first == 0 {
-			continue
-		}
 		upTo, err := e.firstSince(n, first, s.stored()+1, now)
 		if err != nil {
 			return err
