@@ -51,13 +51,11 @@ type State struct{ right, labelled, said int }
 
 func (a *Agreement) Of(state driving.State) State {
 	s := State{right: a.Confusion[state-1][state]}
-	for truth, row := range a.Confusion {
+	for _, row := range a.Confusion {
 		s.said += row[state]
-		for _, n := range row {
-			if truth == int(state-1) {
-				s.labelled += n
-			}
-		}
+	}
+	for _, n := range a.Confusion[state-1] {
+		s.labelled += n
 	}
 	return s
 }
