@@ -65,7 +65,7 @@ func (s *httpSender) host() string {
 	return s.Base
 }
 
-// If wait is above 0, the caller should post again after it. A [Refusal] is of some samples.
+// If wait is above 0, the caller should post again after it.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	a, err := s.Post(ctx, s.body)
 	switch {

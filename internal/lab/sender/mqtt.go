@@ -71,23 +71,20 @@ func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config
 		ClientID: as.Name + "-" + rand.Text()[:8], KeepAlive: 30, CleanStart: true,
 		Username: as.Name, UsernameFlag: true, Password: []byte(as.Key), PasswordFlag: true,
 	})
-	if ack != nil && ack.ReasonCode >= 0x80 {
-		switch ack.ReasonCode {
-		case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
-			return nil, sourceUnknown{fmt.Errorf("the MQTT listener at %s refused the source's name or key: "+
-				"check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)}
-		}
+	switch {
+	case ack != nil && (ack.ReasonCode == packets.ConnackBadUsernameOrPassword ||
+		ack.ReasonCode == packets.ConnackNotAuthorized):
+		return nil, sourceUnknown{fmt.Errorf("the MQTT listener at %s refused the source's name or key: "+
+			"check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)}
+	case ack != nil && ack.ReasonCode >= 0x80:
 		return nil, fmt.Errorf("the MQTT listener at %s accepts no connection now: try again later (MQTT reason 0x%02x)",
 			host, ack.ReasonCode)
+	case err == nil:
+		return s, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, fmt.Errorf("no MQTT server at %s: is the port right, and does it need mqtts://? (--mqtt-url)",
-			host)
-	}
-	return s, nil
+	return nil, fmt.Errorf("no MQTT server at %s: is the port right, and does it need mqtts://? (--mqtt-url)", host)
 }
 
 func dialMQTT(ctx context.Context, rawURL string, trust *tls.Config) (net.Conn, string, error) {
@@ -117,37 +114,32 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	for i := range samples {
 		of[samples[i].Vehicle] = append(of[samples[i].Vehicle], samples[i])
 	}
-	if len(of) == 1 {
-		return s.sendVehicle(ctx, samples)
-	}
 	// A message is of one vehicle.
 	var publishing sync.WaitGroup
-	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
+	var mu sync.Mutex // guards the two below
+	var refused Refusal
+	var broken error
+	free := make(chan struct{}, mqttWindow)
 	for _, mine := range of {
 		free <- struct{}{}
 		publishing.Go(func() {
-			errs <- s.sendVehicle(ctx, mine)
+			r, err := s.sendVehicle(ctx, mine)
+			mu.Lock()
+			refused = Refusal{refused.Samples + r.Samples, cmp.Or(refused.Reason, r.Reason)}
+			broken = cmp.Or(broken, err)
+			mu.Unlock()
 			<-free
 		})
 	}
 	publishing.Wait()
-	close(errs)
-	var refused Refusal
-	for err := range errs {
-		r, ok := errors.AsType[Refusal](err)
-		switch {
-		case ok:
-			refused = Refusal{refused.Samples + r.Samples, cmp.Or(refused.Reason, r.Reason)}
-		case err != nil:
-			return err
-		}
+	if broken == nil && refused.Samples > 0 {
+		return refused
 	}
-	return refused.orNil()
+	return broken
 }
 
 // sendVehicle sends one message after the other, to keep the order.
-func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
-	refused := Refusal{}
+func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) (refused Refusal, _ error) {
 	for batch := range slices.Chunk(samples, mqttBatch) {
 		var body []byte
 		for i := range batch {
@@ -164,10 +156,10 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 				err = why
 			default:
 			}
-			return fmt.Errorf("the MQTT connection broke before the telemetry was acknowledged: %w", err)
+			return refused, fmt.Errorf("the MQTT connection broke before the telemetry was acknowledged: %w", err)
 		}
 	}
-	return refused.orNil()
+	return refused, nil
 }
 
 func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*paho.PublishResponse, error) {
@@ -195,13 +187,6 @@ func reasonOf(resp *paho.PublishResponse) string {
 		return ""
 	}
 	return resp.Properties.ReasonString
-}
-
-func (r Refusal) orNil() error {
-	if r.Samples == 0 {
-		return nil
-	}
-	return r
 }
 
 func (s *mqttSender) Door() string { return "MQTT at " + s.host }
