@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"maps"
 	"os"
@@ -74,9 +73,18 @@ func (f *Fleet) Samples(ctx context.Context, base signal.UnixMilli) iter.Seq2[ve
 			return
 		}
 		defer in.Close()
-		for x, err := range samples(ctx, in, filepath.Base(f.path), base, f.WithoutPositions) {
+		last := base
+		ordered := func(t *table) (vehicle.Sample, error) {
+			x, err := t.sample(base, f.WithoutPositions)
+			if err == nil && x.Time < last {
+				err = t.complain("its time is before that of the row above; sort the file by time")
+			}
+			last = x.Time
+			return x, err
+		}
+		for x, err := range rows(ctx, in, filepath.Base(f.path), fleetColumns, neededFleetColumns, ordered) {
 			x.Vehicle = f.prefix + x.Vehicle
-			if !yield(x, err) {
+			if (err != nil || !x.Empty()) && !yield(x, err) {
 				return
 			}
 		}
@@ -106,26 +114,6 @@ const neededFleetColumns = 5
 // fleetSignals are from the third column on.
 var fleetSignals = [...]signal.Signal{
 	signal.CurrentLatitude, signal.CurrentLongitude, signal.Speed, signal.CurrentHeading, signal.CurrentAccuracy,
-}
-
-func samples(ctx context.Context, r io.Reader, name string, base signal.UnixMilli,
-	speedOnly bool) iter.Seq2[vehicle.Sample, error] {
-	return func(yield func(vehicle.Sample, error) bool) {
-		last := base
-		ordered := func(t *table) (vehicle.Sample, error) {
-			x, err := t.sample(base, speedOnly)
-			if err == nil && x.Time < last {
-				err = t.complain("its time is before that of the row above; sort the file by time")
-			}
-			last = x.Time
-			return x, err
-		}
-		for x, err := range rows(ctx, r, name, fleetColumns, neededFleetColumns, ordered) {
-			if (err != nil || !x.Empty()) && !yield(x, err) {
-				return
-			}
-		}
-	}
 }
 
 func (t *table) sample(base signal.UnixMilli, speedOnly bool) (x vehicle.Sample, err error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"time"
@@ -24,20 +23,18 @@ type Label struct {
 // maxLabels limits the memory.
 const maxLabels = 5_000_000
 
-func ReadLabels(ctx context.Context, path string) ([]Label, error) {
+var labelColumns = []string{"vehicle", "time", "truth", "sure"}
+
+var truths = map[string]driving.State{"normal": driving.Normal, "slow": driving.Slow, "jam": driving.Jam}
+
+func ReadLabels(ctx context.Context, path string) (all []Label, _ error) {
 	in, err := open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	return labels(ctx, in, filepath.Base(path))
-}
-
-var labelColumns = []string{"vehicle", "time", "truth", "sure"}
-
-func labels(ctx context.Context, r io.Reader, name string) ([]Label, error) {
-	var all []Label
-	for l, err := range rows(ctx, r, name, labelColumns, len(labelColumns), (*table).label) {
+	name := filepath.Base(path)
+	for l, err := range rows(ctx, in, name, labelColumns, len(labelColumns), (*table).label) {
 		switch {
 		case err != nil:
 			return nil, err
@@ -60,14 +57,7 @@ func (t *table) label() (l Label, err error) {
 	if l.At, err = t.time(1); err != nil {
 		return l, err
 	}
-	switch t.cell(2) {
-	case "normal":
-		l.Truth = driving.Normal
-	case "slow":
-		l.Truth = driving.Slow
-	case "jam":
-		l.Truth = driving.Jam
-	default:
+	if l.Truth = truths[t.cell(2)]; l.Truth == 0 {
 		return l, t.complain("truth must be normal, slow or jam")
 	}
 	switch t.cell(3) {

@@ -59,20 +59,19 @@ func rows[T any](ctx context.Context, r io.Reader, name string, columns []string
 
 // The first needed columns must exist.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
-	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
+	t := &table{name: name, line: 1, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
-	t.bound.r = in
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(in)
 		if err != nil {
 			return nil, t.unreadable(err)
 		}
 		in = bufio.NewReader(z)
-		t.bound.r = in
 	}
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		in.Discard(3)
 	}
+	t.bound = &bounded{r: in}
 	t.rows = csv.NewReader(t.bound)
 	t.rows.ReuseRecord = true
 	switch err := t.next(); {
