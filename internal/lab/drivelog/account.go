@@ -1,25 +1,24 @@
 package drivelog
 
+import "slices"
+
 // Count is of rows or readings that were left out or corrected; Reason is for the user.
 type Count struct {
 	Reason string
 	N      int
 }
 
-type account struct{ rows, readings, mended []Count }
+type account struct{ rows, readings, mended counts }
 
-func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }
-func (a *account) reading(reason string) { a.readings = count(a.readings, reason) }
-func (a *account) mend(what string)      { a.mended = count(a.mended, what) }
+type counts []Count
 
-func count(list []Count, reason string) []Count {
-	for i := range list {
-		if list[i].Reason == reason {
-			list[i].N++
-			return list
-		}
+func (c *counts) add(reason string) {
+	i := slices.IndexFunc(*c, func(k Count) bool { return k.Reason == reason })
+	if i < 0 {
+		i = len(*c)
+		*c = append(*c, Count{Reason: reason})
 	}
-	return append(list, Count{reason, 1})
+	(*c)[i].N++
 }
 
 const (

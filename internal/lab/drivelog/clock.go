@@ -27,7 +27,7 @@ func plainClock(t *table, a *account) []time.Duration {
 			d -= day
 		}
 		if d < 0 || d > day || at[i-1] > longestDrive {
-			a.mend(clockSet)
+			a.mended.add(clockSet)
 			d = time.Millisecond
 		}
 		at[i] = at[i-1] + d
@@ -55,7 +55,7 @@ func runTimeClock(t *table, a *account) []time.Duration {
 			step := time.Duration(recs[end].stamp-recs[i].stamp) * time.Millisecond
 			switch {
 			case step < 0 || step > day || base > longestDrive || recs[end].joined:
-				a.mend(runTimeAgain)
+				a.mended.add(runTimeAgain)
 			case step > next*3: // a gap follows these rows
 				next = step
 			case recs[i].stamp > 0 && step >= next/3:
@@ -91,7 +91,7 @@ func sessionClock(t *table, a *account) []time.Duration {
 		at[i] = at[i-1] + time.Duration(recs[i].line-recs[i-1].line)*time.Second
 		next := recs[i:min(i+sessionBlanks, len(recs))]
 		if recs[i].joined || hasValue(recs[i-1]) && len(next) == sessionBlanks && !slices.ContainsFunc(next, hasValue) {
-			a.mend(newSession)
+			a.mended.add(newSession)
 			at[i] += sessionPause
 		}
 	}

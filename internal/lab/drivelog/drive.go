@@ -80,18 +80,16 @@ func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	type opened struct {
-		drive *Drive
-		err   error
-	}
-	done := make(chan opened, 1)
+	var d *Drive
+	var err error
+	done := make(chan struct{})
 	go func() {
-		d, err := open(path, as)
-		done <- opened{d, err}
+		defer close(done)
+		d, err = open(path, as)
 	}()
 	select {
-	case o := <-done:
-		return o.drive, o.err
+	case <-done:
+		return d, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -186,7 +184,7 @@ func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 			if col.signal == signal.DTCList {
 				_ = row.Readings.SetCodes(t.codes[rec.line]) // format limits their number
 			} else if row.Readings.Set(col.signal, float64(rec.cells[c])) != nil {
-				a.reading(impossible)
+				a.readings.add(impossible)
 				half = half || col.signal.IsPosition()
 			}
 		}
@@ -198,13 +196,13 @@ func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 		case !row.Readings.Empty() || row.Label != 0:
 			rows = append(rows, row)
 		case usable:
-			a.row(noGoodCell)
+			a.rows.add(noGoodCell)
 		case reads[i] != 0:
-			a.row(otherSensor)
+			a.rows.add(otherSensor)
 		case !slices.ContainsFunc(rec.cells, func(v float32) bool { return !isNaN(v) }):
-			a.row(noCell)
+			a.rows.add(noCell)
 		default:
-			a.row(nothingNew)
+			a.rows.add(nothingNew)
 		}
 	}
 	return rows

@@ -30,7 +30,7 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 			}
 		}
 		if text == t.header {
-			a.mend(repeatedHeader)
+			a.mended.add(repeatedHeader)
 			joined = true
 			continue
 		}
@@ -44,7 +44,7 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 		}
 	}
 	if l.damaged {
-		a.mend(damagedEnd)
+		a.mended.add(damagedEnd)
 	}
 	if t == nil && l.err == nil {
 		return nil, errUnknown
@@ -130,17 +130,14 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 		cells = cells[:len(cells)-1] // a separator after the last cell
 	}
 	if len(cells) > t.width {
-		a.row(tooLong)
+		a.rows.add(tooLong)
 		return rec, false
 	}
 	last := len(cells) // index of a cell that may be cut off in the middle
 	if len(cells) < t.width && trimCell(cells[len(cells)-1]) != "" && t.format.Log.Header == "" {
 		last--
 	}
-	rec.cells = make([]float32, len(t.columns))
-	for i := range rec.cells {
-		rec.cells[i] = float32(math.NaN())
-	}
+	rec.cells = t.blank()
 	ok = t.timeAt < 0
 	if t.nameAt >= 0 {
 		t.parseNamed(&rec, cells, last, a)
@@ -155,7 +152,7 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 		case cell == "":
 		case i == last:
 			if i == t.labelAt || c >= 0 && t.columns[c].used {
-				a.reading(cutOff)
+				a.readings.add(cutOff)
 			}
 		case i == t.timeAt:
 			var at signal.UnixMilli
@@ -163,14 +160,14 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 			rec.stamp, ok = int64(at), ok && t.isReadable(int64(at))
 		case i == t.labelAt:
 			if rec.label = t.format.labels[cell]; rec.label == 0 {
-				a.reading(unknownLabel)
+				a.readings.add(unknownLabel)
 			}
 		case c >= 0:
 			t.set(&rec, c, cell, t.columns[c].factor, a)
 		}
 	}
 	if !ok {
-		a.row(noTime)
+		a.rows.add(noTime)
 	}
 	return rec, ok
 }
@@ -187,7 +184,7 @@ func (t *table) parseNamed(rec *record, cells []string, last int, a *account) {
 	if t.unitAt >= 0 && t.unitAt < last && trimCell(cells[t.unitAt]) != "" {
 		var err error
 		if factor, err = format.Factor(t.columns[c].signal, trimCell(cells[t.unitAt])); err != nil {
-			a.reading(unknownUnit)
+			a.readings.add(unknownUnit)
 			return
 		}
 	}
@@ -202,7 +199,7 @@ func (t *table) set(rec *record, c int, cell string, factor float64, a *account)
 	if col.used && col.isText() {
 		var r signal.Readings
 		if err := format.SetText(&r, col.signal, col.values, factor, cell); err != nil {
-			a.reading(notANumber)
+			a.readings.add(notANumber)
 		}
 		if v, ok := r.Value(col.signal); ok {
 			rec.cells[c] = float32(v)
@@ -219,7 +216,7 @@ func (t *table) set(rec *record, c int, cell string, factor float64, a *account)
 		}
 		rec.cells[c] = float32(v)
 	} else if col.used && cell != "-" {
-		a.reading(notANumber)
+		a.readings.add(notANumber)
 	}
 }
 

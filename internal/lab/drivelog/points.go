@@ -6,7 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 		return nil, l.err
 	}
 	if l.damaged {
-		a.mend(damagedEnd)
+		a.mended.add(damagedEnd)
 		text = text[:bytes.LastIndexByte(text, '\n')+1]
 	}
 	dec := format.NewDecoder()
@@ -52,37 +51,35 @@ func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 		d.Format = "carstate"
 	}
 	var samples []vehicle.Sample
-	tooMany := false
 	dec.Decode(f, message, func(s *format.Sample) bool {
 		if d.Lines++; d.Lines > l.max.rows {
-			tooMany = true
 			return false
 		}
 		for range s.Unused {
-			a.reading(impossible)
+			a.readings.add(impossible)
 		}
 		switch {
 		case errors.Is(s.Err, format.ErrNoTime), errors.Is(s.Err, format.ErrTime):
-			a.row(noTime)
+			a.rows.add(noTime)
 		case s.Err != nil:
-			a.row(s.Err.Error())
+			a.rows.add(s.Err.Error())
 		case s.Skipped || s.Empty():
-			a.row(otherSensor)
+			a.rows.add(otherSensor)
 		case len(samples) > 0 && s.Vehicle != samples[0].Vehicle:
-			a.row(otherVehicle)
+			a.rows.add(otherVehicle)
 		default:
 			samples = append(samples, s.Sample)
 		}
 		return true
 	})
-	if tooMany {
+	if d.Lines > l.max.rows {
 		return nil, l.max.tooManyRows()
 	}
 	slices.SortStableFunc(samples, func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) })
 	for _, s := range samples {
 		at := s.Time.Sub(samples[0].Time)
 		if at > longestDrive {
-			a.row(tooLate)
+			a.rows.add(tooLate)
 			continue
 		}
 		d.Rows = append(d.Rows, Row{At: at, Readings: s.Readings})
@@ -106,7 +103,7 @@ func readGPX(l *lines, a *account) (*Drive, error) {
 		if v, err := strconv.ParseFloat(strings.TrimSpace(text), 64); rec != nil && err == nil {
 			rec.cells[c] = float32(v * factors[c])
 		} else if rec != nil {
-			a.reading(notANumber)
+			a.readings.add(notANumber)
 		}
 	}
 	var text strings.Builder
@@ -126,7 +123,7 @@ func readGPX(l *lines, a *account) (*Drive, error) {
 			case t.lines == 0:
 				return nil, errUnknown
 			}
-			a.mend(damagedEnd)
+			a.mended.add(damagedEnd)
 			break
 		}
 		switch x := token.(type) {
@@ -136,8 +133,7 @@ func readGPX(l *lines, a *account) (*Drive, error) {
 			}
 			text.Reset()
 			if x.Name.Local == "trkpt" {
-				nan := float32(math.NaN())
-				rec, timed = &record{line: t.lines, cells: []float32{nan, nan, nan, nan}}, false
+				rec, timed = &record{line: t.lines, cells: t.blank()}, false
 				for _, at := range x.Attr {
 					if c := slices.Index([]string{"lat", "lon"}, at.Name.Local); c >= 0 {
 						set(c, at.Value)
@@ -166,7 +162,7 @@ func readGPX(l *lines, a *account) (*Drive, error) {
 				if rec != nil && timed {
 					t.records = append(t.records, *rec)
 				} else {
-					a.row(noTime)
+					a.rows.add(noTime)
 				}
 				rec = nil
 			}

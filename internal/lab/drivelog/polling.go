@@ -1,7 +1,6 @@
 package drivelog
 
 import (
-	"math"
 	"math/bits"
 	"time"
 )
@@ -22,16 +21,10 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 // The first value of a recording is a change, too.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
-	last := make([]float32, len(t.columns))
-	forget := func() {
-		for c := range last {
-			last[c] = float32(math.NaN())
-		}
-	}
-	forget()
+	last := t.blank()
 	for i := range t.records {
 		if t.records[i].joined {
-			forget()
+			last = t.blank()
 		}
 		for c, v := range t.records[i].cells {
 			if !isNaN(v) && v != last[c] {

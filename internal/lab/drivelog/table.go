@@ -1,6 +1,8 @@
 package drivelog
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"example.org/carstate/internal/driving"
@@ -47,6 +49,10 @@ type record struct {
 }
 
 func isNaN(v float32) bool { return v != v }
+
+func (t *table) blank() []float32 {
+	return slices.Repeat([]float32{float32(math.NaN())}, len(t.columns))
+}
 
 // readSet has the columns whose sensors were newly read.
 type readSet uint64
