@@ -20,22 +20,20 @@ const (
 )
 
 func (e *Drives) Add(name string, d *drivelog.Drive) Track {
-	r, t := run(name, d)
-	e.add(r)
-	return t
-}
-
-func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	start := d.Start
 	if start.IsZero() {
 		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // only differences matter
 	}
-	e := evaluator{result: fileResult{File: name}, track: Track{name: access.Printable(name)}}
-	for i := range d.Rows {
-		e.row(signal.At(start), &d.Rows[i])
+	one := evaluator{
+		result: fileResult{File: name, Anomalies: []anomaly{}}, // not null in JSON
+		track:  Track{name: access.Printable(name)},
 	}
-	e.result.Seconds = e.driven.Seconds()
-	return e.result, e.track
+	for i := range d.Rows {
+		one.row(signal.At(start), &d.Rows[i])
+	}
+	one.result.Seconds = one.driven.Seconds()
+	e.add(one.result)
+	return one.track
 }
 
 type evaluator struct {
@@ -51,12 +49,11 @@ type evaluator struct {
 }
 
 func (e *evaluator) row(start signal.UnixMilli, r *drivelog.Row) {
-	pause := false
-	if step := r.At - e.last; e.seen && step <= drivenGap {
+	step := r.At - e.last
+	pause := e.seen && step > drivenGap
+	if e.seen && !pause {
 		e.result.States.add(e.verdict, step.Seconds())
 		e.driven += step
-	} else if e.seen {
-		pause = true
 	}
 	e.seen, e.last = true, r.At
 

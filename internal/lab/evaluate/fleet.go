@@ -47,6 +47,7 @@ func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fl
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	for i, day := range learn {
+		r.begin(day)
 		ago := time.Duration(len(learn)-i) * 24 * time.Hour
 		for x, err := range day.Samples(ctx, origin.Add(fleet.Last-ago-day.Last)) {
 			if err != nil {
@@ -54,14 +55,9 @@ func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fl
 			}
 			r.observe(&x)
 		}
-		clear(r.cars)
 	}
-	for _, id := range fleet.Vehicles {
-		if sends(id, c.Share) {
-			r.car(id).counts = true
-			r.result.Vehicles++
-		}
-	}
+	r.begin(fleet)
+	r.result.Vehicles = len(r.cars)
 	for x, err := range fleet.Samples(ctx, origin) {
 		if err != nil {
 			return nil, err
@@ -88,24 +84,23 @@ func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fl
 
 type fleetRun struct {
 	FleetConfig
-	cars   map[vehicle.ID]*car
+	cars   map[vehicle.ID]*car // those that send on this day
 	read   int
 	result FleetResult
 }
 
 type car struct {
-	state  vehicle.State
-	next   signal.UnixMilli // of the earliest reading that is kept
-	counts bool             // of the fleet that has labels
+	state vehicle.State
+	next  signal.UnixMilli // of the earliest reading that is kept
 }
 
-func (r *fleetRun) car(id vehicle.ID) *car {
-	k := r.cars[id]
-	if k == nil {
-		k = new(car)
-		r.cars[id] = k
+func (r *fleetRun) begin(day *fcd.Fleet) {
+	clear(r.cars)
+	for _, id := range day.Vehicles {
+		if fraction(id, 0) < r.Share {
+			r.cars[id] = new(car)
+		}
 	}
-	return k
 }
 
 func (r *fleetRun) observe(x *vehicle.Sample) *car {
@@ -113,13 +108,7 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 		r.Progress(progressEvery)
 	}
 	k := r.cars[x.Vehicle]
-	if k == nil {
-		if !sends(x.Vehicle, r.Share) {
-			return nil
-		}
-		k = r.car(x.Vehicle)
-	}
-	if x.Time < k.next {
+	if k == nil || x.Time < k.next {
 		return nil
 	}
 	wait := r.Every
@@ -134,7 +123,7 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 
 func (r *fleetRun) ask(l *fcd.Label) {
 	k := r.cars[l.Vehicle]
-	if k == nil || !k.counts {
+	if k == nil {
 		return
 	}
 	said := r.answer(k, origin.Add(l.At))
@@ -151,8 +140,6 @@ func (r *fleetRun) answer(k *car, now signal.UnixMilli) driving.State {
 	}
 	return v.State
 }
-
-func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
 // fraction is below 1; those for which = 0 to 3 are independent.
 func fraction(id vehicle.ID, which int) float64 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -13,11 +14,6 @@ import (
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
-
-type spot struct {
-	latitude, longitude float64
-	state               driving.State
-}
 
 // spotDegrees is about 11 m.
 const spotDegrees = 0.0001
@@ -29,6 +25,10 @@ const (
 
 // place is in units of spotDegrees, rounded down.
 type place struct{ latitude, longitude int32 }
+
+func (p place) middle() (latitude, longitude float64) {
+	return (float64(p.latitude) + 0.5) * spotDegrees, (float64(p.longitude) + 0.5) * spotDegrees
+}
 
 type judgement struct {
 	state driving.State
@@ -80,17 +80,6 @@ func (p *Picture) look() {
 	}
 }
 
-func (p *Picture) Map(name string) string {
-	p.look()
-	spots := make([]spot, 0, len(p.places))
-	for at := range p.places {
-		spots = append(spots, spot{(float64(at.latitude) + 0.5) * spotDegrees,
-			(float64(at.longitude) + 0.5) * spotDegrees, p.then[at]})
-	}
-	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name),
-		p.at.Sub(p.first).Round(time.Second)), spots)
-}
-
 const mapHeight = 1000
 
 // mapMarks are for no verdict, normal, slow and jam. They differ in colour and in size.
@@ -100,11 +89,13 @@ var mapMarks = [...]struct {
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
 // The two sides of the date line are at the two ends.
-func plotMap(title string, spots []spot) string {
+func (p *Picture) Map(name string) string {
+	p.look()
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
-	for _, s := range spots {
-		south, north = min(south, s.latitude), max(north, s.latitude)
-		west, east = min(west, s.longitude), max(east, s.longitude)
+	for at := range p.places {
+		latitude, longitude := at.middle()
+		south, north = min(south, latitude), max(north, latitude)
+		west, east = min(west, longitude), max(east, longitude)
 	}
 	narrow := math.Cos((south + north) / 2 * math.Pi / 180) // a degree to the east by one to the north
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
@@ -112,12 +103,14 @@ func plotMap(title string, spots []spot) string {
 	scale := min((pageWidth-2*margin)/wide, (mapHeight-2*margin)/high)
 	height := pageHeader + int(high*scale) + 3*margin
 
-	p := newPage(title, height)
-	p.legend(margin, func(x int, state driving.State) { p.mark(float64(x+7), 21, state) })
-	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
+	title := fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name),
+		p.at.Sub(p.first).Round(time.Second))
+	g := newPage(title, height)
+	g.legend(margin, func(x int, state driving.State) { g.mark(float64(x+7), 21, state) })
+	g.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
 	// Worse states are above.
-	slices.SortFunc(spots, func(a, b spot) int {
-		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude),
+	order := slices.SortedFunc(maps.Keys(p.places), func(a, b place) int {
+		return cmp.Or(cmp.Compare(p.then[a], p.then[b]), cmp.Compare(a.latitude, b.latitude),
 			cmp.Compare(a.longitude, b.longitude))
 	})
 	type point struct {
@@ -125,16 +118,17 @@ func plotMap(title string, spots []spot) string {
 		state driving.State
 	}
 	drawn := make(map[point]bool)
-	for _, s := range spots {
-		at := point{margin + int((s.longitude-west)*narrow*scale),
-			pageHeader + margin + int((north-s.latitude)*scale), s.state}
-		if !drawn[at] {
-			drawn[at] = true
-			p.mark(float64(at.x), float64(at.y), s.state)
+	for _, at := range order {
+		latitude, longitude := at.middle()
+		spot := point{margin + int((longitude-west)*narrow*scale),
+			pageHeader + margin + int((north-latitude)*scale), p.then[at]}
+		if !drawn[spot] {
+			drawn[spot] = true
+			g.mark(float64(spot.x), float64(spot.y), spot.state)
 		}
 	}
-	p.ruler(scale/metresPerDegree, margin, height-margin)
-	return p.end()
+	g.ruler(scale/metresPerDegree, margin, height-margin)
+	return g.end()
 }
 
 func (p *page) mark(x, y float64, state driving.State) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -55,9 +56,6 @@ func (r *fileResult) label(truth, verdict driving.State) {
 }
 
 func (e *Drives) add(r fileResult) {
-	if r.Anomalies == nil {
-		r.Anomalies = []anomaly{}
-	}
 	e.Files = append(e.Files, r)
 	t := &e.Total
 	t.Seconds = milliseconds(t.Seconds + r.Seconds)
@@ -122,23 +120,14 @@ func (e *Drives) anomalies(t *score.Tables) {
 }
 
 func (e *Drives) agreements(t *score.Tables) {
-	labelled := 0
-	for i := range e.Files {
-		if e.Files[i].Agreement != nil {
-			labelled++
-		}
-	}
-	if labelled < 2 {
+	labelled := slices.DeleteFunc(slices.Clone(e.Files), func(r fileResult) bool { return r.Agreement == nil })
+	if len(labelled) < 2 {
 		return
 	}
 	t.Line("\nlabelled drive\trows\taccuracy\tnormal F1\tslow F1\tjam F1\tmacro-F1")
-	for i := range e.Files {
-		a := e.Files[i].Agreement
-		if a == nil {
-			continue
-		}
-		f1 := func(s driving.State) float64 { return a.Of(s).F1() }
-		t.Line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", access.Printable(e.Files[i].File), a.Rows, a.Accuracy,
-			f1(driving.Normal), f1(driving.Slow), f1(driving.Jam), a.MacroF1)
+	for _, r := range labelled {
+		f1 := func(s driving.State) float64 { return r.Of(s).F1() }
+		t.Line("%s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", access.Printable(r.File), r.Rows, r.Accuracy,
+			f1(driving.Normal), f1(driving.Slow), f1(driving.Jam), r.MacroF1)
 	}
 }
