@@ -31,35 +31,28 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 }
 
 func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.ID]) {
-	questions := make(chan int)
+	free := make(chan struct{}, askers)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	defer close(questions)
-	for range askers {
-		asking.Go(func() {
-			for i := range questions {
-				s.ask(ctx, i)
-			}
-		})
-	}
 	for i := range cars {
-		select {
-		case <-ctx.Done():
+		if free <- struct{}{}; ctx.Err() != nil {
 			return
-		case questions <- i:
 		}
+		asking.Go(func() {
+			s.ask(ctx, i)
+			<-free
+		})
 	}
 }
 
-// At the end, the simulation waits so long for answers that include the last samples, but once one
-// does, only a little longer: the reading behind an answer may well be older than the last one.
+// At the end, the simulation waits so long for answers that include the last samples, but only a
+// little longer once one does: the reading behind an answer may be older than the last one.
 const (
 	judgedWithin = 2 * time.Minute
 	judgedAfter  = 10 * time.Second
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// ask does nothing before AskAfter, or while the stored samples are too far behind.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	s.mu.Lock()
 	if s.fleet.Now() < AskAfter || !s.ended && s.late() > lateMost {
@@ -85,14 +78,10 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// At the end, askDriving waits until the answer includes the latest samples, or until judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
-		if err != nil || !k.ended || !s.awaits(k, a) {
-			return a, err
-		}
-		if err := periodic.Pause(ctx, judgedEvery); err != nil {
+		if err != nil || !k.ended || !s.awaits(k, a) || periodic.Pause(ctx, judgedEvery) != nil {
 			return a, err
 		}
 	}

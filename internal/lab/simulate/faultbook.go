@@ -97,12 +97,3 @@ func (b *faultBook) draw() faults.Fault {
 	}
 	return f
 }
-
-func (b *faultBook) standing() (n int) {
-	for i := range b.cars {
-		if b.cars[i].now != nil {
-			n++
-		}
-	}
-	return n
-}

@@ -172,11 +172,7 @@ func (r *throttleReport) print(t *score.Tables) {
 		t.Line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
 	}
 	t.Line("\nthrottle\tno verdict\tnormal\tanomaly")
-	for _, row := range []struct {
-		name string
-		c    throttleCounts
-	}{{"with an observable fault", r.Faulty}, {"healthy", r.Healthy}} {
-		t.Line("%s\t%d\t%d\t%d", row.name, row.c.None, row.c.Normal, row.c.Anomaly)
-	}
+	t.Line("with an observable fault\t%d\t%d\t%d", r.Faulty.None, r.Faulty.Normal, r.Faulty.Anomaly)
+	t.Line("healthy\t%d\t%d\t%d", r.Healthy.None, r.Healthy.Normal, r.Healthy.Anomaly)
 	t.Line("\n%d false alarms, precision %.3f, recall %.3f", r.FalseAlarms, r.Precision, r.Recall)
 }

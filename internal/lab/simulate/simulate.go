@@ -63,7 +63,7 @@ type Simulation struct {
 	mu       sync.Mutex // guards the fields below, fleet and faults
 	latest   []signal.UnixMilli
 	score    *scoreBoard
-	refusal  string        // of the first refusal
+	refusal  string        // reason of the first
 	ended    bool          // everything is acknowledged
 	asking   time.Duration // 0: not yet
 	judgedBy time.Time     // until when queries are repeated
@@ -177,17 +177,8 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
 		batch = append(batch[:0], first)
-	more:
-		for len(batch) < sender.Batch {
-			select {
-			case x, ok := <-lane:
-				if !ok {
-					break more
-				}
-				batch = append(batch, x)
-			default:
-				break more
-			}
+		for len(batch) < sender.Batch && len(lane) > 0 { // nobody else receives from lane
+			batch = append(batch, <-lane)
 		}
 		err := door.Send(ctx, batch)
 		r, refused := errors.AsType[sender.Refusal](err)
@@ -224,17 +215,20 @@ func (s *Simulation) status() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var of [4]int
-	parked := 0
+	parked, faulty := 0, 0
 	for i := range s.ids {
 		t := s.fleet.Truth(i)
 		of[t.Driving]++
 		if t.Parked {
 			parked++
 		}
+		if s.faults.cars[i].now != nil {
+			faulty++
+		}
 	}
 	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
 		s.fleet.Now().Truncate(time.Second), of[driving.Normal], of[driving.Slow], of[driving.Jam],
-		parked, of[0]-parked, s.faults.standing())
+		parked, of[0]-parked, faulty)
 	if late := s.late(); late > lateMost {
 		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))
 	}
