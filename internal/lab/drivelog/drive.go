@@ -153,14 +153,7 @@ func readWithin(r io.Reader, max limits, as *format.Format) (d *Drive, _ error) 
 }
 
 func readRows(l *lines, as *format.Format, a *account) (*Drive, error) {
-	var log *logger
-	if as != nil {
-		var err error
-		if log, err = newLogger(as); err != nil {
-			return nil, err
-		}
-	}
-	t, err := readTable(l, log, a)
+	t, err := readTable(l, as, a)
 	if err != nil {
 		return nil, err
 	}

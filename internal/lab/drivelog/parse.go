@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-func readTable(l *lines, as *logger, a *account) (t *table, err error) {
+func readTable(l *lines, as *format.Format, a *account) (t *table, err error) {
 	joined := false
 	for text := range l.all {
 		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
@@ -52,9 +52,8 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	return t, l.err
 }
 
-func parseHeader(text string, as *logger) (*table, error) {
-	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1, nameAt: -1, unitAt: -1,
-		codes: make(map[int][]signal.TroubleCode)}
+func parseHeader(text string, as *format.Format) (*table, error) {
+	t := &table{header: text, comma: ",", nameAt: -1, codes: make(map[int][]signal.TroubleCode)}
 	for _, other := range []string{";", "\t"} {
 		if strings.Contains(text, other) {
 			t.comma = other
@@ -67,10 +66,13 @@ func parseHeader(text string, as *logger) (*table, error) {
 		}
 	}
 	var err error
-	if t.format = as; as == nil {
-		if t.format, err = findFormat(h); err != nil {
-			return nil, err
-		}
+	if as == nil {
+		t.format, err = findFormat(h)
+	} else {
+		t.format, err = newLogger(as)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if lacks := t.format.lacks(h); lacks != nil {
 		return nil, fmt.Errorf("the header lacks the column %s of the format %s%s", strings.Join(lacks, ", "),
