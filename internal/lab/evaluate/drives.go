@@ -59,15 +59,20 @@ func (e *evaluator) row(start signal.UnixMilli, r *drivelog.Row) {
 
 	now := start.Add(r.At)
 	e.state = vehicle.Observe(e.state, vehicle.Sample{Vehicle: "evaluated", Time: now, Readings: r.Readings})
-	e.verdict = 0
-	if v := e.state.Driving(); v.At(now, maxAge) == vehicle.Answered {
-		e.verdict = v.State
-	}
+	e.verdict = answer(&e.state, now)
 	if r.Label != 0 {
 		e.result.label(r.Label, e.verdict)
 	}
 	e.throttle(r.At)
 	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
+}
+
+func answer(s *vehicle.State, now signal.UnixMilli) driving.State {
+	v := s.Driving()
+	if v.At(now, maxAge) != vehicle.Answered {
+		return 0
+	}
+	return v.State
 }
 
 func (e *evaluator) throttle(at time.Duration) {

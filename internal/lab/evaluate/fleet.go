@@ -69,7 +69,7 @@ func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fl
 		if kept := r.observe(&x); kept != nil {
 			r.result.Readings++
 			if c.Judged != nil {
-				c.Judged(x, r.answer(kept, x.Time))
+				c.Judged(x, answer(&kept.state, x.Time))
 			}
 		}
 	}
@@ -126,19 +126,11 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	if k == nil {
 		return
 	}
-	said := r.answer(k, origin.Add(l.At))
+	said := answer(&k.state, origin.Add(l.At))
 	r.result.All.Add(l.Truth, said)
 	if l.Sure {
 		r.result.Sure.Add(l.Truth, said)
 	}
-}
-
-func (r *fleetRun) answer(k *car, now signal.UnixMilli) driving.State {
-	v := k.state.Driving()
-	if v.At(now, maxAge) != vehicle.Answered {
-		return 0
-	}
-	return v.State
 }
 
 // fraction is below 1; those for which = 0 to 3 are independent.
