@@ -41,11 +41,8 @@ const (
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
-		switch {
-		case err == nil:
-			return s, nil
-		case !as.spreads(err):
-			return nil, err
+		if !as.spreads(err) {
+			return s, err
 		}
 		if err := periodic.Pause(ctx, askAgain); err != nil {
 			return nil, err
@@ -53,7 +50,7 @@ func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Send
 	}
 }
 
-func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (*mqttSender, error) {
+func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	conn, host, err := dialMQTT(ctx, rawURL, trust)
 	if err != nil {
 		return nil, err
@@ -97,12 +94,11 @@ func dialMQTT(ctx context.Context, rawURL string, trust *tls.Config) (net.Conn, 
 		host = net.JoinHostPort(u.Hostname(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[u.Scheme])
 	}
 	d := &net.Dialer{Timeout: 10 * time.Second}
-	var conn net.Conn
+	dial := d.DialContext
 	if u.Scheme == "mqtts" {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: trust}).DialContext(ctx, "tcp", host)
-	} else {
-		conn, err = d.DialContext(ctx, "tcp", host)
+		dial = (&tls.Dialer{NetDialer: d, Config: trust}).DialContext
 	}
+	conn, err := dial(ctx, "tcp", host)
 	if err != nil {
 		return nil, "", unreachable("MQTT listener", host, "--mqtt-url or --mqtt-addr", err)
 	}
