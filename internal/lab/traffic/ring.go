@@ -1,8 +1,6 @@
 package traffic
 
-import (
-	"math"
-)
+import "math"
 
 const (
 	townLatitude  = 48.7
