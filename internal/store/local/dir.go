@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -111,7 +110,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		return nil, err
 	}
 	if d.lock, err = fsys.Lock(d.name(lockFile)); err != nil {
-		if inUse(err) {
+		if errors.Is(err, syscall.EAGAIN) {
 			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one or choose "+
 				"another --data-dir", path)
 		}
@@ -146,11 +145,6 @@ func (d *dataDir) checkPartitions(wanted int) error {
 	}
 	return formatError(fmt.Sprintf("the data directory %s was made with %d partitions, which cannot change: leave "+
 		"--partitions out or set it to %d", d.path, d.Partitions, d.Partitions))
-}
-
-// The in-memory file system of tests reports a held lock only by the text of its error.
-func inUse(err error) bool {
-	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
@@ -257,12 +251,16 @@ func (d *dataDir) checkStore() error {
 	return nil
 }
 
-// The file systems of tests have no permissions.
 func (d *dataDir) checkWritable() error {
-	if !onDisk(d.fs) {
-		return nil
+	info, err := d.fs.Stat(d.path)
+	if err != nil {
+		return d.unusable("read", "", err)
 	}
-	if err := d.checkOwner(); err != nil {
+	dir, owned := info.Sys().(*syscall.Stat_t)
+	if !owned {
+		return nil // the file system knows no owners and permissions
+	}
+	if err := d.checkOwner(dir); err != nil {
 		return err
 	}
 	const mayWrite = 2
@@ -283,11 +281,7 @@ func (d *dataDir) checkWritable() error {
 }
 
 // Another user than root could have forged records.
-func (d *dataDir) checkOwner() error {
-	var dir syscall.Stat_t
-	if err := syscall.Stat(d.path, &dir); err != nil {
-		return d.unusable("read", "", err)
-	}
+func (d *dataDir) checkOwner(dir *syscall.Stat_t) error {
 	const othersMayWrite = 0o002
 	switch {
 	case dir.Mode&othersMayWrite != 0:

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/store"
@@ -174,7 +175,7 @@ func refused(t *testing.T, c Config, want string) {
 
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
-	c := Config{DataDir: filled(t), Partitions: 4}
+	c := Config{FS: vfs.NewMem(), DataDir: "/data", Partitions: 4}
 	e := mustOpen(t.Context(), t, c)
 	refused(t, c, "in use by another carstate")
 	testkit.NoError(t, e.Close())

@@ -14,8 +14,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
-
 // Pebble would end the process after an error of its write-ahead log.
 type haltingFS struct {
 	vfs.FS
