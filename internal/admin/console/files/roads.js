@@ -160,7 +160,7 @@ function show(frame) {
     const most = 150 * metresAPixel();
     const power = 10 ** Math.floor(Math.log10(most));
     const metres = [5, 2, 1].map((n) => n * power).find((n) => n <= most);
-    bar.style.width = metres / metresAPixel() + "px";
+    bar.style.width = Math.round(metres / metresAPixel()) + "px";
     bar.textContent = metres < 1000 ? metres + " m" : (metres / 1000).toLocaleString("en") + " km";
   }
 
