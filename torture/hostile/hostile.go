@@ -66,7 +66,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	w.issueTokens(ctx)
 	w.driveCars(ctx)
 	for _, path := range []string{"/", "/openapi.json"} {
-		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
+		w.documents[path] = w.readDocument(ctx, path)
 	}
 	requests(ctx, w)
 	dawdle(ctx, w)
@@ -400,9 +400,9 @@ func (p *probe) measure(ctx context.Context, windows int) time.Duration {
 		c := &row.Conn{To: p.Address(nodeprocess.Query), Limit: patience}
 		defer c.Close()
 		clients[i] = func(ctx context.Context) error {
-			status, body, err := c.Ask(ctx, request)
-			if err == nil && (status != http.StatusOK || !strings.Contains(body, `"status":1`)) {
-				err = fmt.Errorf("a good request got %d %.200q", status, body)
+			answer, body, err := c.Ask(ctx, request)
+			if err == nil && (answer.StatusCode != http.StatusOK || !strings.Contains(body, `"status":1`)) {
+				err = fmt.Errorf("a good request got %d %.200q", answer.StatusCode, body)
 			}
 			return err
 		}

@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -145,16 +144,14 @@ func addressOf(worker, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+worker+talkers*(n/62500%20), n/250%250, 1+n%250)
 }
 
-func readDocument(url string) document {
+func (w *world) readDocument(ctx context.Context, path string) document {
 	d := make(document)
+	c := &row.Conn{To: w.Address(nodeprocess.Query), Limit: patience}
+	defer c.Close()
 	for _, encoding := range []string{"", "gzip"} {
-		req := must.Get(http.NewRequest(http.MethodGet, url, nil))
-		req.Header.Set("Accept-Encoding", cmp.Or(encoding, "identity"))
-		resp := must.Get(http.DefaultTransport.RoundTrip(req))
-		body := must.Get(io.ReadAll(resp.Body))
-		must.Do(resp.Body.Close())
-		if d[encoding] = string(body); resp.StatusCode != http.StatusOK {
-			must.Fail("the documentation at %s gets %d", url, resp.StatusCode)
+		answer, body := must.Get2(c.Ask(ctx, "GET "+path+" HTTP/1.1\r\nHost: a\r\nAccept-Encoding: "+encoding+"\r\n\r\n"))
+		if d[encoding] = body; answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Encoding") != encoding {
+			must.Fail("the documentation at %s gets %d", path, answer.StatusCode)
 		}
 	}
 	return d
@@ -194,11 +191,13 @@ func (w *world) behind(ctx context.Context, program, args string) {
 			defer c.Close()
 			for attacking.Err() == nil {
 				vid := h.nobody()
-				status, got, err := c.Ask(ctx, row.Question(drivingPath, w.open[0].secret, vid))
+				answer, got, err := c.Ask(ctx, row.Question(drivingPath, w.open[0].secret, vid))
 				asked.Add(1)
-				switch {
-				case err != nil:
+				if err != nil {
 					a.Wrong("through %s, a good request is lost: %v", program, err)
+					continue
+				}
+				switch status := answer.StatusCode; {
 				case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
 					refused.Add(1)
 				case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):

@@ -2,7 +2,9 @@
 package onekey
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -19,7 +21,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
-	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
 )
@@ -147,29 +148,22 @@ func (t *target) sendFast(ctx context.Context, i int, begun func()) error {
 
 func (t *target) sendCheap(ctx context.Context, _ int, begun func()) error {
 	begun()
+	c := &row.Conn{To: t.Address(nodeprocess.Ingest), Limit: patient}
+	defer c.Close()
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL(nodeprocess.Ingest)+"/v1/telemetry",
-			bytes.NewReader(blanks))
-		if err != nil {
+		_, _, err := c.Ask(ctx, row.Upload(t.key, row.NDJSON+"\r\nContent-Encoding: gzip", len(blanks))+blanks)
+		if err := cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
-		req.Header = http.Header{"Authorization": {"Bearer " + t.key}, "Content-Type": {row.NDJSON},
-			"Content-Encoding": {"gzip"}}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
 	}
 }
 
-var blanks = func() []byte {
-	var b bytes.Buffer
+var blanks = func() string {
+	var b strings.Builder
 	z := gzip.NewWriter(&b)
 	must.Get(z.Write(bytes.Repeat([]byte("\n"), 8<<20)))
 	must.Do(z.Close())
-	return b.Bytes()
+	return b.String()
 }()
 
 func (t *target) overMQTT(ctx context.Context, i int, begun func()) error {
@@ -205,31 +199,41 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 			return fmt.Sprintf(`%s{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":50}}`, padding, i, time.Now().UnixMilli())
 		}
 		h := &row.Conn{To: t.Address(nodeprocess.Ingest), Limit: patient}
-		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
+		m, vid := &row.Conn{To: t.Address(nodeprocess.MQTT), Limit: patient}, fmt.Sprint("Car", i)
+		login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: vid, User: "other", Key: key}
 		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
 			body := sample("")
-			status, text, err := h.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
-			if err == nil && status != http.StatusAccepted {
-				err = fmt.Errorf("HTTP %d %.200s", status, text)
+			answer, text, err := h.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
+			if err == nil && answer.StatusCode != http.StatusAccepted {
+				err = fmt.Errorf("HTTP %d %.200s", answer.StatusCode, text)
 			}
 			return err
 		})
 		padding := strings.Repeat(" \n", 5000)
 		p.senders[1] = append(p.senders[1], func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, patient)
-			defer cancel()
-			return m.Send(ctx, t.Node, m.ID, []byte(sample(padding)))
+			message, want := mqtt.Publish(4, 2, 1, "vehicles/"+vid+"/telemetry", sample(padding)), "\x40\x02\x00\x01"
+			if m.Open == nil {
+				message, want = append(login.Packet(), message...), "\x20\x02\x00\x00"+want
+			}
+			return m.Exchange(ctx, string(message), func(in *bufio.Reader) error {
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(in, got); err != nil || string(got) != want {
+					return fmt.Errorf("MQTT %x, %v", got, err)
+				}
+				return nil
+			})
 		})
 		post, query := &row.Conn{To: h.To, Limit: patient}, &row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
 			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano())
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())
-			status, text, err := post.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
+			answer, text, err := post.Ask(ctx, row.Upload(key, "application/json", len(body))+body)
 			for deadline := time.Now().Add(patient); err == nil; row.Pause(ctx, 2*time.Millisecond) {
+				status := answer.StatusCode
 				if status != http.StatusAccepted && status != http.StatusOK || time.Now().After(deadline) {
 					return fmt.Errorf("HTTP %d %.200s", status, text)
 				}
-				status, text, err = query.Ask(ctx, row.Question(nodeprocess.DrivingPath, token, vid))
+				answer, text, err = query.Ask(ctx, row.Question(nodeprocess.DrivingPath, token, vid))
 				if strings.Contains(text, `"status":1`) {
 					return nil
 				}

@@ -1,17 +1,15 @@
 package overload
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,8 +28,8 @@ const (
 
 type users struct {
 	addr    string
-	request func(b []byte, i int) []byte
-	good    func(status int, body []byte) bool
+	request func(i int) string
+	good    func(status int, body string) bool
 	all     sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
@@ -81,10 +79,11 @@ type outcome struct {
 
 type user struct {
 	group *users
-	conn  net.Conn
-	in    *bufio.Reader
-	out   []byte
+	conn  row.Conn
 }
+
+// conn may be nil.
+func (c *users) user(conn net.Conn) *user { return &user{c, row.Conn{To: c.addr, Open: conn}} }
 
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
@@ -114,7 +113,7 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	dialing.Wait()
 	c.all.Wait()
 	for _, u := range c.idle {
-		u.disconnect()
+		u.conn.Close()
 	}
 	c.users, c.idle, c.absent = 0, nil, nil
 	return c.now
@@ -128,11 +127,11 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	c.from, c.until, c.now = begin, begin.Add(during), result{}
 	for range users {
 		c.all.Go(func() {
-			u := &user{group: c}
+			u := c.user(nil)
 			for ctx.Err() == nil {
 				u.serve(time.Now())
 			}
-			u.disconnect()
+			u.conn.Close()
 		})
 	}
 	row.Pause(ctx, before+during)
@@ -170,7 +169,7 @@ func (c *users) give(due time.Time) {
 		}
 	}
 	if c.users < maxUsers {
-		c.add(&user{group: c}, due)
+		c.add(c.user(nil), due)
 		return
 	}
 	select {
@@ -194,34 +193,16 @@ func (u *user) call(due time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.arrive(time.Now()) // calls that have become due would otherwise be sent in bursts
-	if u.conn != nil {
+	if u.conn.Open != nil {
 		c.idle = append(c.idle, u)
 	} else {
 		c.absent = append(c.absent, u)
 	}
 }
 
-func (u *user) use(conn net.Conn) {
-	u.conn = conn
-	if u.in == nil {
-		u.in = bufio.NewReaderSize(nil, 2<<10)
-	}
-	u.in.Reset(conn)
-}
-
-func (u *user) disconnect() {
-	if u.conn != nil {
-		_ = u.conn.Close()
-		u.conn = nil
-	}
-}
-
 func (u *user) serve(due time.Time) {
-	status, again, err := u.ask(due)
+	status, err := u.ask(due)
 	took := time.Since(due)
-	if err != nil || !again {
-		u.disconnect()
-	}
 	u.group.mu.Lock()
 	defer u.group.mu.Unlock()
 	if !u.group.counts(due) {
@@ -244,42 +225,30 @@ func (u *user) serve(due time.Time) {
 
 // The status is 200 if the answer is correct, 503 or 429 if it is a refusal with Retry-After, and
 // else negative.
-func (u *user) ask(due time.Time) (status int, again bool, err error) {
-	deadline := due.Add(patience)
-	if u.conn == nil {
-		conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", u.group.addr)
-		if err != nil {
-			return 0, false, err
-		}
-		u.use(conn)
-	}
-	if err := u.conn.SetDeadline(deadline); err != nil {
-		return 0, false, err
-	}
+func (u *user) ask(due time.Time) (status int, err error) {
 	u.group.mu.Lock()
 	n := u.group.sent
 	u.group.sent++
 	u.group.mu.Unlock()
-	u.out = u.group.request(u.out[:0], n)
-	_, wrote := u.conn.Write(u.out)
-	resp, err := http.ReadResponse(u.in, nil)
+	u.conn.Limit = time.Until(due.Add(patience))
+	answer, body, err := u.conn.Ask(context.Background(), u.group.request(n))
 	if err != nil {
-		return 0, false, errors.Join(err, wrote)
+		return 0, err
 	}
-	body, err := io.ReadAll(resp.Body)
-	status, again = resp.StatusCode, !resp.Close
+	status = answer.StatusCode
 	switch {
-	case err != nil || resp.ContentLength < 0:
-		return 0, false, errors.Join(errors.New("an answer has no length, or is cut off"), err)
-	case (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) && resp.Header.Get("Retry-After") != "":
-		return status, again, nil
+	case answer.ContentLength < 0:
+		return 0, errors.New("an answer has no length")
+	case (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) &&
+		answer.Header.Get("Retry-After") != "":
+		return status, nil
 	case !u.group.good(status, body): // or Retry-After is missing
-		return -status, again, nil
+		return -status, nil
 	}
 	if u.group.acknowledged != nil {
 		u.group.acknowledged(n)
 	}
-	return http.StatusOK, again, nil
+	return http.StatusOK, nil
 }
 
 // Newcomers try once to connect. The kernel would try again after a second, when patience has ended.
@@ -297,9 +266,7 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if conn != nil && c.users < maxConnected {
-		u := &user{group: c}
-		u.use(conn)
-		c.add(u, due)
+		c.add(c.user(conn), due)
 		return
 	}
 	if conn != nil {
@@ -346,13 +313,14 @@ func (f *fleet) sample(number int) (vid string, at int64) {
 	return fmt.Sprintf("Car%dx%d", place, turn/drives), f.begin + int64(turn%drives)
 }
 
-func (f *fleet) body(request int) (b []byte) {
+func (f *fleet) body(request int) string {
+	var b []byte
 	for i := range batch {
 		vid, at := f.sample(request*batch + i)
 		f.load.NoteOffered(vid, at)
 		b = line(b, vid, at*1000)
 	}
-	return b
+	return string(b)
 }
 
 func (f *fleet) acknowledged(request int) {
@@ -397,11 +365,11 @@ func queries(ctx context.Context, n *nodeprocess.Node) *users {
 	must.Do(n.AwaitAnswer(ctx, time.Minute, token.AccessToken, "Car"+strconv.Itoa(cars-1), time.Time{}))
 	return &users{
 		addr: n.Address(nodeprocess.Query),
-		request: func(b []byte, i int) []byte {
-			return append(b, row.Question(nodeprocess.DrivingPath, token.AccessToken, "Car"+strconv.Itoa(i%cars))...)
+		request: func(i int) string {
+			return row.Question(nodeprocess.DrivingPath, token.AccessToken, "Car"+strconv.Itoa(i%cars))
 		},
-		good: func(status int, body []byte) bool {
-			return status == http.StatusOK && bytes.HasSuffix(body, []byte(`"status":1,"vehicle_runing_state":"1"}}`))
+		good: func(status int, body string) bool {
+			return status == http.StatusOK && strings.HasSuffix(body, `"status":1,"vehicle_runing_state":"1"}}`)
 		},
 	}
 }
@@ -412,12 +380,12 @@ func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
 	key, _ := f.load.Prepare(ctx, n)
 	return &users{
 		addr: n.Address(nodeprocess.Ingest),
-		request: func(b []byte, i int) []byte {
+		request: func(i int) string {
 			body := f.body(i)
-			return append(append(b, row.Upload(key, row.NDJSON, len(body))...), body...)
+			return row.Upload(key, row.NDJSON, len(body)) + body
 		},
-		good: func(status int, body []byte) bool {
-			return status == http.StatusAccepted && bytes.HasPrefix(body, []byte(`{"accepted":`+strconv.Itoa(batch)+`,`))
+		good: func(status int, body string) bool {
+			return status == http.StatusAccepted && strings.HasPrefix(body, `{"accepted":`+strconv.Itoa(batch)+`,`)
 		},
 		acknowledged: f.acknowledged,
 	}

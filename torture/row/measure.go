@@ -57,45 +57,59 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 // Conn connects when there is a request, and closes after an error.
 type Conn struct {
 	To    string
-	Limit time.Duration
+	Limit time.Duration // of a request and its answer
+	Open  net.Conn      // nil: none
 
-	conn net.Conn
-	in   *bufio.Reader
+	in *bufio.Reader
 }
 
-func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
-	closes := true
+func (c *Conn) Exchange(ctx context.Context, request string, read func(*bufio.Reader) error) (err error) {
 	defer func() {
-		if closes {
+		if err != nil {
 			c.Close()
 		}
 	}()
-	if c.conn == nil {
-		d := net.Dialer{Timeout: c.Limit}
-		if c.conn, err = d.DialContext(ctx, "tcp", c.To); err != nil {
-			c.conn = nil
-			return 0, "", err
+	deadline := time.Now().Add(c.Limit)
+	if c.Open == nil {
+		d := net.Dialer{Deadline: deadline}
+		conn, err := d.DialContext(ctx, "tcp", c.To)
+		if err != nil {
+			return err
 		}
-		c.in = bufio.NewReader(c.conn)
+		c.Open = conn
 	}
-	err1 := c.conn.SetDeadline(time.Now().Add(c.Limit))
-	_, err2 := io.WriteString(c.conn, request)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, "", err
+	if c.in == nil {
+		c.in = bufio.NewReaderSize(c.Open, 2<<10)
 	}
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return 0, "", err
+	if err := c.Open.SetDeadline(deadline); err != nil {
+		return err
 	}
-	text, err := io.ReadAll(resp.Body)
-	closes = err != nil || resp.Close
-	return resp.StatusCode, string(text), err
+	_, wrote := io.WriteString(c.Open, request) // a refusal may come before the end of a request
+	if err := read(c.in); err != nil {
+		return errors.Join(err, wrote)
+	}
+	return nil
+}
+
+func (c *Conn) Ask(ctx context.Context, request string) (answer *http.Response, body string, err error) {
+	err = c.Exchange(ctx, request, func(in *bufio.Reader) (err error) {
+		if answer, err = http.ReadResponse(in, nil); err != nil {
+			return err
+		}
+		text, err := io.ReadAll(answer.Body)
+		body = string(text)
+		return err
+	})
+	if err == nil && answer.Close {
+		c.Close()
+	}
+	return answer, body, err
 }
 
 func (c *Conn) Close() {
-	if c.conn != nil {
-		_ = c.conn.Close()
-		c.conn = nil
+	if c.Open != nil {
+		_ = c.Open.Close()
+		c.Open, c.in = nil, nil
 	}
 }
 
@@ -113,25 +127,23 @@ const NDJSON = "application/x-ndjson"
 
 type Processors = unix.CPUSet
 
-type Parts struct {
-	All, One, Others Processors
-	Number           int // -1 if there is only one and all sets are equal
-}
+// All sets are equal if there is only one processor.
+type Parts struct{ All, One, Others Processors }
 
 func Split(pid int) (p Parts) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		must.Fail("cannot determine which processors a process may use: %w", err)
 	}
 	if p.All.Count() < 2 {
-		p.One, p.Others, p.Number = p.All, p.All, -1
-		return p
+		return Parts{p.All, p.All, p.All}
 	}
-	for !p.All.IsSet(p.Number) {
-		p.Number++
+	first := 0
+	for !p.All.IsSet(first) {
+		first++
 	}
-	p.One.Set(p.Number)
+	p.One.Set(first)
 	p.Others = p.All
-	p.Others.Clear(p.Number)
+	p.Others.Clear(first)
 	return p
 }
 
