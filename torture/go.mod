@@ -13,7 +13,6 @@ replace (
 require (
 	example.org/carstate v0.0.0-00010101000000-000000000000
 	example.org/carstate/bench v0.0.0-00010101000000-000000000000
-	github.com/eclipse/paho.golang v0.23.0
 	github.com/nats-io/nats.go v1.55.0
 	golang.org/x/sys v0.49.0
 )
@@ -21,6 +20,7 @@ require (
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/eclipse/paho.golang v0.23.0 // indirect
 	github.com/golang/geo v0.0.0-20260818125358-b200a1149890 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect

@@ -63,7 +63,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	t.Figure("further kills, between start and ready", float64(t.kills[starting]), "")
 	t.Figure("further kills, under load that began before it was ready", float64(t.kills[recovering]), "")
 	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
-	t.Figure("queries checked", float64(t.load.Asked.Load()-t.load.Unanswered.Load()), "")
 	t.load.End(n)
 }
 

@@ -33,11 +33,6 @@ type journal struct {
 	forgotten []string
 }
 
-type finding struct {
-	text string
-	lost bool
-}
-
 // Times of the newest samples, in Unix seconds; 0: none.
 type car struct {
 	offered      int64
@@ -55,35 +50,30 @@ type record struct {
 	made                 time.Time
 }
 
-func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
-
-func (j *journal) offer(samples []sample) {
+// NoteOffered is also for rows with their own senders. at is in Unix seconds.
+func (j *journal) NoteOffered(vid string, at int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, s := range samples {
-		c := j.cars[s.vid]
-		if c == nil {
-			c = new(car)
-			j.cars[s.vid] = c
-		}
-		c.offered = max(c.offered, s.at)
+	c := j.cars[vid]
+	if c == nil {
+		c = new(car)
+		j.cars[vid] = c
 	}
+	c.offered = max(c.offered, at)
 }
 
-func (j *journal) acknowledge(samples []sample) {
+func (j *journal) NoteAcknowledged(vid string, at int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, s := range samples {
-		c := j.cars[s.vid]
-		switch {
-		case c.acknowledged != 0 || s.vid == barrierCar:
-		case strings.HasPrefix(s.vid, "one"): // see fleet.once
-			j.one = append(j.one, s.vid)
-		default:
-			j.many = append(j.many, s.vid)
-		}
-		c.acknowledged = max(c.acknowledged, s.at)
+	c := j.cars[vid]
+	switch {
+	case c.acknowledged != 0 || vid == barrierCar:
+	case strings.HasPrefix(vid, "one"): // see fleet.once
+		j.one = append(j.one, vid)
+	default:
+		j.many = append(j.many, vid)
 	}
+	c.acknowledged = max(c.acknowledged, at)
 }
 
 func (j *journal) before(vid string) car {
@@ -96,46 +86,41 @@ func (j *journal) before(vid string) car {
 }
 
 // was is from before the query. settled: everything acknowledged must be visible.
-func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	wrong := func(format string, args ...any) finding { return finding{text: fmt.Sprintf(format, args...)} }
-	c := j.cars[vid]
+func (l *Load) check(vid string, was car, a nodeprocess.Answer, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.cars[vid]
 	if c == nil {
 		if a.Status != 0 {
-			return wrong("%s has never reported and is answered for", vid)
+			l.a.Wrong("%s has never reported and is answered for", vid)
 		}
-		return finding{}
+		return
 	}
 	at := a.Modified.Unix()
 	switch {
 	case a.HTTP != http.StatusOK:
-		return wrong("%s is answered with %d", vid, a.HTTP)
+		l.a.Wrong("%s is answered with %d", vid, a.HTTP)
 	case was.forgotten && a.Status != 0:
-		return wrong("%s was forgotten and is back", vid)
+		l.a.Wrong("%s was forgotten and is back", vid)
 	case c.unsure || c.forgotten || c.lost:
-		return finding{}
 	case a.Status == 0 && settled && was.acknowledged != 0:
 		c.lost = true
-		return finding{fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)),
-			true}
+		l.a.Lost("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged))
 	case a.Status == 0 && was.seen != 0:
-		return wrong("%s had a state of %s and is unknown now", vid, clock(was.seen))
+		l.a.Wrong("%s had a state of %s and is unknown now", vid, clock(was.seen))
 	case a.Status == 0:
-		return finding{}
 	case a.Driving != "1":
-		return wrong("%s drives normally, and the answer is %q", vid, a.Driving)
+		l.a.Wrong("%s drives normally, and the answer is %q", vid, a.Driving)
 	case at > c.offered:
-		return wrong("%s has a state of %s, but no such sample was sent", vid, clock(at))
+		l.a.Wrong("%s has a state of %s, but no such sample was sent", vid, clock(at))
 	case settled && at < was.acknowledged:
 		c.lost = true
-		return finding{fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid,
-			clock(was.acknowledged), clock(at)), true}
+		l.a.Lost("%s was acknowledged with a sample of %s, and its state is of %s", vid, clock(was.acknowledged), clock(at))
 	case at < was.seen:
-		return wrong("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at))
+		l.a.Wrong("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at))
+	default:
+		c.seen = max(c.seen, at)
 	}
-	c.seen = max(c.seen, at)
-	return finding{}
 }
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
@@ -173,7 +158,7 @@ func (j *journal) isForgotten(vid string) {
 	j.forgotten = append(j.forgotten, vid)
 }
 
-func (j *journal) all() []string {
+func (j *journal) Vehicles() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Concat(j.one, j.many)
@@ -219,8 +204,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 // Hold asks about some cars at once, waits until the answers include everything acknowledged, and then
 // calls look.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
-	for _, vid := range l.journal.watched(watchedCars) {
-		l.ask(ctx, n, vid, l.journal.before(vid), false)
+	for _, vid := range l.watched(watchedCars) {
+		l.ask(ctx, n, vid, l.before(vid), false)
 	}
 	err := l.settle(ctx, n)
 	settled := err == nil
@@ -241,35 +226,17 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 }
 
 func (l *Load) End(n *nodeprocess.Node) {
-	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
-	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
-	var did [4]int
-	for _, r := range l.journal.records {
-		kind := 0
-		if r.source {
-			kind = 2
-		}
-		if did[kind]++; r.gone {
-			did[kind+1]++
-		}
+	l.a.Figure(checked, float64(l.did.Of(checked)), "")
+	l.a.Figure("vehicles in the journal", float64(len(l.Vehicles())), "")
+	l.a.Figure("vehicles forgotten", float64(len(l.forgotten)), "")
+	for _, name := range []string{posted, published, issued, revoked, added} {
+		l.a.Some(name, l.did.Of(name))
 	}
-	l.a.Some("HTTP requests acknowledged", int(l.posted.Load()))
-	l.a.Some("MQTT messages acknowledged", int(l.published.Load()))
-	for i, name := range []string{"tokens issued", "of them revoked", "sources added"} {
-		l.a.Some(name, did[i])
-	}
-	l.a.Figure("of them removed", float64(did[3]), "")
+	l.a.Figure(removed, float64(l.did.Of(removed)), "")
 	if err := n.Stop(); err != nil {
 		l.a.Wrong("it does not stop in order: %v", err)
 	}
 }
-
-// NoteOffered is for rows with their own senders. at is in Unix seconds.
-func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
-
-func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
-
-func (l *Load) Vehicles() []string { return l.journal.all() }
 
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
@@ -280,7 +247,7 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 	defer cancel()
 	was := make(map[string]car, len(vids))
 	for _, vid := range vids {
-		was[vid] = l.journal.before(vid)
+		was[vid] = l.before(vid)
 	}
 	l.Hold(ctx, n, func(ctx context.Context, n *nodeprocess.Node) {
 		l.checkCars(ctx, n, vids, func(vid string) car { return was[vid] })
@@ -293,16 +260,13 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
-		cars := l.journal.watched(watchedCars)
-		if len(cars) == 0 && !rest(ctx) {
-			return
+		cars := l.watched(watchedCars)
+		if len(cars) == 0 {
+			rest(ctx)
 		}
-		for i, vid := range cars {
-			if i%watchers != number {
-				continue
-			}
-			if answered := l.ask(ctx, n, vid, l.journal.before(vid), false); !answered && !rest(ctx) {
-				return
+		for i := number; i < len(cars) && ctx.Err() == nil; i += watchers {
+			if !l.ask(ctx, n, cars[i], l.before(cars[i]), false) {
+				rest(ctx)
 			}
 		}
 	}
@@ -311,15 +275,11 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 // ask reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || err != nil || a.HTTP == http.StatusServiceUnavailable {
 		return false
 	}
-	l.Asked.Add(1)
-	if err != nil || a.HTTP == http.StatusServiceUnavailable {
-		l.Unanswered.Add(1)
-		return false
-	}
-	l.report(l.journal.check(vid, was, a, settled))
+	l.did.Add(checked, 1)
+	l.check(vid, was, a, settled)
 	return true
 }
 
@@ -371,12 +331,12 @@ const (
 )
 
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
-	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
+	l.checkCars(ctx, n, l.pick(l.rnd, newestCars, anyCars), l.before)
 	l.checkOperations(ctx, n, someSecrets)
 }
 
 func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
-	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
+	l.checkCars(ctx, n, l.Vehicles(), l.before)
 	l.checkOperations(ctx, n, math.MaxInt)
 	l.checkAudit(ctx, n)
 }
@@ -397,16 +357,16 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 
 // No operator is at work during checks.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, newest int) {
-	records, forgotten := l.journal.records, l.journal.forgotten
+	records, forgotten := l.records, l.forgotten
 	for _, r := range records[max(0, len(records)-newest):] {
 		if !r.unsure {
 			l.checkRecord(ctx, node, r)
 		}
 	}
-	l.checkCars(ctx, node, forgotten[max(0, len(forgotten)-newest):], l.journal.before)
+	l.checkCars(ctx, node, forgotten[max(0, len(forgotten)-newest):], l.before)
 	c := must.Get(node.AdminClient())
-	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
-		if was := l.journal.before(vid); !was.unsure && !was.forgotten && !was.lost {
+	for _, vid := range l.pick(l.rnd, 0, someRecords) {
+		if was := l.before(vid); !was.unsure && !was.forgotten && !was.lost {
 			l.checkState(ctx, c, vid, was)
 		}
 	}
@@ -461,7 +421,7 @@ func (l *Load) checkAudit(ctx context.Context, n *nodeprocess.Node) {
 	if len(events) == maxEvents {
 		since = slices.MinFunc(events, func(a, b access.Event) int { return a.Time.Compare(b.Time) }).Time
 	}
-	for _, r := range l.journal.records {
+	for _, r := range l.records {
 		// The event is at most adminLimit older than the acknowledgement.
 		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
 			l.a.Lost("a token that was issued is not in the audit")

@@ -11,19 +11,16 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/row"
@@ -42,8 +39,8 @@ const (
 
 // Load is the traffic of one attempt, across restarts of the node.
 type Load struct {
+	journal
 	a       *row.Attempt
-	journal *journal
 	fleets  []*fleet
 	rnd     *rand.Rand
 	choices *rand.Rand
@@ -52,11 +49,21 @@ type Load struct {
 
 	key, token string
 
-	Asked, Unanswered, posted, published atomic.Int64
+	did row.Tally
 }
 
+const (
+	posted    = "HTTP requests acknowledged"
+	published = "MQTT messages acknowledged"
+	issued    = "tokens issued"
+	revoked   = "of them revoked"
+	added     = "sources added"
+	removed   = "of them removed"
+	checked   = "queries checked"
+)
+
 func New(a *row.Attempt) *Load {
-	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
+	l := &Load{journal: journal{cars: make(map[string]*car)}, a: a, base: time.Now().Add(-23 * time.Hour).Unix()}
 	l.rnd, l.choices = a.Rand(1), a.Rand(2)
 	for i := range posters + connections*publishers {
 		l.fleets = append(l.fleets, &fleet{rnd: a.Rand(10 + i), number: i, base: l.base, at: make([]int64, fleetSize)})
@@ -68,14 +75,6 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (key, token str
 	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
 	return l.key, l.token
-}
-
-func (l *Load) report(f finding) {
-	if f.lost {
-		l.a.Lost("%s", f.text)
-	} else if f.text != "" {
-		l.a.Wrong("%s", f.text)
-	}
 }
 
 func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
@@ -94,7 +93,7 @@ func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	}
 	for i := range connections {
 		first := posters + i*publishers
-		running.Go(func() { l.publish(ctx, n, i, l.fleets[first:first+publishers]) })
+		running.Go(func() { l.publish(ctx, n, l.fleets[first:first+publishers]) })
 	}
 	for i := range watchers {
 		running.Go(func() { l.watch(ctx, n, i) })
@@ -157,106 +156,102 @@ func (s sample) speedKmh() int64 {
 }
 
 // The speed follows from the vehicle and the time, so a check can tell samples apart.
-func lines(samples []sample) string {
-	var b strings.Builder
+func readings(samples []sample) (all []vehicle.Sample) {
 	for _, s := range samples {
-		fmt.Fprintf(&b, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%d,"Vehicle.OBD.ThrottlePosition":20}}`+"\n",
-			s.vid, s.at*1000, s.speedKmh())
+		x := vehicle.Sample{Vehicle: vehicle.ID(s.vid), Time: signal.UnixMilli(s.at * 1000)}
+		if err := errors.Join(x.Set(signal.Speed, float64(s.speedKmh())), x.Set(signal.ThrottlePosition, 20)); err != nil {
+			panic(err)
+		}
+		all = append(all, x)
 	}
-	return b.String()
+	return all
 }
 
-func rest(ctx context.Context) bool {
-	row.Pause(ctx, 20*time.Millisecond)
-	return ctx.Err() == nil
-}
+func rest(ctx context.Context) { row.Pause(ctx, 20*time.Millisecond) }
 
 func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
-		samples := f.batch()
-		if ok, err := l.postOne(ctx, n, samples); err != nil {
+		ok, err := l.postOne(ctx, n, f.batch())
+		if err != nil {
 			l.a.Wrong("%v", err)
-		} else if ok {
-			continue
 		}
-		if !rest(ctx) {
-			return
+		if !ok {
+			rest(ctx)
 		}
 	}
 }
 
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
-	l.journal.offer(samples)
-	l.a.Offered(len(samples))
-	status, text, err := n.Post(ctx, l.key, lines(samples))
-	if err != nil {
+	l.offered(samples)
+	var lines []byte
+	for _, x := range readings(samples) {
+		lines = telemetry.AppendJSON(lines, &x)
+	}
+	status, text, err := n.Post(ctx, l.key, string(lines))
+	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		return false, nil
 	}
-	switch status {
-	case http.StatusAccepted:
-		var answer struct {
-			Accepted int
-			Rejected []json.RawMessage
-		}
-		if err := json.Unmarshal(text, &answer); err != nil || answer.Accepted != len(samples) || len(answer.Rejected) != 0 {
-			return false, fmt.Errorf("a POST of %d samples is answered %s", len(samples), bytes.TrimSpace(text))
-		}
-		l.journal.acknowledge(samples)
-		l.a.Acknowledged(len(samples))
-		l.posted.Add(1)
-		return true, nil
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		return false, nil
+	var answer struct {
+		Accepted int
+		Rejected []json.RawMessage
 	}
-	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
+	err = json.Unmarshal(text, &answer)
+	if status != http.StatusAccepted || err != nil || answer.Accepted != len(samples) || len(answer.Rejected) != 0 {
+		return false, fmt.Errorf("a POST of %d samples is answered with %d: %s", len(samples), status, bytes.TrimSpace(text))
+	}
+	l.acknowledged(samples, posted)
+	return true, nil
 }
 
-func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
+func (l *Load) offered(samples []sample) {
+	l.a.Offered(len(samples))
+	for _, s := range samples {
+		l.NoteOffered(s.vid, s.at)
+	}
+}
+
+func (l *Load) acknowledged(samples []sample, by string) {
+	l.a.Acknowledged(len(samples))
+	l.did.Add(by, 1)
+	for _, s := range samples {
+		l.NoteAcknowledged(s.vid, s.at)
+	}
+}
+
+func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, fleets []*fleet) {
 	for ctx.Err() == nil {
-		client, err := Dial(ctx, n, "fleet", l.key, fmt.Sprintf("gateway%d", number))
+		client, err := Dial(ctx, n, "fleet", l.key)
 		if err != nil {
-			if !rest(ctx) {
-				return
-			}
+			rest(ctx)
 			continue
 		}
-		alive, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(client.Ended, cancel)
-		must.Together(alive, len(fleets), func(ctx context.Context, i int) {
+		must.Together(ctx, len(fleets), func(ctx context.Context, i int) {
 			for ctx.Err() == nil && l.publishOne(ctx, client, fleets[i].message()) {
 			}
-			cancel()
 		})
-		stop()
-		cancel()
 		client.Close()
 	}
 }
 
-func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
-	l.journal.offer(samples)
-	l.a.Offered(len(samples))
-	err := client.Send(ctx, samples[0].vid, []byte(lines(samples)))
-	if r, refused := errors.AsType[Refusal](err); refused && client.Ended.Err() == nil {
-		l.a.Wrong("an MQTT message is answered with 0x%02x", byte(r))
+func (l *Load) publishOne(ctx context.Context, client sender.Sender, samples []sample) bool {
+	l.offered(samples)
+	err := client.Send(ctx, readings(samples))
+	if _, refused := errors.AsType[sender.Refusal](err); refused {
+		l.a.Wrong("an MQTT message: %v", err)
 	}
 	if err != nil {
 		return false
 	}
-	l.journal.acknowledge(samples)
-	l.a.Acknowledged(len(samples))
-	l.published.Add(1)
+	l.acknowledged(samples, published)
 	return true
 }
 
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	c, err := n.AdminClient()
-	for ; err != nil; c, err = n.AdminClient() { // until the data directory exists
-		if !rest(ctx) {
-			return
-		}
+	for ; err != nil && ctx.Err() == nil; c, err = n.AdminClient() { // until the data directory exists
+		rest(ctx)
 	}
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; rest(ctx) {
 		l.a.Offered(1)
 		err := l.operation(ctx, c)
 		var said *client.Error
@@ -266,17 +261,14 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 		case errors.As(err, &said) && said.Status != 0 && said.Status != http.StatusServiceUnavailable:
 			l.a.Wrong("the admin API answers %d: %s", said.Status, said)
 		}
-		if !rest(ctx) {
-			return
-		}
 	}
 }
 
 // Only the operator and, later, the checks use the records.
 func (l *Load) operation(ctx context.Context, c *client.Client) error {
-	j, k := l.journal, l.choices.IntN(20)
+	k := l.choices.IntN(20)
 	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are sources
-	for _, r := range j.records {
+	for _, r := range l.records {
 		if all[r.source]++; !r.gone && !r.unsure {
 			live[r.source] = append(live[r.source], r)
 		}
@@ -292,20 +284,23 @@ func (l *Load) operation(ctx context.Context, c *client.Client) error {
 		r := from[l.choices.IntN(len(from))]
 		r.unsure = true
 		var err error
+		what := revoked
 		if r.source {
+			what = removed
 			_, err = c.RemoveSource(ctx, r.id)
 		} else {
 			_, err = c.RevokeToken(ctx, r.id)
 		}
 		if err == nil {
 			r.unsure, r.gone = false, true
+			l.did.Add(what, 1)
 		}
 		return err
 	case k < 10:
-		if vid := j.forget(l.choices); vid != "" {
+		if vid := l.forget(l.choices); vid != "" {
 			_, err := c.Forget(ctx, vehicle.ID(vid))
 			if err == nil {
-				j.isForgotten(vid)
+				l.isForgotten(vid)
 			}
 			return err
 		}
@@ -313,101 +308,25 @@ func (l *Load) operation(ctx context.Context, c *client.Client) error {
 		s, err := c.AddSource(ctx, access.Credential{Name: fmt.Sprintf("source%d", l.choices.Uint64()),
 			Vehicles: access.AllVehicles()})
 		if err == nil {
-			j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
+			l.did.Add(added, 1)
+			l.records = append(l.records, &record{source: true, id: s.Name, secret: s.Key})
 		}
 		return err
 	}
 	only, vehicles := "", access.AllVehicles()
-	if many := j.watched(math.MaxInt); len(many) > 0 && l.choices.IntN(2) == 0 {
+	if many := l.watched(math.MaxInt); len(many) > 0 && l.choices.IntN(2) == 0 {
 		only = many[l.choices.IntN(len(many))]
 		vehicles = access.VehicleSet(vehicle.ID(only))
 	}
 	t, err := c.IssueToken(ctx, access.Credential{Developer: "developer", Operations: access.AllOperations,
 		Vehicles: vehicles})
 	if err == nil {
-		j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
+		l.did.Add(issued, 1)
+		l.records = append(l.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
 	}
 	return err
 }
 
-type Client struct {
-	client *paho.Client
-	// Its cause is a [Refusal] if there was one.
-	Ended context.Context
-}
-
-// Refusal is a reason code.
-type Refusal byte
-
-func (r Refusal) Error() string { return fmt.Sprintf("the node refuses, with reason 0x%02x", byte(r)) }
-
-func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Client, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
-	if err != nil {
-		return nil, err
-	}
-	ended, end := context.WithCancelCause(context.Background())
-	c := &Client{Ended: ended, client: paho.NewClient(paho.ClientConfig{
-		Conn:               packets.NewThreadSafeConn(conn),
-		PacketTimeout:      10 * time.Second,
-		OnClientError:      func(err error) { end(err) },
-		OnServerDisconnect: func(m *paho.Disconnect) { end(Refusal(m.ReasonCode)) },
-	})}
-	answer, err := c.client.Connect(ctx, &paho.Connect{
-		ClientID: id, KeepAlive: 30, CleanStart: true, Username: source, UsernameFlag: true, Password: []byte(key),
-		PasswordFlag: true,
-	})
-	if err != nil {
-		if answer != nil {
-			err = Refusal(answer.ReasonCode)
-		}
-		end(err)
-		conn.Close()
-		return nil, err
-	}
-	return c, nil
-}
-
-func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
-	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
-	if cause := context.Cause(c.Ended); err != nil && cause != nil {
-		return cause
-	}
-	if resp != nil && resp.ReasonCode >= 0x80 {
-		return Refusal(resp.ReasonCode)
-	}
-	return err
-}
-
-func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) }
-
-// Sender connects when needed, to one node at a time.
-type Sender struct {
-	Source, Key, ID string
-
-	node   *nodeprocess.Node
-	client *Client
-}
-
-func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, samples []byte) (err error) {
-	if s.node != node {
-		s.Close()
-	}
-	if s.client == nil {
-		if s.client, err = Dial(ctx, node, s.Source, s.Key, s.ID); err != nil {
-			return err
-		}
-		s.node = node
-	}
-	if err = s.client.Send(ctx, vid, samples); err != nil {
-		s.Close()
-	}
-	return err
-}
-
-func (s *Sender) Close() {
-	if s.client != nil {
-		s.client.Close()
-		s.client = nil
-	}
+func Dial(ctx context.Context, n *nodeprocess.Node, source, key string) (sender.Sender, error) {
+	return sender.MQTT(ctx, "mqtt://"+n.Address(nodeprocess.MQTT), sender.Login{Name: source, Key: key}, nil)
 }

@@ -4,21 +4,20 @@ package soak
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/nodeprocess"
+	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
@@ -164,21 +163,23 @@ func (t *traffic) tasks() (all []func(context.Context)) {
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
 
-func (t *traffic) sample(vid string, at int64) string {
+func (t *traffic) sample(vid string, at int64) vehicle.Sample {
 	t.held.NoteOffered(vid, at)
-	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,`+
-		`"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
+	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: signal.UnixMilli(at * 1000)}
+	must.Do(x.Set(signal.Speed, 60), x.Set(signal.EngineSpeed, 2000), x.Set(signal.ThrottlePosition, 18))
+	return x
 }
 
 func (t *traffic) post(ctx context.Context, i int) {
-	var b strings.Builder
+	var lines []byte
 	at := time.Now().Unix()
 	vids := make([]string, tickSamples)
 	for k := range vids {
 		vids[k] = vid((i*tickSamples + k) % cars)
-		b.WriteString(t.sample(vids[k], at) + "\n")
+		x := t.sample(vids[k], at)
+		lines = telemetry.AppendJSON(lines, &x)
 	}
-	status, text := must.Get2(t.n.Post(ctx, t.key, b.String()))
+	status, text := must.Get2(t.n.Post(ctx, t.key, string(lines)))
 	t.a.Offered(tickSamples)
 	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
 		t.a.Wrong("telemetry was answered with %d", status)
@@ -189,8 +190,6 @@ func (t *traffic) post(ctx context.Context, i int) {
 		t.held.NoteAcknowledged(vid, at)
 	}
 }
-
-var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // The last query uses a new connection.
 func (t *traffic) ask(ctx context.Context, i int) {
@@ -204,25 +203,16 @@ func (t *traffic) ask(ctx context.Context, i int) {
 			t.a.Wrong("a query was answered with %d", r.HTTP)
 		}
 	}
-	get(ctx, once, t.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+t.token+"&vid="+vid(i%cars))
+	once := t.connection(nodeprocess.Query)
+	defer once.Close()
+	answer, _ := must.Get2(once.Ask(ctx, row.Question(nodeprocess.DrivingPath, t.token, vid(i%cars))))
+	if answer.StatusCode != http.StatusOK {
+		t.a.Wrong("a query on a new connection was answered with %d", answer.StatusCode)
+	}
 }
 
-func get(ctx context.Context, c *http.Client, url string) {
-	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
-	done(c.Do(req))
-}
-
-// The error does not contain the URL's query.
-func done(resp *http.Response, err error) {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
-	}
-	must.Do(err)
-	defer resp.Body.Close()
-	must.Get(io.Copy(io.Discard, resp.Body))
-	if resp.StatusCode != http.StatusOK {
-		must.Fail("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
-	}
+func (t *traffic) connection(listener string) *row.Conn {
+	return &row.Conn{To: t.n.Address(listener), Limit: 30 * time.Second}
 }
 
 func (t *traffic) operations(ctx context.Context, i int) {
@@ -249,30 +239,33 @@ func (t *traffic) expect(ctx context.Context, token string, status int) {
 }
 
 func (t *traffic) console(ctx context.Context, i int) {
-	jar := must.Get(cookiejar.New(nil))
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	c := &http.Client{Timeout: 30 * time.Second, Jar: jar, Transport: transport}
-	base := t.n.URL(nodeprocess.Admin)
-	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, base+"/login",
-		strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode())))
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Origin", base)
-	resp, err := c.Do(req)
-	done(resp, err)
-	base += resp.Request.URL.Path
+	c := t.connection(nodeprocess.Admin)
+	defer c.Close()
+	head, form := " HTTP/1.1\r\nHost: "+c.To+"\r\n", url.Values{"key": {t.admin.Key}}.Encode()
+	answer, _ := must.Get2(c.Ask(ctx, fmt.Sprintf("POST /login%sContent-Type: application/x-www-form-urlencoded\r\n"+
+		"Content-Length: %d\r\n\r\n%s", head, len(form), form)))
+	if len(answer.Cookies()) != 1 {
+		must.Fail("a login was answered with %d and no cookie", answer.StatusCode)
+	}
+	session := answer.Cookies()[0]
 	for _, path := range []string{"", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
-		get(ctx, c, base+path)
+		answer, _ = must.Get2(c.Ask(ctx, "GET "+session.Path+path+head+"Cookie: "+session.Name+"="+session.Value+"\r\n\r\n"))
+		if answer.StatusCode != http.StatusOK {
+			must.Fail("the page %s was answered with %d", path, answer.StatusCode)
+		}
 	}
 }
 
 func (t *traffic) drive(ctx context.Context, vid string) {
-	client := must.Get(load.Dial(ctx, t.n, "fleet", t.key, vid))
-	defer client.Close()
+	car := must.Get(load.Dial(ctx, t.n, "fleet", t.key))
+	defer car.Close()
 	for came := time.Now(); time.Since(came) < carStays && ctx.Err() == nil; row.Pause(ctx, time.Second) {
 		at := time.Now().Unix()
 		t.a.Offered(1)
-		must.Do(client.Send(ctx, vid, []byte(t.sample(vid, at))))
+		sending, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := car.Send(sending, []vehicle.Sample{t.sample(vid, at)})
+		cancel()
+		must.Do(err)
 		t.a.Acknowledged(1)
 		t.held.NoteAcknowledged(vid, at)
 	}

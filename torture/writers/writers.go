@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -79,12 +80,22 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := f.a.Rand(1000 + w)
 	send := f.post
 	if w >= f.HTTP {
-		m := &load.Sender{Source: f.source, Key: f.key, ID: fmt.Sprint(f.source, w)}
-		defer m.Close()
+		var m sender.Sender // nil: not connected
+		defer func() {
+			if m != nil {
+				m.Close()
+			}
+		}()
 		send = func(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, err error) {
+			if m == nil {
+				if m, err = load.Dial(ctx, node, f.source, f.key); err != nil {
+					return 0, err
+				}
+			}
 			for n = range batch {
-				err = m.Send(ctx, node, string(batch[n].Vehicle), telemetry.AppendJSON(nil, &batch[n]))
-				if err != nil {
+				if err = m.Send(ctx, batch[n:n+1]); err != nil {
+					m.Close()
+					m = nil
 					return n, err
 				}
 			}
