@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 )
 
 // A latency counts from when the request was due, so a stall delays all that become due during it.
@@ -124,9 +125,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 		}
 	}
 	r.Sent, r.Took = total, time.Since(begin)
-	slices.Sort(took)
-	at := func(q float64) time.Duration { return took[min(len(took)-1, int(q*float64(len(took))))] }
-	r.P50, r.P99, r.Max = at(0.5), at(0.99), took[len(took)-1]
+	r.P50, r.P99, r.Max = report.Quantile(took, 0.5), report.Quantile(took, 0.99), slices.Max(took)
 	return r, nil
 }
 

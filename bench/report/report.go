@@ -2,6 +2,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,12 +87,12 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-func Quantile(values []float64, q float64) float64 {
+func Quantile[T cmp.Ordered](values []T, q float64) (at T) {
 	if len(values) == 0 {
-		return 0
+		return at
 	}
 	s := slices.Sorted(slices.Values(values))
-	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
+	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
 // Text has the range of the rounds and the unit.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -407,7 +408,7 @@ func (p *probe) measure(ctx context.Context, windows int) time.Duration {
 			return err
 		}
 	}
-	return row.Percentile(row.Measure(ctx, windows, probeRate, clients, func(err error) {
+	return report.Quantile(row.Measure(ctx, windows, probeRate, clients, func(err error) {
 		if p.asked++; err != nil {
 			p.failures = append(p.failures, err)
 		}

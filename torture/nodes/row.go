@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -75,7 +76,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 	asked := s.asking.asked.Load()
 	s.asking.mu.Lock()
-	p99 := row.Percentile(s.asking.took, 0.99)
+	p99 := report.Quantile(s.asking.took, 0.99)
 	s.take("the longest query, but to a node that is stopped or just woke up", s.asking.longest)
 	s.asking.mu.Unlock()
 	before, without, after := s.alone(ctx)
@@ -83,7 +84,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	s.report(a)
 	a.Figure("queries", float64(asked), "")
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
-	p := row.Percentile(revoked, 0.99)
+	p := report.Quantile(revoked, 0.99)
 	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms",
 		"≤ 1 s", p <= time.Second)
 	ratio := func(x, y float64) float64 { return math.Round(100*x/y) / 100 }

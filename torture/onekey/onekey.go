@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
@@ -258,7 +259,7 @@ func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []
 				p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
 			}
 		})
-		p99[i] = max(1, row.Percentile(each, 0.5))
+		p99[i] = max(1, report.Quantile(each, 0.5))
 	})
 	for _, closeOne := range p.closers {
 		closeOne()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 )
 
 type Send func(context.Context) error
@@ -49,7 +50,7 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 		}
 	})
 	for _, t := range took {
-		p99 = append(p99, Percentile(t, 0.99))
+		p99 = append(p99, report.Quantile(t, 0.99))
 	}
 	return p99
 }

@@ -3,7 +3,6 @@
 package row
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 )
@@ -175,18 +176,13 @@ func (a *Attempt) Outcome() Outcome {
 	return a.o
 }
 
-func Pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
+func Pause(ctx context.Context, d time.Duration) { _ = periodic.Pause(ctx, d) }
 
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		for ; ctx.Err() == nil; Pause(ctx, d) {
+		for range periodic.NowAndEvery(ctx, d) {
 			do()
 		}
 	})
@@ -206,17 +202,8 @@ func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	})
 	return func() int {
 		end()
-		return Percentile(all, 0.5)
+		return report.Quantile(all, 0.5)
 	}
-}
-
-// Percentile sorts all.
-func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
-	if len(all) == 0 {
-		return at
-	}
-	slices.Sort(all)
-	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
