@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
@@ -138,36 +139,34 @@ var closedUsers = []int{1000, 128}
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime, func() {})
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
-	return float64(r.good) / closedTime.Seconds()
+	return r.rate()
 }
 
-type measured struct {
-	result
-	during time.Duration
-}
-
-func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
-
-func (m measured) offers() float64 { return float64(m.sent()) / m.during.Seconds() }
-
-func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
-	m := measured{n.users.openLoop(ctx, rate, warm, during), during}
-	n.check(fmt.Sprintf("%s, %.0f/s: ", n.what, rate), m.result)
+func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) result {
+	r := n.users.openLoop(ctx, rate, warm, during)
+	n.check(fmt.Sprintf("%s, %.0f/s: ", n.what, rate), r)
 	must.Do(ctx.Err())
-	return m
+	return r
 }
 
 type point struct {
-	rounds    []measured
+	rounds    []result
 	recovered time.Duration
 }
 
-func (p *point) median(of func(measured) float64) float64 {
-	all := make([]float64, len(p.rounds))
-	for i, m := range p.rounds {
-		all[i] = of(m)
+func (p *point) median(of func(result) float64) float64 {
+	var all []float64
+	for _, r := range p.rounds {
+		all = append(all, of(r))
 	}
-	return row.Percentile(all, 0.5)
+	return report.Quantile(all, 0.5)
+}
+
+func (p *point) sum(of func(result) int) (n float64) {
+	for _, r := range p.rounds {
+		n += float64(of(r))
+	}
+	return n
 }
 
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
@@ -181,11 +180,11 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 			if rate.least > 0 {
 				warm = overloadTime
 			}
-			m := n.offer(ctx, rate.factor*capacity, warm, during)
-			p.rounds = append(p.rounds, m)
-			n.a.Offered(m.sent())
-			n.a.Acknowledged(m.good)
-			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s", n.what, rate.factor, i+1, m.rate(), m.offers())
+			r := n.offer(ctx, rate.factor*capacity, warm, during)
+			p.rounds = append(p.rounds, r)
+			n.a.Offered(r.sent())
+			n.a.Acknowledged(r.good)
+			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s", n.what, rate.factor, i+1, r.rate(), r.offers())
 			if i == rounds-1 && rate.least > 0 {
 				began := time.Now()
 				r := n.users.openLoop(ctx, calmRate, 0, watched)
@@ -203,32 +202,26 @@ func (n *node) report(points []point, resident int64) {
 	peak := &points[0]
 	for i, rate := range rates {
 		p, name := &points[i], fmt.Sprintf("%s at %g×: ", n.what, rate.factor)
-		n.a.Figure(name+"offered", p.median(measured.offers), "/s")
-		n.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
+		n.a.Figure(name+"offered", p.median(result.offers), "/s")
+		n.a.Figure(name+"answered in time", p.median(result.rate), "/s")
 		if rate.least == 0 {
-			if p.median(measured.rate) > peak.median(measured.rate) {
+			if p.median(result.rate) > peak.median(result.rate) {
 				peak = p
 			}
 			continue
 		}
-		sum := func(of func(measured) int) (n float64) {
-			for _, m := range p.rounds {
-				n += float64(of(m))
-			}
-			return n
-		}
 		seconds := float64(n.a.Count)
 		n.a.AtLeast(name+"offered, of what was due",
-			100*sum(func(m measured) int { return m.sent() })/max(1, sum(func(m measured) int { return m.due })), "%", 90)
-		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/peak.median(measured.rate), "%",
+			100*p.sum(result.sent)/max(1, p.sum(func(r result) int { return r.due })), "%", 90)
+		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(result.rate)/peak.median(result.rate), "%",
 			rate.least)
-		refused := sum(func(m measured) int { return m.refused }) / seconds
+		refused := p.sum(func(r result) int { return r.refused }) / seconds
 		n.a.Aimed(name+"refused with 503", refused, "/s", "> 0 /s", refused > 0)
-		n.a.Figure(name+"without an answer in 1 s", sum(func(m measured) int { return m.failed })/seconds, "/s")
-		n.a.Figure(name+"p99 of what was answered", p.median(func(m measured) float64 { return ms(m.p(0.99)) }), "ms")
+		n.a.Figure(name+"without an answer in 1 s", p.sum(func(r result) int { return r.failed })/seconds, "/s")
+		n.a.Figure(name+"p99 of what was answered", p.median(func(r result) float64 { return ms(r.p(0.99)) }), "ms")
 		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)
 	}
-	n.a.Figure(n.what+": peak", peak.median(measured.rate), "/s")
+	n.a.Figure(n.what+": peak", peak.median(result.rate), "/s")
 	n.a.AtMost(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB", maxResident)
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
@@ -57,18 +58,23 @@ type result struct {
 	failed  int // no answer, or too late
 	wrong   error
 	all     []outcome
+	during  time.Duration
 }
 
-func (r *result) sent() int { return r.due - r.unsent }
+func (r result) sent() int { return r.due - r.unsent }
 
-func (r *result) p(q float64) time.Duration {
+func (r result) rate() float64 { return float64(r.good) / r.during.Seconds() }
+
+func (r result) offers() float64 { return float64(r.sent()) / r.during.Seconds() }
+
+func (r result) p(q float64) time.Duration {
 	var took []time.Duration
 	for _, o := range r.all {
 		if o.good {
 			took = append(took, o.took)
 		}
 	}
-	return row.Percentile(took, q)
+	return report.Quantile(took, q)
 }
 
 type outcome struct {
@@ -87,7 +93,7 @@ func (c *users) user(conn net.Conn) *user { return &user{c, row.Conn{To: c.addr,
 
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
-	c.from, c.until, c.now = begin.Add(before), begin.Add(before+during), result{}
+	c.from, c.until, c.now = begin.Add(before), begin.Add(before+during), result{during: during}
 	due := make(chan time.Time, behind)
 	c.begun, c.rate, c.arrivals, c.newcomers = begin, rate, 0, due
 	var dialing sync.WaitGroup
@@ -124,7 +130,7 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	begin := time.Now().Add(before)
-	c.from, c.until, c.now = begin, begin.Add(during), result{}
+	c.from, c.until, c.now = begin, begin.Add(during), result{during: during}
 	for range users {
 		c.all.Go(func() {
 			u := c.user(nil)
