@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -76,7 +75,7 @@ func (r *round) run(ctx context.Context) {
 		must.Do(ctx.Err())
 	}
 	for _, what := range mustSucceed {
-		if !r.did(what) {
+		if r.did.Of(what) == 0 {
 			r.a.Wrong("%s never succeeded, so the row says nothing about it", what)
 		}
 	}
@@ -95,9 +94,7 @@ type round struct {
 	vid     string
 
 	searched *row.Tally
-
-	mu   sync.Mutex // guards done
-	done []string
+	did      row.Tally // by mustSucceed
 }
 
 type card struct{ what, text string }
@@ -228,13 +225,6 @@ func (r *round) settle(ctx context.Context) {
 	}
 }
 
-func (r *round) succeeded(what string) {
-	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done = append(r.done, strings.Join(words, " ")+" ")
-}
-
 // A command that always fails may not reach the code to test.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
@@ -242,10 +232,13 @@ var mustSucceed = []string{
 	"POST /tokens", "POST /sources", "POST /operators",
 }
 
-func (r *round) did(what string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.done, func(done string) bool { return strings.HasPrefix(done, what+" ") })
+func (r *round) succeeded(what string) {
+	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
+	for _, wanted := range mustSucceed {
+		if strings.HasPrefix(strings.Join(words, " ")+" ", wanted+" ") {
+			r.did.Add(wanted, 1)
+		}
+	}
 }
 
 // A text that contains this many consecutive characters of a canary contains the canary.

@@ -57,11 +57,6 @@ func (k *known) size(ctx context.Context) (memory int64, series int) {
 	return must.Get(k.node.Resident()), len(m)
 }
 
-type endpoint struct {
-	ask   func(i int, r *rand.Rand) string
-	check func(i int, a *http.Response, body []byte) error
-}
-
 const (
 	ownCar   = "Car1"
 	otherCar = "X1"
@@ -168,25 +163,27 @@ type visit struct {
 	*row.Attempt
 	what, addr string
 	from, to   int
+	ask        func(i int, r *rand.Rand) string
+	check      func(i int, a *http.Response, body []byte) error
 	answered   atomic.Int64
 }
 
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
-		endpoint       endpoint
 		part           int
+		ask            func(int, *rand.Rand) string
+		check          func(int, *http.Response, []byte) error
 	}{
-		{"query", nodeprocess.Query, endpoint{k.askQuery, checkQuery}, 1},
-		{"ingest", nodeprocess.Ingest, endpoint{k.askIngest, checkIngest}, 20},
-		{"admin", nodeprocess.Admin, endpoint{askAdmin, checkAdmin}, 100},
-		{"MQTT", nodeprocess.MQTT, endpoint{}, 100},
+		{"query", nodeprocess.Query, 1, k.askQuery, checkQuery},
+		{"ingest", nodeprocess.Ingest, 20, k.askIngest, checkIngest},
+		{"admin", nodeprocess.Admin, 100, askAdmin, checkAdmin},
+		{"MQTT", nodeprocess.MQTT, 100, nil, nil},
 	} {
-		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part}
-		if x.endpoint.ask != nil {
-			v.each(ctx, crowdSize, func(ctx context.Context, first int) {
-				v.crowd(ctx, x.endpoint, first, min(crowdSize, v.to-first))
-			})
+		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part,
+			ask: x.ask, check: x.check}
+		if x.ask != nil {
+			v.each(ctx, crowdSize, v.crowd)
 		} else {
 			v.each(ctx, 1, v.car)
 		}
@@ -221,7 +218,8 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
+func (v *visit) crowd(ctx context.Context, first int) {
+	n := min(crowdSize, v.to-first)
 	conn := v.dial(ctx, first)
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -230,12 +228,12 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 		r := v.Rand(first)
 		out := bufio.NewWriterSize(conn, 16<<10)
 		for i := range n {
-			_, _ = out.WriteString(d.ask(first+i, r))
+			_, _ = out.WriteString(v.ask(first+i, r))
 		}
 		sent <- out.Flush()
 	}()
 	in := bufio.NewReaderSize(conn, 16<<10)
-	if err := must.Caught(func() { v.listen(in, d, first, n) }); err != nil {
+	if err := must.Caught(func() { v.listen(in, first, n) }); err != nil {
 		must.Fail("a connection to %s broke: %w", v.addr, errors.Join(err, conn.Close(), <-sent))
 	}
 	if in.Buffered() > 0 {
@@ -244,13 +242,13 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	must.Do(<-sent)
 }
 
-func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
+func (v *visit) listen(in *bufio.Reader, first, n int) {
 	reported := false
 	for i := range n {
 		resp := must.Get(http.ReadResponse(in, nil))
 		body := must.Get(io.ReadAll(resp.Body))
 		v.answered.Add(1)
-		if err := d.check(first+i, resp, body); err != nil && !reported {
+		if err := v.check(first+i, resp, body); err != nil && !reported {
 			reported = true
 			v.Wrong("%s: %v", v.what, err)
 		}
