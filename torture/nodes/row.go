@@ -83,7 +83,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 	s.report(a)
 	a.Figure("queries", float64(asked), "")
-	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
+	a.Figure("queries, p99", row.Millis(p99), "ms")
 	p := report.Quantile(revoked, 0.99)
 	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms",
 		"≤ 1 s", p <= time.Second)

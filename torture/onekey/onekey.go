@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -66,9 +65,9 @@ func run(ctx context.Context, a *row.Attempt) {
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
-	a.Offered(p.sent)
-	a.Acknowledged(p.sent - p.failed)
-	a.None("samples of the other source that failed", p.failed)
+	a.Offered(p.did.Of(sent))
+	a.Acknowledged(p.did.Of(sent) - p.did.Of(failed))
+	a.None(failed, p.did.Of(failed))
 }
 
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
@@ -91,7 +90,7 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		must.Do(ctx.Err())
 		var now, times []float64
 		for i := range before {
-			now = append(now, float64(under[i].Microseconds())/1000)
+			now = append(now, row.Millis(under[i]))
 			times = append(times, math.Round(100*float64(under[i])/float64(before[i]))/100)
 		}
 		a.Logf("%s, %d at once: p99 of others in ms %v, to before %v", f.name, held, now, times)
@@ -187,10 +186,10 @@ type probe struct {
 	a       *row.Attempt
 	senders [][]row.Send // by protocol; each with its own connection
 	closers []func()
-
-	mu           sync.Mutex
-	sent, failed int
+	did     row.Tally
 }
+
+const sent, failed = "samples of the other source", "samples of the other source that failed"
 
 // A message of 10 KB needs more memory than is reserved for every connection.
 func newProbe(a *row.Attempt, t *target, key, token string) *probe {
@@ -250,12 +249,8 @@ func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []
 	p99 = make([]time.Duration, len(protocols))
 	must.Together(ctx, len(p.senders), func(ctx context.Context, i int) {
 		each := row.Measure(ctx, windows, rate, p.senders[i], func(err error) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if p.sent++; err == nil {
-				return
-			}
-			if p.failed++; p.failed <= 5 {
+			p.did.Add(sent, 1)
+			if err != nil && p.did.Add(failed, 1) <= 5 {
 				p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
 			}
 		})

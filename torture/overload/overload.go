@@ -112,7 +112,7 @@ const (
 func (n *node) measure(ctx context.Context) {
 	calm := n.users.openLoop(ctx, calmRate, 0, calmTime)
 	normal := max(3*calm.p(0.99), 100*time.Millisecond)
-	n.a.Figure(n.what+": p99 of a light load before", ms(calm.p(0.99)), "ms")
+	n.a.Figure(n.what+": p99 of a light load before", row.Millis(calm.p(0.99)), "ms")
 	if calm.good != calm.due || calm.p(0.99) > tooBusy {
 		must.Fail("%s: of a light load, %d of %d requests were answered, with a p99 of %s: the machine is too busy to "+
 			"measure anything, %w", n.what, calm.good, calm.due, calm.p(0.99), calm.wrong)
@@ -218,7 +218,7 @@ func (n *node) report(points []point, resident int64) {
 		refused := p.sum(func(r result) int { return r.refused }) / seconds
 		n.a.Aimed(name+"refused with 503", refused, "/s", "> 0 /s", refused > 0)
 		n.a.Figure(name+"without an answer in 1 s", p.sum(func(r result) int { return r.failed })/seconds, "/s")
-		n.a.Figure(name+"p99 of what was answered", p.median(func(r result) float64 { return ms(r.p(0.99)) }), "ms")
+		n.a.Figure(name+"p99 of what was answered", p.median(func(r result) float64 { return row.Millis(r.p(0.99)) }), "ms")
 		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)
 	}
 	n.a.Figure(n.what+": peak", peak.median(result.rate), "/s")
@@ -230,8 +230,6 @@ func (n *node) check(name string, r result) {
 		n.a.Wrong("%s%v", name, r.wrong)
 	}
 }
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // A bad request failed, or was slow if others were, too.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {

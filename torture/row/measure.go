@@ -55,6 +55,8 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 	return p99
 }
 
+func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
 // Conn connects when there is a request, and closes after an error.
 type Conn struct {
 	To    string
