@@ -183,11 +183,20 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.offered(samples)
-	var lines []byte
-	for _, x := range readings(samples) {
-		lines = telemetry.AppendJSON(lines, &x)
+	ok, err := Post(ctx, n, l.key, readings(samples))
+	if ok {
+		l.acknowledged(samples, posted)
 	}
-	status, text, err := n.Post(ctx, l.key, string(lines))
+	return ok, err
+}
+
+// Post has an error for a wrong answer only: a node may take no samples now, or have ended.
+func Post(ctx context.Context, n *nodeprocess.Node, key string, samples []vehicle.Sample) (ok bool, err error) {
+	var lines []byte
+	for i := range samples {
+		lines = telemetry.AppendJSON(lines, &samples[i])
+	}
+	status, text, err := n.Post(ctx, key, string(lines))
 	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		return false, nil
 	}
@@ -199,7 +208,6 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 	if status != http.StatusAccepted || err != nil || answer.Accepted != len(samples) || len(answer.Rejected) != 0 {
 		return false, fmt.Errorf("a POST of %d samples is answered with %d: %s", len(samples), status, bytes.TrimSpace(text))
 	}
-	l.acknowledged(samples, posted)
 	return true, nil
 }
 
@@ -267,16 +275,16 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 // Only the operator and, later, the checks use the records.
 func (l *Load) operation(ctx context.Context, c *client.Client) error {
 	k := l.choices.IntN(20)
-	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are sources
+	live := make(map[bool][]*record) // by whether they are sources
 	for _, r := range l.records {
-		if all[r.source]++; !r.gone && !r.unsure {
+		if !r.gone && !r.unsure {
 			live[r.source] = append(live[r.source], r)
 		}
 	}
 	switch {
-	case all[true] == 0:
+	case l.did.Of(added) == 0:
 		k = 12
-	case all[false] > 0 && all[false] == len(live[false]):
+	case l.did.Of(issued) > 0 && l.did.Of(revoked) == 0:
 		k = k % 2 * 19 // or issue another, since the revocation may fail
 	}
 	switch from := live[k >= 5]; {

@@ -2,7 +2,6 @@
 package soak
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
@@ -171,23 +169,20 @@ func (t *traffic) sample(vid string, at int64) vehicle.Sample {
 }
 
 func (t *traffic) post(ctx context.Context, i int) {
-	var lines []byte
 	at := time.Now().Unix()
-	vids := make([]string, tickSamples)
-	for k := range vids {
-		vids[k] = vid((i*tickSamples + k) % cars)
-		x := t.sample(vids[k], at)
-		lines = telemetry.AppendJSON(lines, &x)
+	samples := make([]vehicle.Sample, tickSamples)
+	for k := range samples {
+		samples[k] = t.sample(vid((i*tickSamples+k)%cars), at)
 	}
-	status, text := must.Get2(t.n.Post(ctx, t.key, string(lines)))
 	t.a.Offered(tickSamples)
-	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
-		t.a.Wrong("telemetry was answered with %d", status)
+	if ok, err := load.Post(ctx, t.n, t.key, samples); !ok {
+		must.Do(ctx.Err())
+		t.a.Wrong("telemetry was not taken: %v", err)
 		return
 	}
 	t.a.Acknowledged(tickSamples)
-	for _, vid := range vids {
-		t.held.NoteAcknowledged(vid, at)
+	for _, x := range samples {
+		t.held.NoteAcknowledged(string(x.Vehicle), at)
 	}
 }
 

@@ -4,18 +4,15 @@ package writers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
 
 	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/telemetry"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/load"
@@ -205,21 +202,12 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 }
 
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, err error) {
-	var lines []byte
-	for i := range batch {
-		lines = telemetry.AppendJSON(lines, &batch[i])
+	ok, err := load.Post(ctx, node, f.key, batch)
+	if err != nil {
+		f.a.Wrong("%v", err)
 	}
-	status, text, err := node.Post(ctx, f.key, string(lines))
-	switch {
-	case err != nil:
-		return 0, err
-	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
-		return 0, fmt.Errorf("refused: %s", text)
-	}
-	var answer struct{ Accepted int }
-	if err := json.Unmarshal(text, &answer); status != http.StatusAccepted || err != nil || answer.Accepted != len(batch) {
-		f.a.Wrong("ingest answers %d %q to %d good samples", status, text, len(batch))
-		return 0, fmt.Errorf("answered %d", status)
+	if !ok {
+		return 0, errors.New("not acknowledged")
 	}
 	return len(batch), nil
 }
