@@ -197,12 +197,8 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	if j.Defect != "" {
 		prefix += " with " + j.Defect
 	}
-	control := r.Control(j.Defect)
-	if control == nil && j.Defect != "" {
-		return fmt.Errorf("row %s has no control %q", j.Row, j.Defect)
-	}
 	a := &row.Attempt{
-		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Control: control, Stop: cancel,
+		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Control: r.Control(j.Defect), Stop: cancel,
 		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
 	}
 	err = errors.Join(must.Caught(func() { r.Run(running, a) }), ctx.Err())
