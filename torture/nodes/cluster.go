@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -123,7 +122,6 @@ func (c *natsCluster) close() {
 type network struct {
 	tag    string
 	subnet string // "198.18.7."
-	made   []string
 }
 
 // Reserved for benchmarks and not routed (RFC 2544).
@@ -131,35 +129,26 @@ func newNetwork() *network {
 	return &network{tag: fmt.Sprintf("cst%d", os.Getpid()), subnet: fmt.Sprintf("198.18.%d.", os.Getpid()%256)}
 }
 
-func (n *network) open(ctx context.Context, servers int) {
-	hub := n.tag + "hub"
-	n.namespace(ctx, hub)
-	commands := []string{
-		"-n " + hub + " link add switch type bridge",
-		"-n " + hub + " link set switch up",
-		// This link vanishes with its other end's namespace.
-		"link add " + n.tag + " type veth peer name host netns " + hub,
-		"-n " + hub + " link set host master switch up",
-		"addr add " + n.subnet + "1/24 dev " + n.tag,
-		"link set " + n.tag + " up",
-	}
+// The link of this machine vanishes with its other end's namespace.
+func (n *network) open(ctx context.Context) {
+	script := fmt.Sprintf(`
+ip netns add %[1]shub
+ip -n %[1]shub link add switch type bridge
+ip -n %[1]shub link set switch up
+ip link add %[1]s type veth peer name host netns %[1]shub
+ip -n %[1]shub link set host master switch up
+ip addr add %[2]s1/24 dev %[1]s
+ip link set %[1]s up`, n.tag, n.subnet)
 	for i := range servers {
-		n.namespace(ctx, n.name(i))
-		commands = append(commands,
-			fmt.Sprintf("-n %s link add s%d type veth peer name cable netns %s", hub, i, n.name(i)),
-			fmt.Sprintf("-n %s link set s%d master switch up", hub, i),
-			fmt.Sprintf("-n %s addr add %s/24 dev cable", n.name(i), n.address(i)),
-			fmt.Sprintf("-n %s link set cable up", n.name(i)),
-			fmt.Sprintf("-n %s link set lo up", n.name(i)))
+		script += fmt.Sprintf(`
+ip netns add %[1]s
+ip -n %[2]shub link add s%[3]d type veth peer name cable netns %[1]s
+ip -n %[2]shub link set s%[3]d master switch up
+ip -n %[1]s addr add %[4]s/24 dev cable
+ip -n %[1]s link set cable up
+ip -n %[1]s link set lo up`, n.name(i), n.tag, i, n.address(i))
 	}
-	for _, c := range commands {
-		must.Do(ip(ctx, c))
-	}
-}
-
-func (n *network) namespace(ctx context.Context, name string) {
-	must.Do(ip(ctx, "netns add "+name))
-	n.made = append(n.made, name)
+	must.Do(shell(ctx, script))
 }
 
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
@@ -170,23 +159,19 @@ func (n *network) cable(server int, to string) error { return n.port(fmt.Sprintf
 func (n *network) nodes(to string) error { return n.port("host", to) }
 
 func (n *network) port(name, to string) error {
-	return ip(context.Background(), "-n "+n.tag+"hub link set "+name+" "+to)
+	return shell(context.Background(), "ip -n "+n.tag+"hub link set "+name+" "+to)
 }
 
-func (n *network) close() (err error) {
-	for _, name := range n.made {
-		err = errors.Join(err, ip(context.Background(), "netns del "+name))
-	}
-	n.made = nil
-	return err
+func (n *network) close() error {
+	return shell(context.Background(), "for name in $(ip netns list | grep -oE '^"+n.tag+"(hub|s[0-9])'); do ip netns del $name; done")
 }
 
-func ip(ctx context.Context, args string) error {
+func shell(ctx context.Context, script string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "sh", "-ec", script).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("ip %s: %w: %s: network namespaces need root, and the package iproute2", args, err,
+		return fmt.Errorf("%s: %w: %s: network namespaces need root, and the package iproute2", script, err,
 			strings.TrimSpace(string(out)))
 	}
 	return nil

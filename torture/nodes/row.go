@@ -38,7 +38,7 @@ var Row = row.Row{
 func run(ctx context.Context, a *row.Attempt) {
 	s := &system{a: a, net: newNetwork(), measured: make(measured), stopLoad: func() {}, stopRest: func() {}}
 	defer func() { must.Do(s.net.close()) }()
-	s.net.open(ctx, servers)
+	s.net.open(ctx)
 	s.cluster = &natsCluster{net: s.net}
 	defer s.cluster.close()
 	s.cluster.start(ctx, a.Dir)
