@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.org/carstate/torture/clocks"
+	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/engine"
 	"example.org/carstate/torture/hostile"
 	"example.org/carstate/torture/kill"
@@ -20,7 +21,7 @@ import (
 	"example.org/carstate/torture/strangers"
 )
 
-var rows = []row.Row{
+var rows = withControls(
 	kill.Row,
 	engine.Power,
 	engine.Full,
@@ -34,6 +35,13 @@ var rows = []row.Row{
 	matrix.Row,
 	soak.Row,
 	onekey.Row,
+)
+
+func withControls(rows ...row.Row) []row.Row {
+	for i := range rows {
+		rows[i].Controls = defects.Controls(rows[i].Name)
+	}
+	return rows
 }
 
 func names(all bool) string {

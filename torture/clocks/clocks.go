@@ -22,14 +22,12 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
 var Row = row.Row{
 	Name: "clocks", Counts: "sequences of jumps", CI: 200,
-	Controls: defects.Controls("clocks", "stuck-limiter", "expiry-cached", "future-fresh"),
-	Run:      run,
+	Run: run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

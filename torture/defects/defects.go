@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,27 +39,31 @@ type Control struct {
 	Count int // maximum size of the attempt, if not 0
 }
 
-func Controls(row string, defects ...string) (all []Control) {
-	for _, defect := range defects {
-		text, err := patches.ReadFile(defect + ".patch")
+func Controls(row string) (all []Control) {
+	names, _ := fs.Glob(patches, "*.patch")
+	for _, name := range names {
+		text, err := patches.ReadFile(name)
 		if err != nil {
 			panic(err)
 		}
 		head, _, _ := strings.Cut(string(text), "\n--- ")
-		c := Control{Defect: defect}
+		c, ofRow := Control{Defect: strings.TrimSuffix(name, ".patch")}, false
 		for line := range strings.SplitSeq(head, "\n") {
 			switch key, value, _ := strings.Cut(line, ": "); key {
 			case "Row":
 				for of := range strings.SplitSeq(value, ", ") {
-					if n, ok := strings.CutPrefix(of, row+" "); ok {
+					if name, n, _ := strings.Cut(of, " "); name == row {
 						c.Count, _ = strconv.Atoi(n)
+						ofRow = true
 					}
 				}
 			case "By":
 				c.By = append(c.By, value)
 			}
 		}
-		all = append(all, c)
+		if ofRow {
+			all = append(all, c)
+		}
 	}
 	return all
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
@@ -20,23 +19,20 @@ const tests = "./internal/store/local"
 
 var Power = row.Row{
 	Name: "power", Counts: "cuts", CI: 20_000,
-	Controls: defects.Controls("power", "no-sync", "cursor-ahead", "directory-unsynced", "rename-unsynced"),
-	Tests:    tests,
-	Run:      running("TestPowerCuts", "powercuts"),
+	Tests: tests,
+	Run:   running("TestPowerCuts", "powercuts"),
 }
 
 var Full = row.Row{
 	Name: "full", Counts: "times full", CI: 1000,
-	Controls: defects.Controls("full", "swallowed-errors", "untold-errors"),
-	Tests:    tests,
-	Run:      running("TestDiskFull", "fullwrites"),
+	Tests: tests,
+	Run:   running("TestDiskFull", "fullwrites"),
 }
 
 var Damage = row.Row{
 	Name: "damage", Counts: "damaged directories", CI: 5000,
-	Controls: defects.Controls("damage", "manifest-unchecked", "overlooked-damage"),
-	Tests:    tests,
-	Run:      running("TestDamage", "damages"),
+	Tests: tests,
+	Run:   running("TestDamage", "damages"),
 }
 
 func running(test, count string) func(context.Context, *row.Attempt) {

@@ -26,7 +26,6 @@ import (
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
@@ -35,8 +34,6 @@ const fullCount = 100_000
 
 var Row = row.Row{
 	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount,
-	Controls: defects.Controls("hostile", "overlooks-transfer-encoding", "echoes-input", "no-read-deadline",
-		"answers-subscribe"),
 	Run: run,
 }
 

@@ -10,15 +10,13 @@ import (
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
 )
 
 var Row = row.Row{
 	Name: "kill", Counts: "kills under load", CI: 30,
-	Controls: defects.Controls("kill", "acknowledge-early", "cursor-ahead", "states-unstored", "answers-unfolded"),
-	Run:      run,
+	Run: run,
 }
 
 type torture struct {

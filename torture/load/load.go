@@ -190,7 +190,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 	return ok, err
 }
 
-// Post has an error for a wrong answer only: a node may take no samples now, or have ended.
+// Post has an error only for a wrong answer.
 func Post(ctx context.Context, n *nodeprocess.Node, key string, samples []vehicle.Sample) (ok bool, err error) {
 	var lines []byte
 	for i := range samples {

@@ -24,7 +24,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
@@ -36,8 +35,7 @@ const (
 
 var Row = row.Row{
 	Name: "matrix", Counts: "triples", CI: inCI,
-	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
-	Run:      run,
+	Run: run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

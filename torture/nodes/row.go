@@ -24,15 +24,13 @@ import (
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 	"example.org/carstate/torture/writers"
 )
 
 var Row = row.Row{
 	Name: "nodes", Counts: "disturbances", CI: 5,
-	Controls: defects.Controls("nodes", "takeover-skips", "one-replica"),
-	Run:      run,
+	Run: run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

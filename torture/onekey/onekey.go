@@ -20,15 +20,13 @@ import (
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
 )
 
 var Row = row.Row{
 	Name: "onekey", Counts: "stalled requests of one source", CI: 2100, // a source may have no more
-	Controls: defects.Controls("onekey", "unshared-room", "unbounded-backlog"),
-	Run:      run,
+	Run: run,
 }
 
 const (

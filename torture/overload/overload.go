@@ -13,15 +13,13 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
 )
 
 var Row = row.Row{
 	Name: "overload", Counts: "seconds at each rate", CI: 9,
-	Controls: defects.Controls("overload", "acknowledge-early", "no-shedding"),
-	Run:      run,
+	Run: run,
 }
 
 // Thousandths of a core.

@@ -88,7 +88,6 @@ type user struct {
 	conn  row.Conn
 }
 
-// conn may be nil.
 func (c *users) user(conn net.Conn) *user { return &user{c, row.Conn{To: c.addr, Open: conn}} }
 
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {

@@ -16,7 +16,7 @@ import (
 func TestCanaries_AllForms(t *testing.T) {
 	secret, hash := access.NewSecret(access.TokenKind)
 	other, _ := access.NewSecret(access.TokenKind)
-	c := newCanaries()
+	c := make(canaries)
 	c.add("a token", secret, 4)
 	c.addHash("a token", secret)
 	percent := ""

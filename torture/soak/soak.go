@@ -16,15 +16,13 @@ import (
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/vehicle"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
 )
 
 var Row = row.Row{
 	Name: "soak", Counts: "minutes", CI: 1, FlagOnly: true,
-	Controls: defects.Controls("soak", "leak"),
-	Run:      run,
+	Run: run,
 }
 
 const sampleEvery = 2 * time.Second

@@ -19,15 +19,13 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
 )
 
 var Row = row.Row{
 	Name: "strangers", Counts: "unknown tokens and vids over HTTP", CI: 1_000_000,
-	Controls: defects.Controls("strangers", "series-by-vehicle"),
-	Run:      run,
+	Run: run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {
