@@ -289,34 +289,22 @@ const barrierCar = "manybarrier"
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
-	sent, tries := int64(0), 0
-	var refused error
-	err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
-		if n.HasEnded() {
-			refused = errors.New("the node has ended")
-			return nil
-		}
-		if tries++; sent == 0 || tries%10 == 0 {
-			l.barrier++
-			x := sample{barrierCar, l.base + l.barrier}
-			ok, err := l.postOne(ctx, n, []sample{x})
-			if refused = err; err != nil {
-				return nil
-			}
-			if ok && sent == 0 {
-				sent = x.at
-			}
-			if sent == 0 {
-				return errors.New("no sample is taken")
-			}
-		}
-		a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
-		if err == nil && (a.Status != 1 || a.Modified.Unix() < sent) {
-			err = fmt.Errorf("%w: HTTP %d, status %d", errNotSeen, a.HTTP, a.Status)
+	var x sample
+	if err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
+		l.barrier++
+		x = sample{barrierCar, l.base + l.barrier}
+		ok, err := l.postOne(ctx, n, []sample{x})
+		if !ok && err == nil {
+			err = errors.New("no sample is taken")
 		}
 		return err
-	})
-	return cmp.Or(refused, err)
+	}); err != nil {
+		return err
+	}
+	if err := n.AwaitAnswer(ctx, settleLimit, l.token, barrierCar, time.Unix(x.at, 0)); err != nil {
+		return fmt.Errorf("%w: %w", errNotSeen, err)
+	}
+	return nil
 }
 
 // Tokens issued before the oldest event are not looked for.
