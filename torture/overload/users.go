@@ -206,54 +206,40 @@ func (u *user) call(due time.Time) {
 }
 
 func (u *user) serve(due time.Time) {
-	status, err := u.ask(due)
+	c := u.group
+	c.mu.Lock()
+	n := c.sent
+	c.sent++
+	c.mu.Unlock()
+	u.conn.Limit = time.Until(due.Add(patience))
+	answer, body, err := u.conn.Ask(context.Background(), c.request(n))
 	took := time.Since(due)
-	u.group.mu.Lock()
-	defer u.group.mu.Unlock()
-	if !u.group.counts(due) {
+	if err == nil && answer.ContentLength < 0 {
+		err = errors.New("an answer has no length")
+	}
+	good := err == nil && c.good(answer.StatusCode, body)
+	if good && c.acknowledged != nil {
+		c.acknowledged(n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.counts(due) {
 		return
 	}
-	r := &u.group.now
-	r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
+	r := &c.now
+	r.all = append(r.all, outcome{due, good && took <= patience, took})
 	switch {
 	case err != nil || took > patience:
 		r.failed++
-	case status == 200:
+	case good:
 		r.good++
-	case status == 503:
+	case answer.Header.Get("Retry-After") != "" && answer.StatusCode == http.StatusServiceUnavailable:
 		r.refused++
-	case status == 429 && u.group.acknowledged != nil: // folding is behind
+	case answer.Header.Get("Retry-After") != "" && answer.StatusCode == http.StatusTooManyRequests &&
+		c.acknowledged != nil: // folding is behind
 	case r.wrong == nil:
-		r.wrong = fmt.Errorf("a request was answered with %d", status)
+		r.wrong = fmt.Errorf("a request was answered with %d", answer.StatusCode)
 	}
-}
-
-// The status is 200 if the answer is correct, 503 or 429 if it is a refusal with Retry-After, and
-// else negative.
-func (u *user) ask(due time.Time) (status int, err error) {
-	u.group.mu.Lock()
-	n := u.group.sent
-	u.group.sent++
-	u.group.mu.Unlock()
-	u.conn.Limit = time.Until(due.Add(patience))
-	answer, body, err := u.conn.Ask(context.Background(), u.group.request(n))
-	if err != nil {
-		return 0, err
-	}
-	status = answer.StatusCode
-	switch {
-	case answer.ContentLength < 0:
-		return 0, errors.New("an answer has no length")
-	case (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) &&
-		answer.Header.Get("Retry-After") != "":
-		return status, nil
-	case !u.group.good(status, body): // or Retry-After is missing
-		return -status, nil
-	}
-	if u.group.acknowledged != nil {
-		u.group.acknowledged(n)
-	}
-	return http.StatusOK, nil
 }
 
 // Newcomers try once to connect. The kernel would try again after a second, when patience has ended.
