@@ -52,9 +52,9 @@ func (r *round) fill(card card, text string) string {
 
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
-func connects() (all []connect) {
+func (r *round) connects(card card) (all []connect) {
 	for _, line := range row.Lines(files, "connects.txt") {
-		f := strings.Split(line, "|")
+		f := strings.Split(r.fill(card, line), "|")
 		all = append(all, connect{f[0], f[1], f[2], f[3], f[4], f[5], f[6]})
 	}
 	return all
@@ -64,12 +64,11 @@ func (r *round) publish(ctx context.Context) {
 	const place = "the answers of MQTT"
 	puback, pong := []byte{0x40}, []byte{0xd0, 0}
 	for _, card := range r.cards {
-		for _, c := range connects() {
+		for _, c := range r.connects(card) {
 			for _, version := range []byte{4, 5} {
-				answer := r.send(ctx, place, nodeprocess.MQTT,
-					c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
-						return bytes.Contains(got, pong) && (c.client != "car1" || bytes.Contains(got, puback))
-					})
+				answer := r.send(ctx, place, nodeprocess.MQTT, c.packets(version), func(got []byte) bool {
+					return bytes.Contains(got, pong) && (c.client != "car1" || bytes.Contains(got, puback))
+				})
 				if c.client == "car1" && !bytes.Contains(answer, puback) {
 					must.Fail("a good message was not acknowledged")
 				}
@@ -79,18 +78,18 @@ func (r *round) publish(ctx context.Context) {
 	}
 }
 
-func (c connect) packets(version byte, fill func(string) string) string {
-	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client),
-		WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
+func (c connect) packets(version byte) string {
+	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: c.client, WillTopic: c.will,
+		Will: c.will, User: c.user, Key: c.password}
 	if c.will != "" {
 		l.Flags |= 4
 	}
 	all := l.Packet()
 	if c.topic != "" {
-		all = append(all, mqtt.Publish(version, 2, 1, fill(c.topic), fill(c.payload))...)
+		all = append(all, mqtt.Publish(version, 2, 1, c.topic, c.payload)...)
 	}
 	if c.filter != "" {
-		all = append(all, mqtt.Subscribe(version, 2, fill(c.filter))...)
+		all = append(all, mqtt.Subscribe(version, 2, c.filter)...)
 	}
 	return string(append(all, 0xc0, 0)) // no further answer follows its answer
 }
@@ -265,7 +264,6 @@ func (r *round) typeCommands(ctx context.Context) {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
 	drawn := slices.IndexFunc(cards, func(c card) bool { return !slices.Contains(typedWhole, c.what) })
-	type command struct{ dir, as, line string }
 	var all []command
 	var backups []string
 	for n, card := range cards {
@@ -288,7 +286,7 @@ func (r *round) typeCommands(ctx context.Context) {
 	const atOnce = 8
 	must.Together(ctx, atOnce, func(ctx context.Context, worker int) {
 		for i := worker; i < len(all); i += atOnce {
-			r.typed(ctx, all[i].dir, all[i].as, all[i].line)
+			r.typed(ctx, all[i])
 		}
 	})
 	for _, file := range backups {
@@ -314,8 +312,9 @@ func writeFiles(dir, secret string) {
 	}
 }
 
-// as is the template of the line.
-func (r *round) typed(ctx context.Context, dir, as, line string) {
+type command struct{ dir, as, line string } // as is the template of the line
+
+func (r *round) typed(ctx context.Context, c command) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
 	env := append(os.Environ(), "CARSTATE_DATA_DIR="+filepath.Join(r.dir, "data"))
@@ -323,7 +322,7 @@ func (r *round) typed(ctx context.Context, dir, as, line string) {
 		env = append(env, "CARSTATE_"+strings.ToUpper(strings.ReplaceAll(of, "-", "_"))+"="+r.node.Address(of))
 	}
 	var args []string
-	for word := range strings.FieldsSeq(line) {
+	for word := range strings.FieldsSeq(c.line) {
 		if len(args) == 0 && strings.Contains(word, "=") && !strings.HasPrefix(word, "-") {
 			env = append(env, word)
 		} else {
@@ -331,7 +330,7 @@ func (r *round) typed(ctx context.Context, dir, as, line string) {
 		}
 	}
 	cmd := exec.CommandContext(ctx, r.a.Binary, args...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = c.dir, env, time.Second
 	text, err := cmd.CombinedOutput()
 	r.a.Offered(1)
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended && !errors.Is(err, context.DeadlineExceeded) {
@@ -340,9 +339,9 @@ func (r *round) typed(ctx context.Context, dir, as, line string) {
 	if len(text) > 0 {
 		r.a.Acknowledged(1)
 	}
-	r.look("what `"+as+"` says", text, r.secrets)
+	r.look("what `"+c.as+"` says", text, r.secrets)
 	if err == nil {
-		r.succeeded(as)
+		r.succeeded(c.as)
 	}
 }
 
