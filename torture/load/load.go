@@ -63,7 +63,7 @@ const (
 )
 
 func New(a *row.Attempt) *Load {
-	l := &Load{journal: journal{cars: make(map[string]*car)}, a: a, base: time.Now().Add(-23 * time.Hour).Unix()}
+	l := &Load{cars: make(map[string]*car), a: a, base: time.Now().Add(-23 * time.Hour).Unix()}
 	l.rnd, l.choices = a.Rand(1), a.Rand(2)
 	for i := range posters + connections*publishers {
 		l.fleets = append(l.fleets, &fleet{rnd: a.Rand(10 + i), number: i, base: l.base, at: make([]int64, fleetSize)})

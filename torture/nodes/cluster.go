@@ -131,7 +131,8 @@ func newNetwork() *network {
 
 // The link of this machine vanishes with its other end's namespace.
 func (n *network) open(ctx context.Context) {
-	script := fmt.Sprintf(`
+	var script strings.Builder
+	fmt.Fprintf(&script, `
 ip netns add %[1]shub
 ip -n %[1]shub link add switch type bridge
 ip -n %[1]shub link set switch up
@@ -140,7 +141,7 @@ ip -n %[1]shub link set host master switch up
 ip addr add %[2]s1/24 dev %[1]s
 ip link set %[1]s up`, n.tag, n.subnet)
 	for i := range servers {
-		script += fmt.Sprintf(`
+		fmt.Fprintf(&script, `
 ip netns add %[1]s
 ip -n %[2]shub link add s%[3]d type veth peer name cable netns %[1]s
 ip -n %[2]shub link set s%[3]d master switch up
@@ -148,7 +149,7 @@ ip -n %[1]s addr add %[4]s/24 dev cable
 ip -n %[1]s link set cable up
 ip -n %[1]s link set lo up`, n.name(i), n.tag, i, n.address(i))
 	}
-	must.Do(shell(ctx, script))
+	must.Do(shell(ctx, script.String()))
 }
 
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
