@@ -233,10 +233,13 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, fleets []*fleet
 			rest(ctx)
 			continue
 		}
-		must.Together(ctx, len(fleets), func(ctx context.Context, i int) {
+		alive, cancel := context.WithCancel(ctx)
+		must.Together(alive, len(fleets), func(ctx context.Context, i int) {
 			for ctx.Err() == nil && l.publishOne(ctx, client, fleets[i].message()) {
 			}
+			cancel()
 		})
+		cancel()
 		client.Close()
 	}
 }
