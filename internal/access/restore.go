@@ -30,9 +30,9 @@ type RestoreReport struct {
 
 type RestoreCount struct {
 	Restored int `json:"restored,omitzero"`
-	// by an interrupted restore before
+	// already in the service, as after an interrupted restore
 	Kept int `json:"kept,omitzero"`
-	// not restored
+	// of forgotten vehicles, so not restored
 	Forgotten int `json:"forgotten,omitzero"`
 
 	// Of a comparison, by the time of the last sample.

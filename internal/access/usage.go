@@ -9,7 +9,7 @@ import (
 // Outcome is stored: add new values at the end.
 type Outcome uint8
 
-// A call with InsufficientScope or an outcome after it was refused.
+// From InsufficientScope on, the call was refused.
 const (
 	Answered Outcome = iota
 	Unknown
@@ -73,8 +73,8 @@ type usage struct {
 	mu       sync.Mutex      // guards the fields below
 	activity *SourceActivity // of a source, without LastSeen; may be nil
 	claimed  Claims          // no names, because a vehicle may be forgotten
-	// stored is of all nodes. It contains the first added calls and refusals of this process, and
-	// the first sent ones if the latest write succeeds.
+	// stored is the sum of all nodes. It contains the calls and refusals of this process up to
+	// added, or up to sent if the latest write succeeds.
 	stored, added, sent Usage
 }
 

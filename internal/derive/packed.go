@@ -257,8 +257,8 @@ func (b *bucket) records(yield func(r []byte) bool) {
 
 // piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from
 // which bucket the next piece continues; done is set after the last one. A checkpoint has the records
-// that have changed since the one before, and every CheckpointCycle-th by the hash, or with full, all.
-// They count as unchanged then. piece first drops those of these for which gone is true.
+// that have changed since the one before, and those that are due: every CheckpointCycle-th by hash,
+// or with full, all. They count as unchanged then. piece first drops the due ones that are gone.
 func (p *packedStates) piece(
 	from, size int, number uint64, full bool, gone func(r []byte) bool,
 ) (b []byte, next int, done bool) {

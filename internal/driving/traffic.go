@@ -88,7 +88,7 @@ func (c Car) HoldSpeed(now signal.UnixMilli) {
 	c.observeRest(before)
 }
 
-// drive folds the speed kmh at t, after a linear change between from and to.
+// drive folds the speed kmh at t. Since m.At, the speed is taken as linear between from and to.
 func (c Car) drive(kmh, from, to float32, t signal.UnixMilli) {
 	m := &c.Traffic
 	step := t.Sub(m.At)

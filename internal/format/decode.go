@@ -215,7 +215,7 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	return true
 }
 
-// The work of an item and of a hash, in bytes of values.
+// How much of Decoder.work, in bytes of values, an item and a hash take.
 const (
 	itemWork = 64
 	hashWork = 128

@@ -86,7 +86,8 @@ type reply struct {
 	outcome outcome
 }
 
-// The first reply ends the request. Only decode reads the body.
+// They run in this order until one replies. Only decode reads the body; after it, backlog and rate
+// are checked again, for its samples.
 var checks = [...]func(*HTTP, *post) *reply{
 	(*HTTP).checkLoad, (*HTTP).checkPath, (*HTTP).checkKey, (*HTTP).checkHead, (*HTTP).checkRate, (*HTTP).checkBacklog,
 	(*HTTP).takeSlot, (*HTTP).decode, (*HTTP).checkBacklog, (*HTTP).checkRate, (*HTTP).checkBody, (*HTTP).store,
@@ -259,8 +260,8 @@ func (h *HTTP) checkBacklog(p *post) *reply {
 	return nil
 }
 
-// The slot counts towards the source's share, and a client without a key has none, so unread
-// responses cannot prevent an eviction.
+// A connection with a slot cannot be evicted. Slots count towards the source's share, and a client
+// without a key has none, so unread responses cannot prevent every eviction.
 func (h *HTTP) takeSlot(p *post) *reply {
 	if p.slot = h.slots.tryAcquire(p.source.Name, 1); !p.slot {
 		return overQuota
@@ -269,8 +270,7 @@ func (h *HTTP) takeSlot(p *post) *reply {
 	return nil
 }
 
-// For chargedBytes of an unpacked body count a sample, because white space costs processor time,
-// too.
+// Each chargedBytes of an unpacked body count as a sample: white space costs processor time, too.
 const chargedBytes = 4 << 10
 
 func (h *HTTP) decode(p *post) *reply {

@@ -37,7 +37,7 @@ type MQTT struct {
 	mu         sync.Mutex // guards the fields below
 	clients    map[clientID]*conn
 	ending     bool
-	storing    context.Context // of the calls of a second
+	storing    context.Context // shared by the calls of the store in one second
 	storingEnd context.CancelFunc
 
 	ctx     context.Context // ends with the time for a graceful shutdown

@@ -55,7 +55,7 @@ type stretch struct {
 	metres, seconds float32 // decaying sums at newest
 	newest          uint32
 	voices, before  uint32 // cars of the period that contains newest, and of the one before
-	crowd           uint32 // those bits that are of cars which are a voice each
+	crowd           uint32 // those of their bits that single cars set; the others are of sources
 	// If alone, only lead has driven here. Otherwise it has most seconds, by at least leadSeconds.
 	lead                uint32
 	leadSeconds         float32
@@ -76,8 +76,8 @@ type stretch struct {
 	alone        bool
 }
 
-// place has the number of the shard above placeBits, and that of the stretch plus one below; zero
-// is none.
+// The low placeBits of a place are the number of a stretch in its shard, plus one; the bits above
+// are the number of the shard. Zero is no place.
 type place uint32
 
 const placeBits = 26
@@ -292,9 +292,9 @@ func (s *stretch) stateAt(unix uint32) driving.State {
 	return driving.StateOfShare(1 / (pace * free))
 }
 
-// The Misra-Gries algorithm keeps the two most frequent next stretches. Of a source, late passages
-// and all but the first in a quarter hour are ignored, and that a car passes freely is believed
-// once another source says so.
+// The Misra-Gries algorithm keeps the two most frequent next stretches. Of a source that is one
+// voice, only the first passage in a quarter hour is used, and none that is late. That its car
+// passes freely is believed once another source says so.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)

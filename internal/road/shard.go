@@ -55,7 +55,7 @@ func (sh *shard) find(name driving.Stretch) (uint32, bool) {
 	}
 }
 
-// Then, all quarter hours are added to the profiles.
+// With mostLate late quarter hours, a shard adds them all to the profiles.
 const mostLate = 4096
 
 // lateQuarter is of readings that come for example a day later, and still show light traffic.
@@ -83,7 +83,7 @@ func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// getAt returns nil if the shard is full, or the source has its share.
+// getAt adds a missing stretch, or returns nil if the shard is full or the source has its share.
 func (sh *shard) getAt(name driving.Stretch, source uint32) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {

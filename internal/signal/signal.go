@@ -30,12 +30,12 @@ const (
 	CurrentLongitude
 	CurrentHeading
 	CurrentAccuracy
-	SpeedHolds // of the same time; only ingest sets it
+	SpeedHolds // how long the speed of the same time holds; only ingest sets it
 	Num        = iota
 )
 
-// Percentages are those of SAE J1979. Speeds go beyond it (255 km/h, 16,384 rpm), because other
-// sources report more. A position with an error above 1,000 km is useless.
+// The ranges of percentages are those of SAE J1979. Those of speeds exceed it (255 km/h, 16,384
+// rpm), because other sources report more. A position with an error above 1,000 km is useless.
 var table = [Num]struct {
 	name     string
 	unit     string

@@ -16,15 +16,15 @@ import (
 
 const (
 	maxCars = 16
-	// then a car gives its place to another
+	// A car that has not driven for so long gives its place to another.
 	silence = 5 * time.Minute
-	// km/h as sent
+	// A leg, over which speeds and positions are compared, has no lower speed (km/h as sent).
 	slowest = 7
-	// so that their mean is the speed in between
+	// Two successive speeds of a leg differ by less, so that their mean is the speed in between.
 	similar = 0.2
-	// between two speeds
+	// between two successive speeds of a leg
 	maxStep = time.Minute
-	// By the speeds: the length by the positions must not decide, because that is measured.
+	// A leg is at least so long by its speeds; to use positions here would bias the measurement.
 	legMetres, legTime = 25, 3 * time.Second
 	// of a round; a factor is found after minRounds
 	legs, minRounds = 10, 3

@@ -16,7 +16,7 @@ import (
 
 type tombstoneRecord struct {
 	access.Tombstone
-	// Earlier builds stored no state. All but these are erased once more.
+	// Earlier builds stored no State: unless Opened, the vehicle is erased once more.
 	Opened bool      `json:"opened,omitzero"`
 	Lifted time.Time `json:"lifted,omitzero"`
 }

@@ -87,8 +87,8 @@ func (d *decoder) check(line []byte) *Refusal {
 	return nil
 }
 
-// parse reads any object that check accepts. A usual line needs no check; one with a reason is not
-// usual, and is not read on.
+// parse reads any object that check accepts. If usual is true, check would accept the line. parse
+// stops at the first reason why the line is refused; usual is false then.
 func (d *decoder) parse(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *Refusal, usual bool) {
 	d.others, d.unknown, d.unused, d.half = d.others[:0], d.unknown[:0], d.unused[:0], false
 	p := scanner{rest: line}
@@ -168,7 +168,7 @@ func (d *decoder) troubleCodes(p *scanner, r *signal.Readings) (why *Refusal) {
 	return why
 }
 
-// The error's text repeats input.
+// syntax does not use the text of err, which repeats input.
 func syntax(err error) *Refusal {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errTruncated

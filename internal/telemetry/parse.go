@@ -103,7 +103,7 @@ func (p *scanner) unusualText() []byte {
 	return nil
 }
 
-// texts yields the strings in a value, with names of members.
+// texts yields all strings in a value, the names of members included.
 func (p *scanner) texts(yield func([]byte) bool) {
 	if p.space() == '"' {
 		yield(p.text())

@@ -43,8 +43,8 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 	}
 }
 
-// observeLags reports for each pair whether one sensor has just followed the other. Only readings
-// with one time stamp begin a lag: they are the sign of a source that may repeat old values.
+// observeLags learns lags, and reports for each pair whether a sensor has just followed the other.
+// A lag begins only with readings of one time stamp: the sign that a source may repeat old values.
 func (c Car) observeLags(t signal.UnixMilli) (followed [NumPairs]bool) {
 	after := hundredths(t - c.Last)
 	for i := range pairs {

@@ -2,8 +2,8 @@ package throttle
 
 import "example.org/carstate/internal/signal"
 
-// compare returns how many seconds a comparison at t covers. Disagreement is a one-sided CUSUM
-// (Page, 1954).
+// compare folds the readings of pair i at t, and returns how many seconds the comparison covers.
+// Disagreement is a one-sided CUSUM (Page, 1954).
 func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
 	d, p := &pairs[i], &c.Pairs[i]
 	sx, sy := &c.Sensors[d.x], &c.Sensors[d.y]

@@ -193,7 +193,7 @@ func (c *Client) RemoveOperator(ctx context.Context, name string) (ops.OperatorS
 	return send[ops.OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
 }
 
-// RotateAdminKey replaces the admin key, also that of this Client; [ops.LoadKey] reads the new one.
+// RotateAdminKey replaces the admin key. c.Key is then invalid; [ops.LoadKey] reads the new one.
 func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, error) {
 	return send[wire.RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
 }

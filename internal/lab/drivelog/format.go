@@ -82,7 +82,7 @@ func (l *logger) lacks(h header) (names []string) {
 	return names
 }
 
-// If there is none, findFormat names the columns that the most similar format needs.
+// The error of findFormat names the columns that the most similar format needs and h lacks.
 func findFormat(h header) (*logger, error) {
 	var nearest *logger
 	best := 0

@@ -64,7 +64,7 @@ func (f *Fleet) AddPrefix(prefix string) {
 	}
 }
 
-// Samples yields each row with a reading at base plus its time, and ends after an error.
+// Samples yields the rows with a reading, and adds base to their times. It ends after an error.
 func (f *Fleet) Samples(ctx context.Context, base signal.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)

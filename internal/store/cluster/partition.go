@@ -46,7 +46,7 @@ type Partition struct {
 	answering sync.WaitGroup
 	answers   outgoing
 	folded    atomic.Uint64 // telemetry up to here is folded
-	told      uint64        // of folded, by sendAnswers
+	told      uint64        // the value of folded that sendAnswers sent last
 }
 
 func (e *Engine) Take(
@@ -65,7 +65,7 @@ func (e *Engine) Take(
 		}
 		info := s.CachedInfo()
 		if isReplaced(info, c.Made, c.Next) {
-			// All telemetry is folded into the states of the checkpoints.
+			// The stream is folded from its beginning, with the states of the last checkpoint.
 			c.Next, c.Made = 1, info.Created.UnixNano()
 			for i := range c.Checkpoints {
 				c.Checkpoints[i].Seq, c.Checkpoints[i].Replaced = 0, true
@@ -80,7 +80,7 @@ func (e *Engine) Take(
 		return true, nil
 	})
 	if err == nil {
-		// Only now does the former owner confirm nothing any more.
+		// The former owner confirms nothing from now on, so every tombstone it confirmed is stored.
 		err = e.AwaitTombstones(ctx)
 	}
 	if err == nil {

@@ -284,8 +284,8 @@ const (
 	fullOver     = 75
 )
 
-// Telemetry fills and is trimmed all the time. alarmed has the streams for which the error was
-// logged.
+// Telemetry raises no alarm, because it fills and is trimmed all the time. alarmed has the streams
+// for which the error was logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
 	for i := range e.configs {

@@ -24,7 +24,7 @@ type Checked struct {
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Check only locks the directory of a stopped service. found is valid with an error, too.
+// Check takes the lock of a stopped service and writes nothing. found is valid with an error, too.
 func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err error) {
 	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
 	if id, err := (&dataDir{fs: fsys, path: path}).identify(); err != nil {

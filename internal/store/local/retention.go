@@ -157,11 +157,11 @@ func (e *Engine) Trim(ctx context.Context) {
 	}
 }
 
-// auditTable is the least number of events whose tables are merged.
+// Trim calls mergeAudit when at least auditTable events were added.
 const auditTable = 64
 
-// Each flush adds a table of events, and none would be merged, as their keys do not overlap. Pebble
-// merges what is below a table, so the first and the last event are written again, into one.
+// Each flush adds a table of events. Pebble would merge none, because their keys do not overlap. So
+// the first and last are written again: Compact merges their table with all that it overlaps.
 func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 	return e.safely(func() error {
 		b := e.db.NewBatch()
@@ -238,7 +238,7 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 	return end, nil
 }
 
-// firstReadable skips damage. seq is 0 if no group before end can be read.
+// firstReadable skips damage. If no group before end can be read, seq is 0 or that of a later one.
 func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time.Time, err error) {
 	seq, stored, err = e.firstGroup(p, from)
 	if !errors.Is(err, codec.ErrDamaged) {
