@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -323,22 +322,25 @@ func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		c.beginPace()
 	}
-	var topic, id [2]byte
-	_, err := io.ReadFull(c, topic[:])
-	size := int64(binary.BigEndian.Uint16(topic[:]))
-	if err == nil {
-		_, err = io.CopyN(io.Discard, c, size)
+	id, topic := 0, 0
+	for n := 0; n < length; n++ {
+		if n > topic+3 { // after the packet identifier
+			skipped := min(length-n, c.to-c.from)
+			if n, c.from = n+skipped, c.from+skipped; n == length {
+				break
+			}
+		}
+		b, err := c.readByte() // holds no buffer while it waits
+		switch {
+		case err != nil:
+			return err
+		case n < 2:
+			topic = topic<<8 | int(b)
+		case n == topic+2 || n == topic+3:
+			id = id<<8 | int(b) // of the payload with QoS 0
+		}
 	}
-	if err == nil {
-		_, err = io.ReadFull(c, id[:]) // of the payload with QoS 0
-	}
-	if err == nil {
-		_, err = io.CopyN(io.Discard, c, int64(length)-size-4)
-	}
-	if err != nil {
-		return err
-	}
-	p := mqtt.Publish{QoS: first >> 1 & 3, ID: binary.BigEndian.Uint16(id[:])}
+	p := mqtt.Publish{QoS: first >> 1 & 3, ID: uint16(id)}
 	if p.QoS == 3 || p.QoS > 0 && p.ID == 0 {
 		return errMalformed
 	}
