@@ -15,10 +15,9 @@ import (
 
 // Credentials is a node's table of tokens, sources or operators. The zero value is empty.
 type Credentials struct {
+	hashes    sync.RWMutex // guards byHash and changes of hasUnread; unlike mu, it is never held for long
+	byHash    map[Hash]heldSecret
 	hasUnread atomic.Bool
-
-	hashes sync.RWMutex // guards byHash; unlike mu, it is never held for long
-	byHash map[Hash]heldSecret
 
 	mu     sync.Mutex // guards the fields below
 	byName map[string]*Grant
@@ -84,7 +83,6 @@ func (t *Credentials) Put(c Credential) {
 	t.lock()
 	defer t.mu.Unlock()
 	delete(t.unread, c.Name)
-	t.hasUnread.Store(len(t.unread) > 0)
 	old := t.byName[c.Name]
 	if old != nil && !old.Created.Equal(c.Created) { // of an older one's name
 		delete(t.usages, c.Name)
@@ -94,10 +92,11 @@ func (t *Credentials) Put(c Credential) {
 	t.replace(old, g)
 }
 
-// Either may be nil.
+// Either may be nil; the caller holds mu. A reader of hashes finds every secret, or hasUnread.
 func (t *Credentials) replace(old, g *Grant) {
 	t.hashes.Lock()
 	defer t.hashes.Unlock()
+	t.hasUnread.Store(len(t.unread) > 0)
 	if t.byHash == nil {
 		t.byHash = make(map[Hash]heldSecret)
 	}
@@ -113,7 +112,6 @@ func (t *Credentials) Lose(name string) {
 	t.lock()
 	defer t.mu.Unlock()
 	t.unread[name] = struct{}{}
-	t.hasUnread.Store(true)
 	t.replace(t.byName[name], nil)
 	delete(t.byName, name)
 }
@@ -144,8 +142,9 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	hash := HashOf(secret)
 	t.hashes.RLock()
 	h, ok := t.byHash[hash]
+	unread := t.hasUnread.Load()
 	t.hashes.RUnlock()
-	if !ok && t.hasUnread.Load() {
+	if !ok && unread {
 		return nil, ErrUnread
 	}
 	if !ok {
