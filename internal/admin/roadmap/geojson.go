@@ -2,6 +2,7 @@ package roadmap
 
 import (
 	"compress/gzip"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
 	"io"
@@ -115,14 +116,28 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		to = packed
 	}
 	some := s.Worst[:min(len(s.Worst), limit)]
-	collection := Collection{
+	collection := struct {
+		Collection
+		Features features `json:"features"` // in place of those of the Collection
+	}{Collection{
 		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
-		Jams: s.Jams, Features: make([]Feature, len(some)),
-	}
-	for i, c := range some {
-		collection.Features[i] = Feature{"Feature", lineOf(c.Stretch), Describe(c)}
-	}
+		Jams: s.Jams,
+	}, some}
 	if json.MarshalWrite(to, collection) == nil { // the client has disconnected
 		_, _ = to.Write([]byte("\n"))
 	}
+}
+
+type features []road.Condition
+
+func (f features) MarshalJSONTo(e *jsontext.Encoder) error {
+	if err := e.WriteToken(jsontext.BeginArray); err != nil {
+		return err
+	}
+	for _, c := range f {
+		if err := json.MarshalEncode(e, Feature{"Feature", lineOf(c.Stretch), Describe(c)}); err != nil {
+			return err
+		}
+	}
+	return e.WriteToken(jsontext.EndArray)
 }
