@@ -215,9 +215,14 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 
 // isAlive reports whether a node may be alive. It is dead without a renewal for a lease time, or after
 // an outage of the store for two thirds of it, from stored.resumed to asOf, because every live node renews
-// its lease as soon as the store is back.
+// its lease as soon as the store is back. A renewal may be delivered before its acknowledgement ends
+// another outage.
 func (m *Members) isAlive(now time.Time, is *member) bool {
-	if m.stored.resumed.After(is.at) && m.asOf.Sub(m.stored.resumed) > m.stale*2/renewalsPerLease {
+	asOf := m.asOf
+	if asOf.After(m.stored.last) {
+		asOf = m.stored.last
+	}
+	if m.stored.resumed.After(is.at) && asOf.Sub(m.stored.resumed) > m.stale*2/renewalsPerLease {
 		return false
 	}
 	return m.silence(now, is) <= m.stale
