@@ -222,7 +222,7 @@ func Check(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream)
 		return err
 	})
 	switch {
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		return errors.New("JetStream is off on the NATS cluster: " +
 			"give its servers a jetstream section, such as in deploy/nats/nats.conf")
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
