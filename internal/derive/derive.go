@@ -22,7 +22,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures a [Deriver]. Fields without another word are required.
+// Config configures a [Deriver]. Fields are required unless their comment says more.
 type Config struct {
 	Partitions int
 	// Fold folds a sample into the state of its vehicle, concurrently for different vehicles. If nil,
@@ -42,7 +42,7 @@ type Config struct {
 	Loaded func(vehicles int)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release gives up partition p if this node owns it; the response to a Take may have been lost. It
+	// Release gives up partition p if this node owns it, perhaps by a Take whose response was lost. It
 	// is not used without Members.
 	Release func(ctx context.Context, p int) error
 	// GiveUp is called when this node cannot read a partition's records of a newer version. If nodes of
@@ -99,7 +99,7 @@ func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
 const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
-// newerPause, after records of a newer version were met, is the default interval of lease renewals.
+// newerPause follows an error about a newer version. It is the default interval of lease renewals.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. After an error, it takes the
@@ -194,8 +194,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin limits the last checkpoints of a partition. The first has three quarters of it. A node
-// has only half a second more, for the release.
+// storeWithin limits the last two checkpoints of a partition; the first has three quarters of it. A
+// node has only half a second more, for the release.
 const storeWithin = 2 * time.Second
 
 // When ctx or assigned ends, foldPartition stores a checkpoint while it goes on folding, and then what
@@ -230,7 +230,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 	return ctx.Err()
 }
 
-// Once leaving has ended, no follower of answers is waited for.
+// Once leaving has ended, foldGroups waits for no follower of answers.
 func (d *Deriver) foldGroups(leaving, folding context.Context, f *folding) error {
 	for {
 		f.goLive(leaving)

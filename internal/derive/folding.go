@@ -24,14 +24,14 @@ type folding struct {
 	config *Config
 	part   store.Partition
 	mark   uint64        // Reply.Owner
-	seed   uint64        // of states
+	seed   uint64        // of the hash in states
 	now    chan struct{} // asks once for a checkpoint
-	newest uint64        // telemetry as of the take
+	newest uint64        // last sequence of telemetry at the take
 
 	mu       sync.Mutex // guards the fields below
 	states   *packedStates
 	seq      uint64 // all telemetry up to here is folded
-	saved    uint64 // of the last checkpoint
+	saved    uint64 // seq of the last checkpoint
 	live     bool   // answers are published
 	restored bool   // some states were restored
 	broken   error  // a group is folded in part, so no checkpoint may be stored
@@ -51,14 +51,14 @@ type folding struct {
 	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
 	last   store.Checkpoint
 	window []store.Checkpoint // from last.First to last
-	tried  uint64             // number of the last one, even if it could not be stored
+	tried  uint64             // number of the last checkpoint, even if it could not be stored
 }
 
 func newFolding(c *Config) *folding {
 	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(0, 1, 0)}
 }
 
-// eachProcessor calls do on every processor, with its number i of n.
+// eachProcessor calls do on n processors, at most eight, with its number i.
 func eachProcessor(do func(i, n int) error) error {
 	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
 	var all sync.WaitGroup
@@ -118,7 +118,7 @@ func (f *folding) end() {
 	f.states.end()
 }
 
-// Each processor puts states into some of the buckets.
+// put loads a piece. Each processor puts states into some of the buckets.
 func (f *folding) put(piece store.Piece) error {
 	err := eachProcessor(func(i, n int) error {
 		return store.DecodeEntries(piece.Entries, func(e store.Entry) error {
@@ -143,7 +143,7 @@ func (f *folding) put(piece store.Piece) error {
 	return err
 }
 
-// since returns a copy.
+// since returns the checkpoints from first on, in a copy.
 func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < first })
 }
@@ -318,7 +318,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	}
 	live := int(f.states.bytes.Load())
 	vehicles, changed := f.states.count()
-	bytes := live*changed/max(1, vehicles) + live/store.CheckpointCycle // that it will have
+	bytes := live*changed/max(1, vehicles) + live/store.CheckpointCycle // of the new checkpoint
 	f.mu.Unlock()
 	first := max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
 	window := since(f.window, first)
@@ -414,7 +414,7 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 // replyBytes is the size in bytes from which a part of all answers or states is full.
 const replyBytes = 256 << 10
 
-// reply is the [store.Owner].
+// reply is the [store.Owner] of the partition.
 func (f *folding) reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	f.mu.Lock()

@@ -156,10 +156,10 @@ func (m *Members) renew(ctx context.Context) {
 // at once.
 const leaveWithin = 500 * time.Millisecond
 
-// beatAt is of our renewal that began at a time. For other nodes it is just a number.
+// beatAt is the beat of our renewal that began at a time. For other nodes it is just a number.
 func (m *Members) beatAt(began time.Time) uint64 { return uint64(1 + began.Sub(m.began)) }
 
-// gap is longer than between two renewals.
+// After a gap, contact counts as resumed. It is longer than the time between two renewals.
 func (m *Members) gap() time.Duration { return 2 * m.stale / renewalsPerLease }
 
 func (m *Members) recordRenewal(now time.Time) {
@@ -182,7 +182,7 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// The caller deletes the leases of gone nodes.
+// checkLeases reassigns. The caller deletes the leases of gone nodes.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,8 +24,8 @@ type packedStates struct {
 
 	mu    sync.Mutex // guards the fields below, because several goroutines load
 	free  [][]byte   // blocks of rebuilt buckets
-	slab  []byte     // of which the next blocks are parts
-	slabs [][]byte   // whole
+	slab  []byte     // the next blocks are parts of it
+	slabs [][]byte   // all slabs, for end
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 	slabBytes, slabLater = 4 << 20, 16
 )
 
-// bucket is a part of the memory. A record in a block is its size and the length of its state, two
+// bucket has a part of the states. A record in a block is its size and the length of its state, two
 // bytes each, the length of the vid less 1, and 1 if the state has changed or isDropped, one byte each,
 // the day of its newest sample in two, the vid, the packed state, and room for the state to grow. The
 // state of a forgotten vehicle is empty (a marker): it is stored and published until the vehicle is
@@ -114,7 +114,7 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// day is that of the newest sample. If the state is stored, changed is 0.
+// set replaces a state. day is that of the newest sample. If a checkpoint has it, changed is 0.
 func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	p.split()
 	p.insert(id, packed, day, changed)

@@ -28,7 +28,7 @@ func Change(
 	change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
 	var writes []Write
-	var lost error // of the last attempt without a response
+	var lost error // error of the last attempt, if no response arrived
 	for until := time.Now().Add(patience); ; {
 		is, err := r.Last(ctx, stream, subject)
 		if err != nil {

@@ -23,12 +23,12 @@ const (
 	PieceBytes = 512 << 10
 )
 
-// Checkpoint has the states of a partition that have changed since the one before, and every 16th by
-// a hash.
+// Checkpoint describes a checkpoint. It has the states of a partition that have changed since the one
+// before, and a 16th of all, by a hash.
 type Checkpoint struct {
 	Number uint64 `json:"number"`
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
-	Owner  uint64 `json:"owner"` // who wrote it, as Reply.Owner
+	Owner  uint64 `json:"owner"` // Reply.Owner of the writer
 	// Every sample up to Seq is folded; a state may be ahead, up to the position of its piece.
 	Seq uint64 `json:"seq"`
 	// Day is the number of days on which telemetry was stored until then; Date is the Unix day of
@@ -37,10 +37,10 @@ type Checkpoint struct {
 	Date   int64  `json:"date"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // before compression
-	Seed   uint64 `json:"seed"`  // of the hash of vids by which the states are stored
+	Seed   uint64 `json:"seed"`  // of the hash of vids that chooses the 16th
 	// Restored means that some states come from a backup, so that no telemetry has them.
 	Restored bool `json:"restored,omitzero"`
-	// Replaced means that the positions are those of telemetry that was replaced. Seq is 0 then.
+	// Replaced means that the positions are of a telemetry stream that was replaced. Seq is 0 then.
 	Replaced bool `json:"replaced,omitzero"`
 }
 
@@ -65,9 +65,9 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 	return Write{Subject: subject, Record: codec.Seal(subject, b)}
 }
 
-// ReadStates calls put with the pieces of the last checkpoint of all, oldest first. A later entry of a
-// vehicle replaces an earlier one. put must not keep the entries. For a damaged or missing piece, the
-// error is [codec.ErrDamaged].
+// ReadStates calls put with all pieces that the last checkpoint of all needs, oldest first. A later
+// entry of a vehicle replaces an earlier one. put must not keep the entries. For a damaged or missing
+// piece, the error is [codec.ErrDamaged].
 func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error) error {
 	type result struct {
 		piece Piece
@@ -110,7 +110,7 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 	return ctx.Err()
 }
 
-// readPiece reads a piece into a buffer, which may be too small.
+// readPiece reads a piece into buffer, or into new memory if that is too small.
 func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int, buffer []byte) (piece Piece, err error) {
 	rec, err := r.Last(ctx, codec.States, c.Subject(p, number))
 	if err != nil {
@@ -147,7 +147,7 @@ func AppendEntry(b []byte, e Entry) []byte {
 	return append(b, e.State...)
 }
 
-// The State of an entry shares memory with b.
+// DecodeEntries yields entries whose State shares memory with b.
 func DecodeEntries(b []byte, yield func(Entry) error) error {
 	for r := (codec.Reader{Rest: b}); len(r.Rest) > 0; {
 		id, day, state := r.Counted(), r.Bytes(2), r.Counted()
@@ -199,8 +199,8 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearOld removes the pieces of dropped checkpoints or, with all, of everything before c, also of
-// failed ones. If upTo is not 0, later records may be those of another owner.
+// ClearOld removes the pieces of dropped checkpoints and, with all, of every other one before c, also
+// of failed ones. If upTo is not 0, later records stay: they may be those of another owner.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int, dropped []Checkpoint, all bool) error {
 	var gone []Record
 	for _, d := range dropped {
@@ -223,7 +223,7 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int,
 	return err
 }
 
-// clearSlot removes the last first, so that none is left behind a missing one.
+// clearSlot removes the last piece of a slot first, so that none is left behind a missing one.
 func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
 	var found []Record
 	for piece := from; ; piece++ {
@@ -249,8 +249,8 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 
 // AddCheckpoint returns the checkpoints that are kept and dropped once c is stored. If a piece of c
 // is damaged, a checkpoint that does not need it must be there: the one before the first that c
-// needs, with all that it needs. Damaged ones that the owner did not read, because it has read one
-// before them, have the numbers of c and later ones.
+// needs, with all that it needs. Checkpoints with the number of c or a later one are damaged, and
+// dropped: the owner has read one before them.
 func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) (kept, dropped []Checkpoint) {
 	first := c.First
 	if alone {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A zero field means the default.
+// In a zero Config, every field but DataDir means its default.
 type Config struct {
 	DataDir string
 	// Partitions is stored at the first start and cannot change. 0 means the stored number.
@@ -27,8 +27,8 @@ type Config struct {
 
 type Patience struct {
 	Store time.Duration // Store is how long a write is retried.
-	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at
-	// least, so that a disconnected node receives it, and the least time between two erasures.
+	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at least,
+	// so that a disconnected node receives it. It is also the least time between two erasures.
 	Markers time.Duration
 	Roads   time.Duration // Roads is the interval at which learned profiles are stored.
 }
@@ -38,7 +38,7 @@ const (
 	DefaultTelemetryBytes = 4 << 30
 
 	defaultStore = 20 * time.Second
-	// A profile changes at most once in 15 minutes. A crash loses at most 20 minutes of evidence.
+	// A road profile changes at most once in 15 minutes, so a crash loses at most 20 of evidence.
 	defaultRoads = 5 * time.Minute
 
 	MaxBatch       = 1000
@@ -64,7 +64,7 @@ func (c Config) WithDefaults() Config {
 
 func Anyone(string) bool { return true }
 
-// ErrConfig marks an error with which a new start with the same configuration fails, too.
+// ErrConfig marks an error with which every start fails until the configuration is changed.
 var ErrConfig = errors.New("wrong configuration")
 
 type configError struct{ error }

@@ -15,12 +15,12 @@ type credentialRecord struct {
 	access.Credential
 	Vehicles grantedRecord `json:"vehicles,omitzero"`
 	Rate     string        `json:"rate,omitzero"`
-	NoRate   bool          `json:"no_rate,omitzero"` // beside an empty rate, which was no limit in earlier versions
+	NoRate   bool          `json:"no_rate,omitzero"` // no limit; Rate is then "", as in earlier versions
 	OnChange string        `json:"on_change,omitzero"`
 	Format   string        `json:"format,omitzero"`
 }
 
-// The name of a removed source or operator may be used again; that of a revoked token may not.
+// Create may use the name of a removed source or operator again, but not that of a revoked token.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
@@ -48,8 +48,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	})
 }
 
-// change may run several times. The error is [access.ErrNotFound] for a removed source or operator;
-// a revoked token can be changed.
+// Update may call change several times. The error is [access.ErrNotFound] for a removed source or
+// operator; a revoked token can be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -80,8 +80,8 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential empties the set records that the grant before has beyond the new one, because a
-// forget would not find the vehicles in them. The credential's own record is the last write.
+// packCredential returns the writes of a credential, its own record last. It empties set records of
+// the grant before that the new one does not replace: a forget would not find the vehicles in them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	subject := subjectOf(c.Kind, c.Name)
 	granted, sets, err := packVehicles(subject, c.Vehicles)
@@ -105,8 +105,8 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	return AppendJSON(sets, subject, r)
 }
 
-// The credential comes without its vehicles. The error matches [codec.ErrDamaged]. The number of a
-// source is the sequence of its first record; later records repeat it.
+// decodeCredential returns a credential without vehicles; granted says which it has. The error is a
+// [codec.ErrDamaged]. A source's number is the sequence of its first record; later ones repeat it.
 func decodeCredential(is Record) (c access.Credential, granted grantedRecord, err error) {
 	var r credentialRecord
 	if json.Unmarshal(is.Body, &r) != nil || subjectOf(r.Kind, r.Name) != is.Subject || r.Hash == (access.Hash{}) {

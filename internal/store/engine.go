@@ -28,7 +28,7 @@ type Record struct {
 type Write struct {
 	Subject  string
 	Record   []byte // as sealed by [codec.Seal]
-	Expect   uint64 // Expect is the sequence of the subject's record if Expected is set; 0: no record.
+	Expect   uint64 // If Expected, the subject's record must have this sequence; 0: there is none.
 	Expected bool
 }
 
@@ -44,13 +44,13 @@ type Records interface {
 	// new one, or both. An error of do ends the scan.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
 	// ScanFrom calls do with the records from a sequence on. It skips and counts those that are
-	// damaged or for which do returns an error. A later call continues at next.
+	// damaged or for which do returns an error. A later call from next continues.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records before a sequence, newest first; 0 means the end. The
-	// stream must keep all its records. older is 0 after the last page.
+	// stream must keep all its records. older is before for the next page; 0 after the last.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
-	// Remove removes records, but not a successor of one. If Seq is 0, it removes whatever the
-	// subject has.
+	// Remove removes records, except one that was replaced since by a newer one of its subject. If
+	// Seq is 0, it removes whatever record the subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
 	// new one, in order.
@@ -75,21 +75,21 @@ type Engine interface {
 	// slice afterwards. The error is [ErrOverloaded] or [ErrBacklog] because of load. After an
 	// error, some samples may be stored: a state ignores a sample that is not newer.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent returns about the newest most samples of a vehicle, or what was read when ctx ended.
+	// Recent returns the newest samples of a vehicle, about most, or what was read when ctx ended.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
-	// Trim removes telemetry that is folded and older than the retention, and above 80 % of the
-	// limit, the oldest folded, down to 60 %. It runs until ctx ends or the engine fails.
+	// Trim removes folded telemetry that is older than the retention, and above 80 % of the limit the
+	// oldest that is folded, down to 60 %. It runs until ctx ends or the engine fails.
 	Trim(ctx context.Context)
 	// Ends returns the sequence of the newest record, 0 if there never was one; of TELEMETRY, that of
-	// each of its streams. TrimTo removes folded telemetry up to there. gone is false if some is not
-	// folded yet.
+	// each of its streams. TrimTo removes folded telemetry up to such ends. gone is false if some is
+	// not folded yet.
 	Ends(ctx context.Context, stream string) ([]uint64, error)
 	TrimTo(ctx context.Context, ends []uint64) (gone bool, err error)
 
 	Partitions() int
-	// Take makes the process with this name the owner, once it has received every stored tombstone;
-	// saves of the previous owner then fail. If free returns false for the current owner ("":
-	// none), the error is [ErrHeld].
+	// Take makes the process with this name the owner of partition p, once it has received every
+	// stored tombstone; saves of the previous owner then fail. If free returns false for the current
+	// owner ("": none), the error is [ErrHeld].
 	Take(ctx context.Context, p int, name string, owner Owner, free func(holder string) bool) (Partition, error)
 	Release(ctx context.Context, p int, name string) error
 	// Folding returns the partitions that this process has taken and not closed, with the value
@@ -107,7 +107,7 @@ type Engine interface {
 
 	Alive() error
 	Writable() error
-	// Scarce reports whether the room that is left is reserved for taking rights away.
+	// Scarce reports whether so little room is left that it is reserved for taking rights away.
 	Scarce() bool
 	// Failed receives one error, that of Alive, after which only a restart helps. It is never
 	// closed.
@@ -130,24 +130,24 @@ type Eraser interface {
 	ErasedWithin() (time.Duration, error)
 }
 
-// Partition is one that this process owns.
+// Partition is a partition that this process owns.
 type Partition interface {
 	// Stored returns, as of Take, the checkpoints, oldest first, and the sequence of the newest
 	// telemetry.
 	Stored() (all []Checkpoint, newest uint64)
-	// Seek makes Next continue after a checkpoint, or with a zero one, at the beginning. The error
-	// is [codec.ErrDamaged] if telemetry since was removed, or if the beginning is wanted and the
-	// checkpoints have restored states.
+	// Seek makes Next continue after c, or if c is zero, at the beginning of the telemetry. The error
+	// is [codec.ErrDamaged] if telemetry since c was removed, or if c is zero and the checkpoints
+	// have restored states.
 	Seek(ctx context.Context, c Checkpoint) error
 	// Next waits for the next group. After a loss of the partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)
-	// Live begins publishing, with all that the owner has, from several goroutines.
+	// Live begins publishing, with all answers of the owner: answers puts them, concurrently.
 	Live(ctx context.Context, answers func(put func(vehicle.ID, *Answer)))
 	Publish(id vehicle.ID, a *Answer)
 	// Save stores the pieces and then the checkpoint, in place of the oldest, and returns it with
-	// the number of pieces; if c.Number is 0, only the cursor. With erase, it then removes all
-	// others. While the store cannot write, it retries until ctx ends. After a loss, the error is
-	// [ErrFenced].
+	// the number of pieces; if c.Number is 0, it stores only the cursor. With erase, it then removes
+	// all other checkpoints. While the store cannot write, it retries until ctx ends. After a loss of
+	// the partition, the error is [ErrFenced].
 	Save(ctx context.Context, c Checkpoint, pieces iter.Seq[Piece], erase bool) (Checkpoint, error)
 	// Close stops reading, publishing and answering. The process remains the owner.
 	Close()
@@ -176,7 +176,7 @@ var (
 	ErrNoOwner    = errors.New("no node folds the vehicle's partition at present: try again")
 	ErrConflict   = errors.New("the record is being changed by another writer: try again")
 	ErrOverloaded = errors.New("too many samples are waiting to be stored")
-	// ErrBacklog prevents that acknowledged samples are dropped before they are folded.
+	// ErrBacklog refuses samples, so that no acknowledged ones are dropped before they are folded.
 	ErrBacklog = errors.New("too many stored samples are waiting to be folded")
 	ErrScarce  = errors.New("the disk is full, or nearly: operators can only revoke, remove, forget and back up, the " +
 		"admin key is not limited, and one machine refuses telemetry; carstate status says what fills the disk")
@@ -184,19 +184,19 @@ var (
 	ErrReplaced = errors.New("the stream was replaced")
 )
 
-// Owner may be called concurrently.
+// Owner replies to questions about a partition that it owns, also concurrently.
 type Owner func(ctx context.Context, q *Question) (Reply, error)
 
 const (
 	AskState      = "state"      // for the packed state of Vehicle
 	AskDrop       = "drop"       // to drop the state of Vehicle, which is forgotten
-	AskDropAll    = "drop all"   // to drop those of all forgotten vehicles
-	AskTombstones = "tombstones" // to have all tombstones that are stored
+	AskDropAll    = "drop all"   // to drop the states of all forgotten vehicles
+	AskTombstones = "tombstones" // to wait until it has all stored tombstones
 	AskAnswers    = "answers"    // for a part of all answers, from From on
 	AskStates     = "states"     // for a part of all states, from From on
 	AskRestore    = "restore"    // to have the states in Entries, unless it has newer ones
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
-	AskErase      = "erase"      // to do that, without markers that may go, and to remove all older ones
+	AskErase      = "erase"      // as AskCheckpoint, without old markers, and to remove older checkpoints
 )
 
 // ByTombstones reports whether the owner must have every stored tombstone before it replies.
@@ -207,12 +207,12 @@ func (q *Question) ByTombstones() bool {
 type Question struct {
 	Kind    string     `json:"kind"`
 	Vehicle vehicle.ID `json:"vehicle,omitempty"`
-	From    int        `json:"from,omitempty"` // Next of the reply before
+	From    int        `json:"from,omitempty"` // Next of the last reply; 0 for the first part
 	Entries []byte     `json:"entries,omitempty"`
 }
 
 type Reply struct {
-	Owner      uint64     `json:"owner"` // a random number of the owner since it took the partition
+	Owner      uint64     `json:"owner"` // a random number, new each time that a process takes the partition
 	Had        bool       `json:"had,omitempty"`
 	State      []byte     `json:"state,omitempty"`   // packed, if Had is set
 	Answers    []byte     `json:"answers,omitempty"` // as AppendAnswer packs them
@@ -226,7 +226,7 @@ type Reply struct {
 type Answer struct {
 	Driving                vehicle.DrivingVerdict
 	Throttle               vehicle.ThrottleVerdict
-	JamSince, AnomalySince signal.UnixMilli // 0 is unknown, as with a trouble code.
+	JamSince, AnomalySince signal.UnixMilli // 0: unknown, as is AnomalySince with a trouble code
 }
 
 func AnswerOf(s *vehicle.State) Answer {

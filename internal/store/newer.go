@@ -19,7 +19,7 @@ import (
 // secret may be that of such a credential, it is refused with 503, because senders treat 401 as
 // final.
 type Newer struct {
-	*prometheus.CounterVec // records, by stream
+	*prometheus.CounterVec // counts reads of such data, by stream
 
 	log *slog.Logger
 
@@ -38,7 +38,7 @@ func NewNewer(log *slog.Logger) *Newer {
 	return n
 }
 
-// Note counts a record of a newer version, and logs the first of each stream.
+// If err is of a record of a newer version, Note counts it, and logs the first of each stream.
 func (n *Newer) Note(stream string, err error) bool {
 	if !codec.IsNewer(err) {
 		return false
@@ -83,6 +83,6 @@ func (n *Newer) Telemetry() error {
 	return nil
 }
 
-// A forget must not claim that all data of the vehicle is removed.
+// errNewerCredential fails a forget, which must not claim that all data of the vehicle is removed.
 var errNewerCredential = fmt.Errorf("%w: this node cannot decode the vehicles of a token or a source: "+
 	"use an upgraded node", codec.ErrNewer)

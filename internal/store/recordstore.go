@@ -19,7 +19,8 @@ import (
 	"example.org/carstate/internal/store/workers"
 )
 
-// When a call that changes a record returns nil, the record is on disk and in this node's table.
+// RecordStore stores tokens, sources and other records. A call returns nil once its change is on
+// disk and in this node's table.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -34,8 +35,8 @@ type RecordStore struct {
 	roadsRefused *prometheus.CounterVec
 }
 
-// Unfit is for an undamaged record that no service can have written. It is a [codec.ErrDamaged], so
-// that a node does not start with one, and has nothing of the record in its text.
+// Unfit is the error of an undamaged record that no service can have written. It is a
+// [codec.ErrDamaged], so that a node does not start, and has nothing of the record in its text.
 type Unfit struct {
 	Kind string
 	Err  error
@@ -45,8 +46,8 @@ func (u Unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 
 func (Unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// change returns once this node's table has the record. If the feed does not deliver it in time,
-// that is the error, and the record is stored.
+// change is Change, and returns once this node's table has the record. There is an error if the feed
+// does not deliver it in time, although the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) error {
@@ -175,7 +176,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 		k.tables.Operators.Lose(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
-			// Nodes that can decode the record erase.
+			// As StateErased, this node erases nothing: nodes that can decode the record do.
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: k.now(), State: access.StateErased, Unread: true})
 		}
 	case codec.VIDKeysSubject:
@@ -185,7 +186,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 
 const (
 	askPause   = 100 * time.Millisecond
-	askWriters = 2 // folding needs most of a node's
+	askWriters = 2 // owners asked at a time; few, because folding comes first
 )
 
 // While a partition has no owner, as during a takeover, AskOwner retries for Patience.Store. The

@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// A damaged record is skipped and never prevents a start, because profiles can be learned again.
+// A damaged record of roads is skipped and never prevents a start: profiles can be learned again.
 // The name of a tile is a place: it appears in no log, error or metric.
 //
 // Each tile has one writer, the owner of a partition. For about a second after the partition has
@@ -33,7 +33,7 @@ const (
 // may be lost.
 type RoadSharing interface {
 	ShareRoads(evidence []byte)
-	// take gets an error for an invalid message.
+	// ListenRoads calls take with each message of another node, or an error if it is invalid.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
@@ -41,10 +41,10 @@ type roadStore struct {
 	*RecordStore
 	m         *road.Map
 	next      uint64
-	forgotten uint64 // of the record of forgotten boxes that was last read
+	forgotten uint64 // sequence of the last read record of forgotten boxes
 	owned     map[int]bool
 	unsaved   map[road.Tile][]byte
-	unread    map[road.Tile]bool // of a newer version; not replaced
+	unread    map[road.Tile]bool // tiles that a newer version stored; not replaced
 	failing   lograte.Warning
 }
 
@@ -104,7 +104,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 	}
 }
 
-// load comes first, so that the stored tiles include the records of other nodes.
+// update loads first, so that the tiles that it stores include the records of other nodes.
 func (k *roadStore) update(ctx context.Context, folds bool) {
 	if k.load(ctx) && folds && !k.engine.Scarce() {
 		k.store(ctx)
@@ -141,7 +141,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads leaves out the profiles of forgotten boxes.
+// readRoads calls do with the stored tiles, without the profiles of forgotten boxes.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -197,10 +197,10 @@ func (k *roadStore) store(ctx context.Context) {
 	}
 }
 
-const forgottenSubject = codec.RoadPrefix + "forgotten" // It is no tile.
+const forgottenSubject = codec.RoadPrefix + "forgotten" // No tile has this name.
 
-// Profiles up to the sequence After are not used. Only the newest mostForgotten are kept; the
-// owners of the tiles have long stored them without these profiles.
+// Profiles in a forgottenBox up to the sequence After are not used. Only the newest mostForgotten are
+// kept; the owners of the tiles have long stored them without these profiles.
 type forgottenBox struct {
 	Box   road.Box `json:"box"`
 	After uint64   `json:"after"`
@@ -220,7 +220,7 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 		return AppendJSON(nil, forgottenSubject, boxes)
 	}
 	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, with)
-	if errors.Is(err, codec.ErrDamaged) { // as mostForgotten says, its boxes are rarely needed
+	if errors.Is(err, codec.ErrDamaged) { // the record is replaced: its boxes are rarely needed
 		writes, _ := with(Record{})
 		_, err = k.engine.Store(ctx, codec.Roads, writes)
 	}
@@ -250,8 +250,8 @@ func decodeForgotten(is Record) (boxes []forgottenBox) {
 	return boxes
 }
 
-// EachRoad leaves out profiles of a newer version, and malformed ones, with which a restore would
-// refuse the whole backup.
+// EachRoad leaves out tiles of a newer version, and malformed ones, with which a restore would refuse
+// the whole backup.
 func (k *RecordStore) EachRoad(ctx context.Context, do func(Record) error) error {
 	_, boxes, err := k.forgottenBoxes(ctx)
 	if err != nil {

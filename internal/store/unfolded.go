@@ -11,7 +11,7 @@ const (
 	// A source may have as many samples unfolded as are folded in foldShare.
 	foldShare   = 200 * time.Millisecond
 	firstSpeed  = 50_000
-	quiet       = 1_000                 // up to which number of unfolded samples a new one does not wait for others
+	quiet       = 1_000                 // With fewer unfolded samples, a new one does not wait for others.
 	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
 	// After forgetSpeed windows without a backlog, a speed below firstSpeed is forgotten: it may have
 	// been that of a pause, and a source bounded by it makes no backlog.
@@ -19,8 +19,8 @@ const (
 	// After stalledAfter without progress, no node folds a partition. The sources are not to blame,
 	// so its samples are not counted.
 	stalledAfter = 2 * time.Second
-	maxLatency   = time.Second // maxLatency without a backlog is granted on top of foldShare.
-	maxUnfolded  = 1 << 17     // Beyond maxUnfolded, entries are dropped.
+	maxLatency   = time.Second // The latency without a backlog, at most maxLatency, is added to foldShare.
+	maxUnfolded  = 1 << 17     // Beyond maxUnfolded entries, a partition drops its oldest.
 )
 
 // Unfolded counts and bounds, by source, the samples that this process has stored or is storing and
@@ -37,8 +37,8 @@ type Unfolded struct {
 	speed    float64       // samples folded in a second
 	latency  time.Duration // from storing to folding, while there is no backlog
 	since    time.Time     // start of the present window
-	measured int           // samples folded since then
-	behind   bool          // there was a backlog all the time since then
+	measured int           // samples folded in this window
+	behind   bool          // there was a backlog during all of this window
 }
 
 type unfoldedPart struct {
@@ -53,10 +53,10 @@ type unfoldedEntry struct {
 	at      time.Time
 	source  uint32
 	samples int
-	quiet   bool // there was no backlog when they were stored
+	quiet   bool // there was no backlog when the samples were stored
 }
 
-// NewUnfolded takes the latency to be expected until it has been measured.
+// The latency that NewUnfolded takes is an estimate until it has been measured.
 func NewUnfolded(partitions int, latency time.Duration, now func() time.Time) *Unfolded {
 	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed,
 		latency: latency}
@@ -66,8 +66,8 @@ func NewUnfolded(partitions int, latency time.Duration, now func() time.Time) *U
 // estimates the wait. The caller returns the reservation with Release once the samples are stored,
 // because the engine counts them from then on. With n = 0, Reserve only reports.
 //
-// Room is what is folded within foldShare, without one batch of the maximum size, because a source
-// with room may send any batch.
+// A source's room is what is folded within foldShare, less one batch of the maximum size, because a
+// source with room may send any batch.
 func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -99,7 +99,7 @@ func (u *Unfolded) add(source uint32, n int) {
 	}
 }
 
-// Sequences of a partition must not decrease.
+// Store counts n samples of a stored record. The sequences of a partition must not decrease.
 func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -120,8 +120,8 @@ func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	}
 }
 
-// With a backlog, folding does not wait for samples, so that its speed can be measured. The caller
-// holds mu.
+// backlogged reports whether folding does not wait for samples, so that its speed can be measured.
+// The caller holds mu.
 func (u *Unfolded) backlogged() bool {
 	return u.stored >= max(quiet, int(u.speed*(u.latency+speedWindow).Seconds()))
 }
@@ -147,7 +147,7 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
 		}
 	}
-	if n > quiet/2 { // limited, because the next ones may take longer
+	if n > quiet/2 { // the speed rises only by steps, because the next samples may take longer
 		u.speed += max(0, min(float64(n)/took.Seconds(), 4*firstSpeed)-u.speed) / 4
 	}
 	u.measured += n
@@ -177,7 +177,7 @@ func (u *Unfolded) pop(part *unfoldedPart) unfoldedEntry {
 	return e
 }
 
-// The caller of dropStalled holds mu.
+// dropStalled ceases to count samples of stalled partitions (stalledAfter). The caller holds mu.
 func (u *Unfolded) dropStalled() {
 	now := u.now()
 	for i := range u.parts {

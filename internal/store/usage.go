@@ -13,8 +13,8 @@ import (
 	"example.org/carstate/internal/store/workers"
 )
 
-// Usage is only displayed and should not prevent a start, so a record of a later version is neither
-// read nor replaced.
+// usageVersion is that of usage records. Usage is only displayed and should not prevent a start, so
+// a record of a later version is neither read nor replaced.
 const usageVersion = 2
 
 type usageRecord struct {
@@ -45,7 +45,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// A kill loses the calls of the last minute.
+// KeepUsage stores usage every minute, and when ctx ends. A kill loses that of the last minute.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage(ctx)
@@ -53,7 +53,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// storeUsage also stores after ctx has ended.
+// storeUsage also stores after ctx has ended; it then does not wait for the feed.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	if k.engine.Scarce() {
 		return
@@ -103,7 +103,7 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	return nil
 }
 
-// A refusal whose reason this version does not know is left out.
+// decodeUsage leaves out a refusal whose reason this version does not know.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged

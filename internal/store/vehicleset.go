@@ -16,13 +16,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The vids of [access.MaxNamed] vehicles can exceed one NATS message, so more than maxInlineIDs are
-// in set records, which precede the credential in the same batch.
+// The vids of [access.MaxNamed] vehicles can exceed one NATS message, so a grant of more than
+// maxInlineIDs is in set records, which precede the credential in the same batch.
 
 type grantedRecord struct {
 	All  bool         `json:"all,omitzero"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitzero"` // random, in all its set records; "" if there are none
+	Set  string       `json:"set,omitzero"` // random name, in all its set records; "" if there are none
 	Sets int          `json:"sets,omitzero"`
 }
 
@@ -57,7 +57,7 @@ func setSubject(owner string, n int) string {
 	return strings.Replace(owner, ".", "set.", 1) + "." + strconv.Itoa(n)
 }
 
-// decodeSet checks the set records.
+// check does not see the vehicles in set records: decodeSet checks them.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -95,7 +95,7 @@ func decodeSet(body []byte) (part setRecord, err error) {
 	return part, nil
 }
 
-// No record refers to an emptied set record.
+// IsEmptied reports whether r is an emptied set record, to which no credential refers.
 func IsEmptied(r Record) bool {
 	if !codec.IsSet(r.Subject) {
 		return false
@@ -106,7 +106,7 @@ func IsEmptied(r Record) bool {
 
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// errSetChanged means that the set records were replaced while they were read.
+// readCredential returns errSetChanged if set records were replaced while it read them.
 func readCredential(ctx context.Context, from Records, is Record) (c access.Credential, g grantedRecord, err error) {
 	if c, g, err = decodeCredential(is); err != nil {
 		return c, g, err
@@ -127,7 +127,7 @@ func readCredential(ctx context.Context, from Records, is Record) (c access.Cred
 	return c, g, err
 }
 
-// Sets are by the subject of the credential, which arrives after its set records.
+// Sets has the set records of credentials to come, by the subject of the credential.
 type Sets map[string]*setParts
 
 type setParts struct {
@@ -154,8 +154,8 @@ func (s Sets) Apply(r Record) error {
 	return nil
 }
 
-// Credential also returns the number of set records. Without all of them it has no vehicles: they were
-// replaced before a feed had caught up, so a newer credential follows.
+// Credential also returns the number of set records. If one is missing, c has no vehicles: a newer one
+// had replaced it before a feed caught up, so a newer credential follows.
 func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
 	c.Vehicles = s.take(r.Subject, granted)

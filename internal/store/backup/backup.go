@@ -29,7 +29,7 @@ type Service struct {
 	restoring sync.Mutex // held during a restore
 }
 
-// The other parts are those of k.
+// e, c and t are the ones of k.
 func New(k *store.RecordStore, e store.Engine, c store.Config, t *access.Tables) *Service {
 	return &Service{RecordStore: k, engine: e, config: c.WithDefaults(), tables: t}
 }
@@ -77,8 +77,8 @@ func (s *Service) Backup(ctx context.Context, w io.Writer, version string) (reco
 	return b.n - 1, b.end()
 }
 
-// If another process becomes the owner, it begins again: a backup may have several states of a
-// vehicle.
+// If another process becomes the owner, backUpStates begins again: a backup may have several states
+// of a vehicle.
 func (s *Service) backUpStates(ctx context.Context, b *writer, p int) error {
 	owner := uint64(0)
 	for next := 0; ; {
@@ -187,7 +187,7 @@ func checkRecord(kind string, r store.Record, records store.Sets) (err error) {
 	return refusal(err)
 }
 
-// refusal returns any error that is not of a record as it is.
+// refusal makes an error of a record an [access.BadBackup], and leaves any other as it is.
 func refusal(err error) error {
 	_, unfit := errors.AsType[store.Unfit](err)
 	switch {

@@ -59,7 +59,7 @@ type writer struct {
 	w    *bufio.Writer
 	hash hash.Hash
 	key  string
-	n    int // with the header
+	n    int // of records, with the header
 
 	frame []byte
 }

@@ -20,14 +20,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Every step can be repeated, so a service may have a part of the same backup. The credentials come
-// last: without a source no telemetry is accepted, so no state can change before.
+// Every step of a restore can be repeated, so a service may have a part of the same backup. Credentials
+// come last: without a source no telemetry is accepted, so no state can change before.
 
 const (
 	restoreTimeout = 6 * time.Hour
 	batchRecords   = 500
 	batchBytes     = 4 << 20
-	batchWriters   = 2 // folding needs most of a node's
+	batchWriters   = 2 // few, because folding comes first
 )
 
 type restore struct {
@@ -96,8 +96,8 @@ func (s *Service) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// If the service has all credentials of the backup, a restore is complete, and cars may have
-// reported since.
+// checkEmpty also refuses if the service has all credentials of the backup: its restore is complete,
+// and cars may have reported since.
 func (r *restore) checkEmpty(file io.ReadSeeker) error {
 	own := len(r.tables.Tokens.All()) + len(r.tables.Sources.All()) + len(r.tables.Operators.All())
 	same, all := 0, 0
@@ -123,7 +123,7 @@ func (r *restore) checkEmpty(file io.ReadSeeker) error {
 
 func isCredential(kind string) bool { return kind == "token" || kind == "source" || kind == "operator" }
 
-// The kernel deletes a file without a name when it is closed.
+// spool copies to a file without a name, which the kernel deletes when it is closed.
 func (s *Service) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(s.config.DataDir, "restore-")
 	if err != nil {
@@ -217,7 +217,7 @@ func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-const askedBytes = 128 << 10 // perhaps in a message of NATS
+const askedBytes = 128 << 10 // of states in a question, perhaps a message of NATS
 
 func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error {
 	var n access.RestoreCount
@@ -307,7 +307,7 @@ func (r *restore) credential(rec store.Record) (c access.Credential, sets int, e
 	return c, sets, err
 }
 
-// The service is empty, so a record replaces only its like: of an interrupted restore, or as it was
+// The service is empty, so a record replaces only itself: from an interrupted restore, or as it was
 // before a change during the backup.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.Record) error {
 	if kind == "state" {

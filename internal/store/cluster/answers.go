@@ -43,7 +43,7 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 			caughtUp()
 		}
 	}
-	// An owner of an older generation than that of the cursors is not asked.
+	// The cursors come first: a reply of an older generation than theirs is ignored.
 	err := e.FollowCursors(run, e.config.Patience.Markers/2, func() {
 		for p := range e.partitions {
 			f := &follower{e: e, p: p, put: put, ready: ready}
@@ -81,7 +81,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// If a message that cannot be read was one of the owner, the next number shows it.
+// receive ignores an unreadable message. If it was of the owner, the next number shows the gap.
 func (f *follower) receive(m *nats.Msg) {
 	b, err := codec.UnsealMessage(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
@@ -145,7 +145,7 @@ func (f *follower) load(ctx context.Context) error {
 	return nil
 }
 
-// A time in the future is not newer: a clock was wrong.
+// show ignores an older answer, unless the newer time is in the future: a clock was wrong.
 func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	switch none := (store.Answer{}); {
 	case f.e.forgotten.Covers(id):

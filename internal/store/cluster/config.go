@@ -9,19 +9,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// In optional fields, zero means the default.
+// URLs are required. Any other field that is zero means its default.
 type Config struct {
 	// If Partitions is 0, the first start creates 64.
 	store.Config
 
 	URLs      string // comma separated; at least one
 	CredsFile string // If CredsFile is empty, the login is the one in URLs.
-	// 0 leaves existing streams; a new one then gets 1, or 3 if there are several URLs. Fewer
-	// replicas than a stream has are an error.
+	// If Replicas is 0, existing streams keep theirs; a new one gets 1, or 3 if there are several
+	// URLs. Fewer than a stream has are an error.
 	Replicas int
 
 	StatesBytes int64
-	Streams     int // of telemetry; 0: the first start creates one for 128 partitions, at most 8
+	Streams     int // of telemetry; 0: the first start creates one per 128 partitions, at most 8
 
 	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros.
 	Known func(vehicle.ID) (driving, throttle signal.UnixMilli)
@@ -30,27 +30,27 @@ type Config struct {
 }
 
 type Timeouts struct {
-	Try time.Duration // After Try, the same bytes are sent again. 0: 4 s.
+	Try time.Duration // After Try without a response, a write is repeated. 0: 4 s.
 	// After Stall without a message, a subscription is checked or replaced. A feed may have only
 	// heartbeats, so Stall is several times Beat. 0: 10 s.
 	Stall time.Duration
 	Beat  time.Duration // Beat is the interval of heartbeats. 0: 1 s.
-	// After Lease without a word of a derive node, others take its partitions. 0: 6 s.
+	// After Lease without a renewal by a derive node, others take its partitions. 0: 6 s.
 	Lease time.Duration
 	Idle  time.Duration // Idle is the interval of NATS's heartbeats, at least 100 ms. 0: 500 ms.
 }
 
 const (
 	DefaultStatesBytes = 16 << 30
-	recordBytes        = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
+	recordBytes        = 1 << 30 // limit of TOKENS, SOURCES, AUDIT, ROADS each
 
 	defaultPartitions = 64
 	clusterReplicas   = 3
-	// Streams cost CPU (docs/scale.md).
+	// Streams of telemetry cost processor time (docs/scale.md).
 	partitionsPerStream, maxStreams = 128, 8
 
 	openBatches  = 8
-	payloadBytes = 1 << 20 // the default of NATS
+	payloadBytes = 1 << 20 // NATS must accept such messages, as by default
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends it again.
 	duplicateWindow = time.Minute

@@ -33,7 +33,7 @@ type Engine struct {
 	partitions int
 	configs    []jetstream.StreamConfig
 	telemetry  []writing // by stream, in the order of configs
-	name       string    // of this process, in the subject of what it shares of roads
+	name       string    // of this process, in the subjects of its messages
 
 	queues     []*engine.Queue
 	measuring  sync.Mutex // held during a measurement; guards seen and folding of each view
@@ -71,7 +71,7 @@ type conn struct {
 	*engine.Failure
 }
 
-// All partitions share one limit for each kind.
+// All partitions share one limit for each kind of warning.
 type warned struct{ fold, commit, streams lograte.Warning }
 
 // onClosed is called when the client library has given up: every later request would fail.
@@ -203,7 +203,7 @@ func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	// These are written to all the time, so a failure is noticed soon.
+	// These streams are written to all the time, so a failure is noticed soon.
 	const nothing = "the engine stores nothing in %s"
 	for i := range e.telemetry {
 		if e.telemetry[i].failing.Load() {

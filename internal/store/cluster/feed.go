@@ -53,9 +53,9 @@ const (
 	// lastLap, which follows the first moment at which NATS had nothing more to send, or else two
 	// laps, because others may write all the time. In the second, almost no record is replaced.
 	lastLap   = 2
-	feedSetup = 30 * time.Second // NATS then looks up the last record of each of millions of subjects.
-	// This costs NATS almost nothing, but the cluster may assign it to a server that has just
-	// stopped.
+	feedSetup = 30 * time.Second // NATS first looks up the last record of each of millions of subjects.
+	// To resume a feed costs NATS almost nothing, but the cluster may assign it to a server that has
+	// just stopped.
 	feedResume = 2 * time.Second
 )
 
@@ -130,7 +130,7 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// Only this node's own heartbeats matter.
+// take applies a record. Of heartbeats, only this node's own matter.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -227,7 +227,7 @@ func (h *heartbeat) fed() (at time.Time, ok bool) {
 type subscription struct {
 	*nats.Subscription
 	stall    time.Duration
-	consumer string // of the consumer; "" before the first message
+	consumer string // its name; "" before the first message
 }
 
 type message struct {
@@ -260,8 +260,8 @@ func (e *Engine) readTelemetry(p int, opts ...nats.SubOpt) (*subscription, error
 	return e.subscribe(e.TelemetryStream(p), requestTimeout, opts...)
 }
 
-// The client library has made another consumer, without a check that the stream is the same. The
-// caller must check that and subscribe again.
+// After errConsumerChanged, the caller must subscribe again, and check that the stream is the same:
+// the client library has made another consumer without a check.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 func (s *subscription) receive(ctx context.Context) (message, error) {
@@ -282,7 +282,7 @@ func (s *subscription) receive(ctx context.Context) (message, error) {
 	return message{m, meta}, nil
 }
 
-// read yields what the stream has now, and an error at the end.
+// read yields the messages that the stream has now, and an error, if any, at the end.
 func (c *conn) read(ctx context.Context, stream string, opts ...nats.SubOpt) iter.Seq2[message, error] {
 	return func(yield func(message, error) bool) {
 		sub, err := c.subscribe(stream, requestTimeout, opts...)

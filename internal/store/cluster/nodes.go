@@ -39,7 +39,7 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	return l.conn.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
 }
 
-// The beat of a newer node, whose lease cannot be decoded, is the sequence of its record.
+// Follow takes the sequence of a newer node's lease, which cannot be decoded, for its beat.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := l.conn.newFeed(codec.States, codec.MemberSubject("*"))
 	f.newer = true
@@ -47,7 +47,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// The newer node has a share of the partitions, too, but the first record may be old.
+			// It has a share of the partitions, too, but only a second record shows that it is alive.
 			if newer[name] {
 				l.conn.newerLease.Store(time.Now().UnixNano())
 			}

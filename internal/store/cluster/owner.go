@@ -21,8 +21,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// No stream stores these messages. An owner replies only to replyPrefix: otherwise the asker could
-// choose a subject that a stream stores.
+// No stream stores messages with these prefixes. An owner replies only to replyPrefix: otherwise the
+// asker could choose a subject that a stream stores.
 const (
 	ownerPrefix   = "carstate.owner."
 	replyPrefix   = "carstate.reply."
@@ -34,7 +34,7 @@ const (
 func ownerSubject(p int) string   { return ownerPrefix + strconv.Itoa(p) }
 func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
 
-// A gap in the numbers of a generation shows a follower that a message is lost.
+// outgoing has answers to send. A gap in the numbers of a generation shows that a message is lost.
 type outgoing struct {
 	sync.Mutex // guards the fields below, and orders the messages
 	live       bool
@@ -47,7 +47,7 @@ const (
 	answersBytes = 256 << 10 // the size from which answers are sent at once
 )
 
-// An empty message tells followers of the new owner, and they ask it for all answers.
+// Live sends an empty message: it tells followers of the new owner, whom they ask for all answers.
 func (t *Partition) Live(_ context.Context, _ func(func(vehicle.ID, *store.Answer))) {
 	sub, err := t.e.nc.SubscribeSync(ownerSubject(t.number))
 	if err == nil {
@@ -171,7 +171,7 @@ type reply struct {
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
 
-// An asker recognizes errorKinds.
+// errorKinds are the errors that an asker recognizes.
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
 type remoteError struct {
@@ -189,7 +189,7 @@ func (t *Partition) answer(sub *nats.Subscription) {
 		if t.owned.Err() != nil || !sub.IsValid() {
 			return
 		}
-		if err == nil { // or there are too many questions
+		if err == nil { // an error says that there were too many questions
 			t.answerMessage(m)
 		}
 	}
@@ -247,7 +247,7 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 		r.Reply, err = t.owner(ctx, q)
 	}
 	t.answers.Lock()
-	r.Until = t.answers.number + 1 // which is of answers that are waiting to be sent
+	r.Until = t.answers.number + 1 // the next message, of answers that wait to be sent
 	t.answers.Unlock()
 	if errors.Is(err, store.ErrFenced) || t.owned.Err() != nil {
 		err = store.ErrNoOwner

@@ -134,8 +134,8 @@ func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) {
 	return t.took.Checkpoints, t.end
 }
 
-// Trim removes only telemetry before the cursor, so this is moved back if an older checkpoint is
-// read.
+// Trim removes only telemetry before the cursor, so Seek moves the cursor back if it reads an older
+// checkpoint.
 func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 	seq := c.Seq
 	t.saving.Lock()
@@ -368,7 +368,7 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
 // AwaitTombstones waits for every tombstone that is stored now. The error is [store.ErrReplaced] if
-// those that this process has are of another stream. Without a RecordStore, this node forgets nothing.
+// those of this process are of another stream. Without a RecordStore, this node needs no tombstones.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

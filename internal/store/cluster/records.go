@@ -114,7 +114,7 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 	return err
 }
 
-// A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
+// A single write is an ordinary message: it costs fewer syncs than a batch. In a batch, the last write
 // alone may expect a sequence, and it commits the batch. While NATS is processing another write of
 // the subject, perhaps an earlier one of this caller, the error is [store.ErrConflict], too.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
@@ -128,8 +128,8 @@ const (
 	writeInProgress   = 10164 // the stream's leader is still processing another write of the subject
 )
 
-// subject is that whose record has the sequence that a write expects. The client library has no
-// call for atomic batches (NATS ADR-50). The server drops batches if a stream has more than 50 open
+// With subject, a write expects a sequence of that subject's record. The client library has no call
+// for atomic batches (NATS ADR-50). The server drops batches if a stream has more than 50 open
 // ones, and processes those of a stream one at a time.
 func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {

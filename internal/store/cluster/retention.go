@@ -20,15 +20,15 @@ type view struct {
 	taken  atomic.Pointer[Partition] // nil unless this node has taken it
 	cursor atomic.Pointer[cursor]
 	folded atomic.Uint64 // the owner has folded up to here
-	heard  atomic.Int64  // when the owner told this, Unix ns
+	heard  atomic.Int64  // when the owner last told folded, Unix ns
 
-	next atomic.Uint64 // the first sequence that was not folded; 0 if it is unknown
+	next atomic.Uint64 // the first sequence that is in no checkpoint; 0 if it is unknown
 	// In seen, what is in no checkpoint counts as unfolded; in folding, what the owner has not
 	// folded yet.
 	seen, folding firstUnfolded
 }
 
-// firstUnfolded is kept because only a change of the stream or cursor needs another lookup.
+// firstUnfolded caches a lookup until the stream or cursor changes.
 type firstUnfolded struct {
 	made   time.Time
 	cursor uint64 // first sequence that counts as not folded
@@ -54,7 +54,7 @@ func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, fro
 	return nil
 }
 
-// Every node shows the backlog of a partition whose owner tells nothing.
+// A node shows the backlogs of its own partitions, and of those whose owner tells nothing.
 func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	if t := e.views[p].taken.Load(); t != nil && t.owned.Err() == nil {
 		return true
@@ -93,8 +93,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// A position that was read before the stream's end and is ahead of it is of another stream, or
-	// the end was lost. A cursor that is too old only makes some samples seem unfolded.
+	// Cursors are read before the stream's end: one ahead of it is of another stream, or the end was
+	// lost. A cursor that is too old only makes some samples seem unfolded.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
@@ -167,8 +167,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// An age limit of NATS would drop samples that were never folded, after an outage longer than the
-// retention.
+// Trim replaces an age limit of NATS, which would drop samples that were never folded, after an
+// outage longer than the retention.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
@@ -275,11 +275,11 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 	return max(0, info.Config.Replicas-copies)
 }
 
-// in percent; the alarm can come again only below fullOver
+// in percent of a stream's limit; the alarm comes again only after it was below fullOver
 const (
 	fullAlarm = 80
-	// From reservedFrom on, with 64 MiB left, only rights are taken away, and no checkpoint is
-	// stored.
+	// From reservedFrom on, with 64 MB of 1 GiB left, only changes that take rights away are stored,
+	// and no checkpoint.
 	reservedFrom = 94
 	fullOver     = 75
 )

@@ -20,7 +20,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Each contains heartbeats.
+// Each node follows fedStreams, and stores heartbeats in each.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 const (
@@ -38,8 +38,8 @@ func telemetryName(i int) string {
 // A carstate with a schema version lower than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
 
-// Only the leader answers requests for records, because another server may lag. DESIGN.md of store
-// says why a full TELEMETRY refuses, and a full STATES drops its oldest record.
+// AllowDirect is off: only the leader answers requests, because another server may lag. DESIGN.md of
+// store says why a full TELEMETRY refuses, and a full STATES drops its oldest record.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		if slices.Contains(fedStreams, name) {
@@ -150,8 +150,8 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// Another node may create or remove the stream in between, and a new one may not be visible at
-// once.
+// ensureStream tries again, as another node may create or remove the stream in between, and a new
+// one may not be visible at once.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
@@ -161,7 +161,7 @@ const (
 	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
 )
 
-// One node's setting must not reduce the replicas for all. TELEMETRY changes want to its numbers.
+// One node's setting must not reduce a stream's replicas. TELEMETRY changes want to its numbers.
 func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want *fixedNumbers) error {
 	name := streamConfigs(c, *want)[i].Name
 	var last error
@@ -256,7 +256,7 @@ func setUpByNewer(stored jetstream.StreamConfig) bool {
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// An update of a stream that is the same would undo one that another node has just made.
+// A needless update of a stream would undo one that another node has just made.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -275,8 +275,8 @@ const requestTimeout = 5 * time.Second
 // noRecord asks for a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
-// Each request names something that does not exist, so none changes anything. An operator may
-// revoke the right to create or change streams that exist, so it is not probed.
+// probeRights requests what does not exist, so nothing is changed, and fails if a right is missing.
+// An operator may revoke that to create or change existing streams, so it is not probed.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var requests []*nats.Msg
 	request := func(subject, body string) {

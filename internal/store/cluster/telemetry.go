@@ -75,7 +75,7 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	})
 }
 
-// After a time-out, it is unknown whether the commit is stored; NATS recognizes a duplicate by the
+// publish repeats a commit after a time-out, which may be stored; NATS recognizes a duplicate by the
 // message id. The error is [store.ErrBacklog] if the stream is full, and [engine.ErrClosed] if ctx
 // is canceled.
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
@@ -140,7 +140,7 @@ func unpackCommit(m message) ([]byte, error) {
 	return packed, nil
 }
 
-// Only a stored commit proves that writes work; Append accepts none after a failure.
+// tryTelemetry stores empty commits after a failure: only a stored one proves that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context, p int) {
 	w := &e.telemetry[p%len(e.telemetry)]
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
@@ -150,8 +150,8 @@ func (e *Engine) tryTelemetry(ctx context.Context, p int) {
 	}
 }
 
-// Each window begins windowGrowth times as long ago as the one before, so a short deadline yields
-// the newest samples.
+// Recent reads in windows. Each begins windowGrowth times as long ago as the one before, so a short
+// deadline yields the newest samples.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3

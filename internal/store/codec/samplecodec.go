@@ -54,8 +54,8 @@ func AppendSource(b []byte, x *vehicle.Sample) []byte {
 	return binary.AppendUvarint(append(b, 0), n)
 }
 
-// No sample shares memory with body. The samples before one that cannot be decoded are yielded. The
-// error is [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
+// DecodeSamples yields samples that share no memory with body, up to the first that it cannot decode.
+// The error is then [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := Reader{Rest: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
@@ -106,8 +106,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// If Rest is too short, or a number is invalid, Reader returns the zero value and sets Short, which
-// is never reset.
+// Reader decodes values from Rest. If that is too short, or a number is invalid, it returns the zero
+// value and sets Short, which is never reset.
 type Reader struct {
 	Rest  []byte
 	Short bool
@@ -115,7 +115,7 @@ type Reader struct {
 
 func (r *Reader) fail() { r.Rest, r.Short = nil, true }
 
-// The bytes share memory with Rest.
+// Bytes returns a part of Rest, not a copy.
 func (r *Reader) Bytes(n int) []byte {
 	if n < 0 || n > len(r.Rest) {
 		r.fail()
@@ -126,7 +126,7 @@ func (r *Reader) Bytes(n int) []byte {
 	return v
 }
 
-// Counted reads bytes after their number.
+// Counted reads a number, and as many bytes.
 func (r *Reader) Counted() []byte { return r.Bytes(int(r.Uvarint())) }
 
 func (r *Reader) Byte() byte {

@@ -31,7 +31,7 @@ var (
 	ErrNewer   = errors.New("a stored record was written by a newer version of carstate")
 )
 
-// IsNewer reports whether a newer version wrote a record; false for an older one.
+// IsNewer reports whether err says that a newer version, not an older one, wrote a record.
 func IsNewer(err error) bool {
 	v, other := errors.AsType[otherVersion](err)
 	return errors.Is(err, ErrNewer) && (!other || v.found > v.read)

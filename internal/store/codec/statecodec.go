@@ -199,7 +199,7 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 	return b
 }
 
-// insert puts the bitmaps of a section in the place of the bytes that were left for them.
+// insert puts the bitmaps of a section at start, in place of the mostHeadBytes left for them.
 func (set *bitmap) insert(b []byte, start int) []byte {
 	var outer [len(set)]byte
 	inner, length := make([]byte, 0, mostNumbers/8), 0

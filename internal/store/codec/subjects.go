@@ -22,7 +22,7 @@ const (
 	AuditSubject     = "audit.event"
 	RoadPrefix       = "road."
 	VIDKeysSubject   = "tombstonekey"
-	BackupKeySubject = "backupkey" // in no backup
+	BackupKeySubject = "backupkey" // its record is in no backup
 )
 
 var Streams = []string{Telemetry, States, Tokens, Sources, Audit, Roads}
@@ -46,17 +46,17 @@ func CursorSubject(p int) string                   { return "cursor." + strconv.
 func MemberSubject(name string) string             { return "member." + name }
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
-// StateSubject is that of a state in a backup.
+// StateSubject is the subject of a state in a backup.
 func StateSubject(p int, id vehicle.ID) string { return "state." + strconv.Itoa(p) + "." + string(id) }
 
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// When its feed delivers a node's heartbeat, the time in it shows how far the feed lags.
+// A node stores heartbeats in a stream: when its feed delivers one, the time in it shows the lag.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
-// The name * matches any one name.
+// In a pattern, * matches any one name.
 func Matches(pattern, subject string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(subject, ".", "/"))
 	return ok

@@ -15,8 +15,8 @@ import (
 
 var ErrClosed = errors.New("the engine is closed")
 
-// While a commit is in progress, new samples wait for the next. So an idle engine stores a single
-// sample at once, and on a slow disk the commits become larger.
+// In a Queue, samples wait for the next commit while one is in progress. So an idle engine stores a
+// single sample at once, and on a slow disk the commits become larger.
 type Queue struct {
 	waitingBytes               int
 	commitSamples, commitBytes int
@@ -29,8 +29,8 @@ type Queue struct {
 	closed  bool
 }
 
-// More than waitingBytes is accepted only if nothing else waits. A chunk that is too large for a
-// commit has one of its own.
+// More than waitingBytes is accepted only if nothing else waits. A chunk that exceeds commitSamples
+// or commitBytes has a commit of its own.
 func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	return &Queue{
 		waitingBytes: waitingBytes, commitSamples: commitSamples, commitBytes: commitBytes,
@@ -38,8 +38,8 @@ func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	}
 }
 
-// All chunks of one Append are queued or none. The error is [store.ErrOverloaded], or ErrClosed
-// once Run has returned.
+// Add queues all chunks or none. The error is [store.ErrOverloaded], or ErrClosed once Run has
+// returned.
 func (q *Queue) Add(chunks ...Chunk) error {
 	bytes := 0
 	for i := range chunks {
@@ -62,8 +62,8 @@ func (q *Queue) Add(chunks ...Chunk) error {
 	return nil
 }
 
-// A chunk whose Append has failed is dropped, or a vehicle's newer samples could be stored without
-// the older, which would be ignored when sent again.
+// take drops a chunk whose Append has failed: otherwise, newer samples of a vehicle could be stored
+// without older ones, which would be ignored when sent again.
 func (q *Queue) take() (chunks []Chunk, samples int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +89,7 @@ func (q *Queue) take() (chunks []Chunk, samples int) {
 	return chunks, samples
 }
 
-// When ctx ends, Run rejects what waits and comes later.
+// Run stores one commit after the other. When ctx ends, it rejects chunks that wait or come later.
 func (q *Queue) Run(ctx context.Context, m *Metrics, store func(ctx context.Context, chunks []Chunk) error) {
 	defer q.close()
 	for {
@@ -124,7 +124,7 @@ func (q *Queue) close() {
 }
 
 const (
-	// Only its last sample may make a [Chunk] exceed ChunkBytes, by at most MaxSampleBytes.
+	// A [Chunk] exceeds ChunkBytes only by its last sample, by at most MaxSampleBytes.
 	ChunkSamples     = store.MaxBatch - 1
 	ChunkBytes       = 512 << 10
 	MaxSampleBytes   = 400 << 10 // Even a sample with 65,535 trouble codes, the maximum, is smaller.
@@ -146,7 +146,7 @@ type Chunk struct {
 // With keep, the chunks contain the unpacked samples too, and may share memory with samples.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
 	open := make([]int, partitions)             // by partition: index of its last chunk, plus one
-	last := make([]*vehicle.Sample, partitions) // in that chunk
+	last := make([]*vehicle.Sample, partitions) // first sample of that chunk
 	for i := range samples {
 		p := codec.PartitionOf(samples[i].Vehicle, partitions)
 		if n := open[p]; n == 0 || chunks[n-1].Count >= ChunkSamples || len(chunks[n-1].Packed) >= ChunkBytes ||

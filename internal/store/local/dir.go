@@ -46,7 +46,7 @@ const (
 	storeFormat = pebble.FormatWALSyncChunks
 )
 
-// Entries of a first start that was killed, of earlier versions on a cluster, and of mkfs.
+// Files that a killed first start leaves, an earlier version on a cluster, and mkfs.
 var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
 type identity struct {
@@ -55,7 +55,7 @@ type identity struct {
 	Made       int64  `json:"made"`  // Unix ns
 	Key        []byte `json:"key"`   // HMAC key of the hashes in the keys of the database
 	Ready      bool   `json:"ready"` // the store was created; if it is missing, it is damaged
-	// Ends are those at the last orderly close, by stream and partition, and the cursors.
+	// Ends has the cursors and last sequences, by stream and partition, of the last orderly close.
 	Ends map[string]uint64 `json:"ends,omitempty"`
 	// Pebble treats a damaged record of its list of tables as the end, and would open the store
 	// without the tables that follow. Manifest is how much of the list is on disk.
@@ -149,7 +149,7 @@ func (d *dataDir) checkPartitions(wanted int) error {
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// ErrFormat is of another program, format or number of partitions.
+// ErrFormat means a directory of another program, format or number of partitions.
 var ErrFormat = errors.New("another format")
 
 type formatError string
@@ -157,7 +157,7 @@ type formatError string
 func (e formatError) Error() string      { return string(e) }
 func (formatError) Is(target error) bool { return target == ErrFormat }
 
-// CheckFormat changes nothing, and a service may be using the directory. 0 partitions: any number.
+// CheckFormat only reads, so a service may be using the directory. 0 partitions: any number.
 func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
 	if d.identity, err = d.identify(); err != nil {
@@ -234,7 +234,7 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// Otherwise Pebble would open the store without some of its records.
+// With a damaged manifest, Pebble would open the store without some of its records.
 func (d *dataDir) checkStore() error {
 	if !d.Ready {
 		return nil
@@ -280,7 +280,7 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// Another user than root could have forged records.
+// checkOwner fails if another user than root could have forged records.
 func (d *dataDir) checkOwner(dir *syscall.Stat_t) error {
 	const othersMayWrite = 0o002
 	switch {
@@ -307,7 +307,7 @@ func (e damagedError) Error() string {
 
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
-// what is a file in the directory, or ""
+// what is the file in the directory that err is about, or "".
 func (d *dataDir) unusable(done, what string, err error) error {
 	err = access.WithoutPath(err) // the message names the path already
 	advice := ""
@@ -348,7 +348,7 @@ func (d *dataDir) change(do func(*identity)) error {
 const probeBytes = 1 << 20 // more than a few records need, so that the store can write after a probe
 
 func (d *dataDir) probe() error {
-	fs, name := d.fs.Unwrap(), d.name("probe") // without the reserve
+	fs, name := d.fs.Unwrap(), d.name("probe") // so that a full disk does not draw on the reserve
 	defer func() { _ = fs.Remove(name) }()
 	return durable.WriteFile(fs, name, make([]byte, probeBytes))
 }

@@ -85,7 +85,7 @@ type Engine struct {
 	*engine.Failure
 }
 
-// A directory of another user, program or version stays unchanged.
+// Open does not change a directory of another user, program or version.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = cmp.Or[vfs.FS](c.FS, vfs.Default)
@@ -245,7 +245,7 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// When all but one are full, writes wait, so a quarter of the memory is the block cache.
+// When all memtables but one are full, writes wait, so the block cache keeps a quarter of the memory.
 const memTables = 4
 
 const (
@@ -255,7 +255,7 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// Pebble itself retries after other errors, such as a full disk.
+// After damage, the engine fails. Pebble itself retries after other errors, as of a full disk.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -309,7 +309,7 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// A fatal error of Pebble may block the goroutine forever.
+// unblocked returns even if a fatal error of Pebble blocks do forever.
 func (e *Engine) unblocked(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- e.safely(do) }()
@@ -325,7 +325,7 @@ func (e *Engine) unblocked(ctx context.Context, do func() error) error {
 
 func (e *Engine) commit(b *pebble.Batch, stream string, last uint64) error {
 	if e.config.SyncInterval > 0 {
-		// Before the commit, a sync between the two would clear the flag without the data.
+		// If set before the commit, the flag could be cleared by a sync without the data.
 		err := b.Commit(pebble.NoSync)
 		e.unsynced.Store(true)
 		return err
@@ -349,8 +349,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// Once the disk accepts writes again, the engine fails, because only a restart helps. Until then it
-// answers queries.
+// After a write error, the engine answers queries. Once the disk accepts writes again, watch makes it
+// fail, because only a restart helps.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {

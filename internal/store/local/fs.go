@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Pebble would end the process after an error of its write-ahead log.
+// haltingFS blocks Pebble after an error of its log, because that would end the process.
 type haltingFS struct {
 	vfs.FS
 	e *Engine
@@ -81,7 +81,7 @@ type haltingFile struct {
 	size int64
 }
 
-// The log takes a whole part of the reserve, before another program does.
+// On a full disk, the log takes a whole part of the reserve, before another program does.
 func (f *haltingFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
 	for errors.Is(err, syscall.ENOSPC) && f.e.reserve.draw() {

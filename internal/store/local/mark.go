@@ -36,7 +36,7 @@ func (m *mark) open(d *dataDir) (err error) {
 	return err
 }
 
-// An error is ignored, because what the file says then is correct, too.
+// note ignores an error, because what the file says then is correct, too.
 func (m *mark) note(stream string, seq uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

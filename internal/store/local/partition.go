@@ -19,7 +19,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Further groups of a partition are read from the disk when they are folded.
+// Memory has at most queuedGroups of a partition; further ones are read from the disk.
 const queuedGroups = 20
 
 type partitionState struct {
@@ -167,7 +167,7 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 	if owner == nil {
 		return store.Reply{}, store.ErrNoOwner
 	}
-	// A feed applies each new record before [Engine.Store] returns, or the engine fails.
+	// The owner has all tombstones, as a feed applies a record before [Engine.Store] returns.
 	if err := e.Alive(); err != nil && q.ByTombstones() {
 		return store.Reply{}, err
 	}
@@ -229,7 +229,7 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
-// The group is empty if all up to last is folded.
+// read returns the next group up to last, which is empty if all is folded.
 func (t *Partition) read(last uint64) (group, error) {
 	g := group{before: last}
 	var err error
@@ -282,7 +282,7 @@ func (t *Partition) Save(
 	})
 }
 
-// No other owner takes the partition during the call.
+// No other owner can take the partition while do runs.
 func (t *Partition) owning(do func() error) error {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()

@@ -25,15 +25,15 @@ type order int
 const (
 	forwards order = iota
 	backwards
-	twice // forwards; the same in both passes
+	twice // forwards, in two passes with the same entries
 )
 
 type entry struct {
-	key, value []byte // until the next entry
+	key, value []byte // valid until the next entry
 	pass       int
 }
 
-// The last may be an error. A snapshot would keep erased records in the files.
+// entries may end with an error. A snapshot would keep erased records in the files.
 func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: keys.Start, UpperBound: keys.End})
@@ -65,7 +65,7 @@ func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) 
 	}
 }
 
-// Cut ends it, too. The caller explains an error by readError or viewError.
+// walk is entries until Cut. The caller explains an error by readError or viewError.
 func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if err := e.enter(); err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.S
 	}
 }
 
-// Set records come before the tokens and sources that refer to them.
+// inOrder yields set records before the tokens and sources that refer to them.
 func (e *Engine) inOrder(ctx context.Context, name string) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for is, err := range e.walk(ctx, span(letters[name]), twice) {
@@ -148,7 +148,7 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// Until the matching leave, the database is not closed.
+// enter keeps the database open until the matching leave.
 func (e *Engine) enter() error {
 	if e.cut.Err() != nil || !e.reading.TryRLock() {
 		return errClosed
@@ -177,7 +177,7 @@ func (e *Engine) awaitReaders() bool {
 	})
 }
 
-// After damage, the engine fails, because the store cannot be trusted any more.
+// readError explains err. After damage, the engine fails: the store cannot be trusted any more.
 func (e *Engine) readError(err error) error {
 	err, damaged := e.explainRead(err)
 	if damaged {
@@ -186,8 +186,8 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// After damage, it returns an [access.ErrDamaged], logged once. The engine continues: folds and
-// starts do not need the data, or find the damage themselves.
+// viewError explains err. Damage is an [access.ErrDamaged], logged once. The engine continues:
+// folds and starts do not need the data, or find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
 	if !damaged {
@@ -230,7 +230,7 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// Pebble needs space for tables with all records of the logs.
+// checkSpace fails if Pebble has no space for tables with all records of its logs.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {

@@ -24,7 +24,7 @@ type stream struct {
 	feeds  []*feed
 }
 
-// After an error of the context, f may have run or still run.
+// do runs f in its turn. After an error of the context, f may have run or still run.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -219,7 +219,7 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// With those of partitions and their cursors.
+// ends returns the last sequences of streams and partitions, and the cursors.
 func (e *Engine) ends() map[string]uint64 {
 	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
 	for name, s := range e.streams {
@@ -307,7 +307,7 @@ func telemetryKey(p int, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(k, seq)
 }
 
-// The key is one of telemetry or AUDIT.
+// sequenceOf takes a key of telemetry or AUDIT.
 func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func auditKey(seq uint64) []byte {

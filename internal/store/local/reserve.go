@@ -20,7 +20,7 @@ type reserve struct {
 	parts int
 
 	scarce atomic.Bool // only changes that take rights away are stored
-	full   atomic.Bool // nor is a checkpoint
+	full   atomic.Bool // no checkpoint is stored
 }
 
 const (
@@ -50,7 +50,7 @@ func (r *reserve) fill(parts int) (err error) {
 	return err
 }
 
-// The file may be a sparse copy.
+// The file may exist, as a sparse copy.
 func (r *reserve) allocate(name string) error {
 	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -58,11 +58,11 @@ func (r *reserve) allocate(name string) error {
 	}
 	end := []byte{0}
 	if err = f.Preallocate(0, partBytes); err != nil && !errors.Is(err, syscall.ENOSPC) {
-		end = make([]byte, partBytes) // the file system cannot, and perhaps compresses
+		end = make([]byte, partBytes) // the file system cannot preallocate, and perhaps compresses
 		rand.Read(end)
 		err = nil
 	}
-	// On a full disk, some file systems overwrite nothing.
+	// A whole file is left alone: on a full disk, some file systems overwrite nothing.
 	if info, unknown := f.Stat(); err == nil && (unknown != nil || info.Size() != partBytes) {
 		_, err = f.WriteAt(end, partBytes-int64(len(end)))
 	}

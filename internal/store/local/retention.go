@@ -67,7 +67,7 @@ func (e *Engine) measureDisk() {
 	}
 }
 
-// A scrape does not ask the database, which does not respond after a fatal error.
+// A scrape reads these gauges, as the database does not respond after a fatal error.
 func (e *Engine) measureBytes() {
 	used := e.bytesOfFiles()
 	fills := func(name string, letter byte, limit uint64) {
@@ -86,7 +86,7 @@ func (e *Engine) measureBytes() {
 	}
 }
 
-// With room that they have allocated in advance. Tables are part of the overhead.
+// The bytes include what files have allocated in advance. Tables are part of the overhead.
 func (e *Engine) bytesOfFiles() map[string]float64 {
 	kinds := map[string]string{storeDir: "overhead", reserveDir: reserveDir}
 	used := map[string]float64{"log": 0, "overhead": 0, reserveDir: 0, "other": 0}
@@ -219,8 +219,8 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// A damaged group is as old as the next. One from more than trimEvery in the future was stored
-// before the clock was set back, and is too old.
+// firstSince finds the first group to keep. A damaged one is as old as the next. One from more than
+// trimEvery in the future was stored before the clock was set back, and is too old.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {

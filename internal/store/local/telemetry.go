@@ -124,7 +124,7 @@ func (e *Engine) telemetryEnd() (last uint64) {
 
 const timeBytes = 8
 
-// The sequence of the preceding group shows a missing one.
+// encode adds the sequence of the preceding group, which shows a missing one.
 func (g *group) encode() []byte {
 	b := make([]byte, 0, timeBytes+codec.SealBytes+binary.MaxVarintLen64+len(g.packed))
 	b = append(binary.BigEndian.AppendUint64(b, uint64(g.stored.UnixNano())), codec.SchemaVersion)
@@ -156,7 +156,7 @@ func telemetrySpan(p int, from uint64) pebble.KeyRange {
 	return pebble.KeyRange{Start: telemetryKey(p, from), End: telemetryKey(p+1, 0)}
 }
 
-// firstGroup returns a seq of 0 if there is none.
+// firstGroup looks for the first group at or after from. If there is none, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	for is, err := range e.walk(context.Background(), telemetrySpan(p, from), forwards) {
 		if err == nil && len(is.value) < timeBytes {
@@ -170,8 +170,8 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 	return 0, stored, nil
 }
 
-// If the last group cannot be read, but was folded before the last orderly close, it is not needed
-// any more.
+// lastGroup returns cursor if the last group cannot be read, but was folded before the last orderly
+// close: it is not needed any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	for is, failed := range e.walk(context.Background(), telemetrySpan(p, 0), backwards) {
 		if err = e.viewError(failed); err == nil {

@@ -35,7 +35,7 @@ type Config struct {
 	Denied func(Denial) bool
 }
 
-// The client library of NATS accepts URLs with any scheme.
+// ValidURLs also checks the schemes: the client library of NATS accepts any.
 func ValidURLs(urls string) bool {
 	all, err := parseURLs(urls)
 	return err == nil && !slices.ContainsFunc(all, func(u *url.URL) bool {
@@ -101,7 +101,7 @@ func (c Config) login() []nats.Option {
 	return opts
 }
 
-// For a file that the configuration names, the error is a [store.ErrConfig].
+// unreachable explains err. If a configured file is wrong, it returns a [store.ErrConfig].
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -181,7 +181,7 @@ func (c Config) onAsyncError() nats.Option {
 	})
 }
 
-// A server may have accepted the login, and revoked it later.
+// isRefusal includes that a server accepts a login, and revokes it later.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
