@@ -1,6 +1,6 @@
 // Package derive folds telemetry into states. For every partition of this node, it reads the
-// acknowledged samples in the order in which they were stored, applies [Config.Fold] to each, and
-// publishes the answers. It stores the states in checkpoints. The package has no rules of its own.
+// acknowledged samples in stored order, applies [Config.Fold] to each, and publishes the answers.
+// It stores the states in checkpoints. The package has no rules of its own.
 //
 // DESIGN.md describes leases, takeover, checkpoints and what is in memory.
 package derive
@@ -42,8 +42,8 @@ type Config struct {
 	Loaded func(vehicles int)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release gives up partition p if this node owns it, perhaps by a Take whose response was lost. It
-	// is not used without Members.
+	// Release gives up partition p if this node owns it, perhaps by a Take whose response was lost.
+	// It is not used without Members.
 	Release func(ctx context.Context, p int) error
 	// GiveUp is called when this node cannot read a partition's records of a newer version. If nodes of
 	// that version are there to fold, it should end the context of Run. It may be nil.

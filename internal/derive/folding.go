@@ -118,7 +118,7 @@ func (f *folding) end() {
 	f.states.end()
 }
 
-// put loads a piece. Each processor puts states into some of the buckets.
+// Each processor puts states into some of the buckets.
 func (f *folding) put(piece store.Piece) error {
 	err := eachProcessor(func(i, n int) error {
 		return store.DecodeEntries(piece.Entries, func(e store.Entry) error {
@@ -143,13 +143,13 @@ func (f *folding) put(piece store.Piece) error {
 	return err
 }
 
-// since returns the checkpoints from first on, in a copy.
+// since returns a copy, from number first on.
 func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < first })
 }
 
-// While a clock, of a machine or of the car, is wrong, a state may get a time in the future, until
-// which the rules would reject every sample as too old. apply resets it at the first sample whose time
+// While a clock, of a machine or a car, is wrong, a state may get a time in the future, until which
+// the rules would reject every sample as too old. apply resets it at the first sample whose time
 // differs by at most vehicle.MaxAhead from that of its storing, so a replay resets the same states.
 func (f *folding) apply(g store.Group) (err error) {
 	f.mu.Lock()
@@ -414,7 +414,7 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 // replyBytes is the size in bytes from which a part of all answers or states is full.
 const replyBytes = 256 << 10
 
-// reply is the [store.Owner] of the partition.
+// reply is the [store.Owner].
 func (f *folding) reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	f.mu.Lock()

@@ -42,9 +42,9 @@ type Members struct {
 	// disconnected, and must not consider any other dead. The silence of others before the feed resumed
 	// is ignored.
 	heard contact
-	// The next two fields tell up to which time this node has received all renewals, even if the feed
-	// is late: it delivers them in the order in which they were stored, so one of our own shows that
-	// those before it were delivered.
+	// The next two fields tell up to which time this node has received all renewals, even if the
+	// feed is late: it delivers them in stored order, so one of our own shows that those before it
+	// were delivered.
 	asOf      time.Time // when our newest delivered renewal began
 	stored    contact   // about acknowledgements of our renewals
 	unrenewed lograte.Warning
@@ -159,7 +159,7 @@ const leaveWithin = 500 * time.Millisecond
 // beatAt is the beat of our renewal that began at a time. For other nodes it is just a number.
 func (m *Members) beatAt(began time.Time) uint64 { return uint64(1 + began.Sub(m.began)) }
 
-// After a gap, contact counts as resumed. It is longer than the time between two renewals.
+// gap is longer than between two renewals: an outage.
 func (m *Members) gap() time.Duration { return 2 * m.stale / renewalsPerLease }
 
 func (m *Members) recordRenewal(now time.Time) {

@@ -24,8 +24,8 @@ type packedStates struct {
 
 	mu    sync.Mutex // guards the fields below, because several goroutines load
 	free  [][]byte   // blocks of rebuilt buckets
-	slab  []byte     // the next blocks are parts of it
-	slabs [][]byte   // all slabs, for end
+	slab  []byte     // the next blocks are its parts
+	slabs [][]byte   // all slabs
 }
 
 const (
@@ -41,17 +41,17 @@ const (
 )
 
 // bucket has a part of the states. A record in a block is its size and the length of its state, two
-// bytes each, the length of the vid less 1, and 1 if the state has changed or isDropped, one byte each,
-// the day of its newest sample in two, the vid, the packed state, and room for the state to grow. The
-// state of a forgotten vehicle is empty (a marker): it is stored and published until the vehicle is
-// erased, so that every node learns of it.
+// bytes each, the length of the vid less 1, and 1 if the state has changed or isDropped, one byte
+// each, the day of its newest sample in two, the vid, the packed state, and room for the state to
+// grow. The state of a forgotten vehicle is empty (a marker): it is stored and published until the
+// vehicle is erased, so that every node learns of it.
 type bucket struct {
 	blocks   [][]byte
 	index    []uint32 // hash table with linear probing; 0 is free
 	vehicles int
 	used     int // size in bytes of the records
 	dropped  int // size in bytes of the dropped ones
-	changed  int // how many records have changed
+	changed  int // how many records have changed since the last checkpoint
 }
 
 const (
@@ -65,7 +65,7 @@ const (
 
 func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits }
 
-// newPackedStates returns buckets of a usual size, and as many as are needed for a number of bytes.
+// newPackedStates returns buckets of a usual size, and as many as a number of bytes needs.
 func newPackedStates(seed uint64, room, bytes int) *packedStates {
 	p := &packedStates{room: room}
 	binary.LittleEndian.PutUint64(p.key[:], seed)
@@ -114,7 +114,7 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// set replaces a state. day is that of the newest sample. If a checkpoint has it, changed is 0.
+// day is that of the newest sample. If a checkpoint has the state, changed is 0.
 func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	p.split()
 	p.insert(id, packed, day, changed)
@@ -299,7 +299,6 @@ func (p *packedStates) all(yield func(r []byte) bool) {
 	}
 }
 
-// count returns how many vehicles there are, and how many have changed since the last checkpoint.
 func (p *packedStates) count() (vehicles, changed int) {
 	for i := range p.buckets {
 		vehicles, changed = vehicles+p.buckets[i].vehicles, changed+p.buckets[i].changed

@@ -23,8 +23,8 @@ const (
 	PieceBytes = 512 << 10
 )
 
-// Checkpoint describes a checkpoint. It has the states of a partition that have changed since the one
-// before, and a 16th of all, by a hash.
+// Checkpoint describes the states of a partition that have changed since the one before, and a 16th
+// of all, by a hash.
 type Checkpoint struct {
 	Number uint64 `json:"number"`
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
@@ -66,8 +66,8 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 }
 
 // ReadStates calls put with all pieces that the last checkpoint of all needs, oldest first. A later
-// entry of a vehicle replaces an earlier one. put must not keep the entries. For a damaged or missing
-// piece, the error is [codec.ErrDamaged].
+// entry of a vehicle replaces an earlier one. put must not keep the entries. For a damaged or
+// missing piece, the error is [codec.ErrDamaged].
 func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error) error {
 	type result struct {
 		piece Piece
@@ -110,7 +110,7 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 	return ctx.Err()
 }
 
-// readPiece reads a piece into buffer, or into new memory if that is too small.
+// readPiece uses buffer unless it is too small.
 func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int, buffer []byte) (piece Piece, err error) {
 	rec, err := r.Last(ctx, codec.States, c.Subject(p, number))
 	if err != nil {
@@ -199,8 +199,8 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearOld removes the pieces of dropped checkpoints and, with all, of every other one before c, also
-// of failed ones. If upTo is not 0, later records stay: they may be those of another owner.
+// ClearOld removes the pieces of dropped checkpoints and, with all, of everything before c, also of
+// failed ones. If upTo is not 0, later records stay: another owner may have stored them.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int, dropped []Checkpoint, all bool) error {
 	var gone []Record
 	for _, d := range dropped {
@@ -223,7 +223,7 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int,
 	return err
 }
 
-// clearSlot removes the last piece of a slot first, so that none is left behind a missing one.
+// clearSlot removes the last piece first, so that none is left behind a missing one.
 func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
 	var found []Record
 	for piece := from; ; piece++ {

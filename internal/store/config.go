@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// In a zero Config, every field but DataDir means its default.
+// A zero field means the default.
 type Config struct {
 	DataDir string
 	// Partitions is stored at the first start and cannot change. 0 means the stored number.
@@ -27,8 +27,9 @@ type Config struct {
 
 type Patience struct {
 	Store time.Duration // Store is how long a write is retried.
-	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at least,
-	// so that a disconnected node receives it. It is also the least time between two erasures.
+	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at
+	// least, so that a disconnected node receives it. It is also the least time between two
+	// erasures.
 	Markers time.Duration
 	Roads   time.Duration // Roads is the interval at which learned profiles are stored.
 }

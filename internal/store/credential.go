@@ -105,8 +105,8 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	return AppendJSON(sets, subject, r)
 }
 
-// decodeCredential returns a credential without vehicles; granted says which it has. The error is a
-// [codec.ErrDamaged]. A source's number is the sequence of its first record; later ones repeat it.
+// decodeCredential leaves the vehicles in granted. The error matches [codec.ErrDamaged]. The number
+// of a source is the sequence of its first record; later records repeat it.
 func decodeCredential(is Record) (c access.Credential, granted grantedRecord, err error) {
 	var r credentialRecord
 	if json.Unmarshal(is.Body, &r) != nil || subjectOf(r.Kind, r.Name) != is.Subject || r.Hash == (access.Hash{}) {

@@ -47,10 +47,10 @@ type Records interface {
 	// damaged or for which do returns an error. A later call from next continues.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records before a sequence, newest first; 0 means the end. The
-	// stream must keep all its records. older is before for the next page; 0 after the last.
+	// stream must keep all its records. older is the next before; 0 after the last page.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
-	// Remove removes records, except one that was replaced since by a newer one of its subject. If
-	// Seq is 0, it removes whatever record the subject has.
+	// Remove removes records that have not been replaced since. If Seq is 0, it removes whatever
+	// record the subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
 	// new one, in order.
@@ -77,19 +77,19 @@ type Engine interface {
 	Append(ctx context.Context, samples []vehicle.Sample) error
 	// Recent returns the newest samples of a vehicle, about most, or what was read when ctx ended.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
-	// Trim removes folded telemetry that is older than the retention, and above 80 % of the limit the
-	// oldest that is folded, down to 60 %. It runs until ctx ends or the engine fails.
+	// Trim removes folded telemetry that is older than the retention, and above 80 % of the limit
+	// the oldest that is folded, down to 60 %. It runs until ctx ends or the engine fails.
 	Trim(ctx context.Context)
-	// Ends returns the sequence of the newest record, 0 if there never was one; of TELEMETRY, that of
-	// each of its streams. TrimTo removes folded telemetry up to such ends. gone is false if some is
-	// not folded yet.
+	// Ends returns the sequence of the newest record, 0 if there never was one; of TELEMETRY, that
+	// of each of its streams. TrimTo removes folded telemetry up to such ends. gone is false if
+	// some is not folded yet.
 	Ends(ctx context.Context, stream string) ([]uint64, error)
 	TrimTo(ctx context.Context, ends []uint64) (gone bool, err error)
 
 	Partitions() int
 	// Take makes the process with this name the owner of partition p, once it has received every
-	// stored tombstone; saves of the previous owner then fail. If free returns false for the current
-	// owner ("": none), the error is [ErrHeld].
+	// stored tombstone; saves of the previous owner then fail. If free returns false for the
+	// current owner ("": none), the error is [ErrHeld].
 	Take(ctx context.Context, p int, name string, owner Owner, free func(holder string) bool) (Partition, error)
 	Release(ctx context.Context, p int, name string) error
 	// Folding returns the partitions that this process has taken and not closed, with the value
@@ -113,8 +113,8 @@ type Engine interface {
 	// closed.
 	Failed() <-chan error
 	// Fed returns the latest times up to which this process's copies of the stored records, and its
-	// answers, are complete: they contain every change that was made before. ok is false until every
-	// feed of records has delivered all that existed at its start. Fed neither blocks nor allocates.
+	// answers, have every change. ok is false until every feed of records has delivered all that
+	// existed at its start. Fed neither blocks nor allocates.
 	Fed() (records, answers time.Time, ok bool)
 	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
 	// does not respond. Only Close may be called afterwards.
@@ -135,9 +135,9 @@ type Partition interface {
 	// Stored returns, as of Take, the checkpoints, oldest first, and the sequence of the newest
 	// telemetry.
 	Stored() (all []Checkpoint, newest uint64)
-	// Seek makes Next continue after c, or if c is zero, at the beginning of the telemetry. The error
-	// is [codec.ErrDamaged] if telemetry since c was removed, or if c is zero and the checkpoints
-	// have restored states.
+	// Seek makes Next continue after c, or if c is zero, at the beginning of the telemetry. The
+	// error is [codec.ErrDamaged] if telemetry since c was removed, or if c is zero and the
+	// checkpoints have restored states.
 	Seek(ctx context.Context, c Checkpoint) error
 	// Next waits for the next group. After a loss of the partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)
@@ -145,9 +145,9 @@ type Partition interface {
 	Live(ctx context.Context, answers func(put func(vehicle.ID, *Answer)))
 	Publish(id vehicle.ID, a *Answer)
 	// Save stores the pieces and then the checkpoint, in place of the oldest, and returns it with
-	// the number of pieces; if c.Number is 0, it stores only the cursor. With erase, it then removes
-	// all other checkpoints. While the store cannot write, it retries until ctx ends. After a loss of
-	// the partition, the error is [ErrFenced].
+	// the number of pieces; if c.Number is 0, only the cursor. With erase, it then removes all
+	// other checkpoints. While the store cannot write, it retries until ctx ends. If the partition
+	// was lost, the error is [ErrFenced].
 	Save(ctx context.Context, c Checkpoint, pieces iter.Seq[Piece], erase bool) (Checkpoint, error)
 	// Close stops reading, publishing and answering. The process remains the owner.
 	Close()
@@ -184,7 +184,7 @@ var (
 	ErrReplaced = errors.New("the stream was replaced")
 )
 
-// Owner replies to questions about a partition that it owns, also concurrently.
+// Owner replies to questions about its partition, also concurrently.
 type Owner func(ctx context.Context, q *Question) (Reply, error)
 
 const (
@@ -207,7 +207,7 @@ func (q *Question) ByTombstones() bool {
 type Question struct {
 	Kind    string     `json:"kind"`
 	Vehicle vehicle.ID `json:"vehicle,omitempty"`
-	From    int        `json:"from,omitempty"` // Next of the last reply; 0 for the first part
+	From    int        `json:"from,omitempty"` // Next of the last reply
 	Entries []byte     `json:"entries,omitempty"`
 }
 

@@ -27,8 +27,9 @@ type transition struct {
 	to   access.TombstoneState
 }
 
-// transitions returns what time does to tombstones; ends was read after now. Forget makes transitions
-// to StateForgotten and StateRemoved, and Allow those to StateAllowed. DESIGN.md has the reasons.
+// transitions returns what time does to tombstones; ends was read after now. Forget makes
+// transitions to StateForgotten and StateRemoved, and Allow those to StateAllowed. DESIGN.md has
+// the reasons.
 func (k *RecordStore) transitions(now time.Time, ends []uint64) []transition {
 	interrupted := func(t access.Tombstone) bool { return now.Sub(t.Since).Abs() >= forgetTimeout }
 	settled := func(t access.Tombstone) bool {
@@ -40,7 +41,7 @@ func (k *RecordStore) transitions(now time.Time, ends []uint64) []transition {
 		}
 		return true, nil
 	}
-	reset := func(t access.Tombstone) bool { // the clock was set back, or a stream was replaced
+	reset := func(t access.Tombstone) bool { // clock set back, or stream replaced
 		return now.Before(t.Since) || !slices.EqualFunc(ends, t.Ends, func(is, was uint64) bool { return is >= was })
 	}
 	old := func(t access.Tombstone) bool { return now.Sub(t.Since) >= k.keptFor() }
@@ -59,8 +60,8 @@ func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// Erase does nothing unless this node owns partition 0. A former owner may erase, too, as every step
-// can be repeated. A failed engine must not: its tombstones may be those of a replaced stream.
+// Erase does nothing unless this node owns partition 0. A former owner may erase, too, as every
+// step can be repeated. A failed engine must not: its tombstones may be those of a replaced stream.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -123,7 +124,7 @@ func (k *RecordStore) pass(ctx context.Context, x transition, due []access.Tombs
 
 func (k *RecordStore) now() time.Time { return k.config.Now().UTC().Truncate(time.Millisecond) }
 
-// removeForgotten drops data of all forgotten vehicles, because due has only hashes of vids.
+// removeForgotten drops all forgotten vehicles, because tombstones have only hashes.
 func (k *RecordStore) removeForgotten(ctx context.Context, _ []access.Tombstone) (bool, error) {
 	if _, err := k.AskOwners(ctx, AskDropAll); err != nil {
 		return false, err
@@ -159,8 +160,7 @@ func (k *RecordStore) eraseMarkers(ctx context.Context, due []access.Tombstone) 
 	return err == nil, err
 }
 
-// Covers reports whether to ignore stored data. [codec.IsNewer] is true for its error if a newer
-// version wrote the tombstone.
+// [codec.IsNewer] is true for the error of Covers if a newer version wrote the tombstone.
 func (k *RecordStore) Covers(id vehicle.ID) (bool, error) {
 	t, ok := k.forgotten.Find(id)
 	if ok && t.Unread {
@@ -174,8 +174,8 @@ func (k *RecordStore) Gone(id vehicle.ID) bool {
 	return ok && t.State >= access.StateTrimmed && !t.Unread && k.engine.Alive() == nil
 }
 
-// The receipt of Forget says from when no byte on the disk names the vehicle, if the engine can tell.
-// If Forget fails after it has stored the tombstone, EraseDue completes it.
+// The receipt says from when no byte on the disk names the vehicle, if the engine can tell. If
+// Forget fails after storing the tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash, now := k.forgotten.Hash(id), k.now()
 	within, tells, err := k.erasedWithin()
@@ -225,7 +225,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// erasedWithin returns how long after a forget Allow works. If tells, the bytes are gone then, too.
+// within is from the forget to the erasure. If tells, the bytes are gone then, too.
 func (k *RecordStore) erasedWithin() (within time.Duration, tells bool, err error) {
 	eraser, tells := k.engine.(Eraser)
 	if tells {
@@ -290,8 +290,8 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.Remov
 	return n, err
 }
 
-// dropGrants removes vehicles from grants, also of revoked and removed credentials. without returns
-// what remains of a grant, and whether it removed any.
+// dropGrants also changes revoked and removed credentials. without returns what remains of a grant,
+// and whether it removed any.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

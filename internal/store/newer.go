@@ -14,12 +14,11 @@ import (
 )
 
 // Newer keeps track of data that a newer version wrote and this one cannot decode, as exists while
-// a cluster is upgraded. docs/operations.md says what a node does for each kind: it never
-// overwrites a record, and treats a credential as revoked and a vehicle as forgotten. As an unknown
-// secret may be that of such a credential, it is refused with 503, because senders treat 401 as
-// final.
+// a cluster is upgraded. A node never overwrites such a record, and treats a credential as revoked
+// and a vehicle as forgotten (docs/operations.md). As an unknown secret may be of such a
+// credential, it is refused with 503: senders treat 401 as final.
 type Newer struct {
-	*prometheus.CounterVec // counts reads of such data, by stream
+	*prometheus.CounterVec // counts reads, by stream
 
 	log *slog.Logger
 
@@ -38,7 +37,7 @@ func NewNewer(log *slog.Logger) *Newer {
 	return n
 }
 
-// If err is of a record of a newer version, Note counts it, and logs the first of each stream.
+// Note counts a record of a newer version, and logs the first of each stream.
 func (n *Newer) Note(stream string, err error) bool {
 	if !codec.IsNewer(err) {
 		return false

@@ -19,8 +19,8 @@ import (
 	"example.org/carstate/internal/store/workers"
 )
 
-// RecordStore stores tokens, sources and other records. A call returns nil once its change is on
-// disk and in this node's table.
+// When a RecordStore's call that changes a record returns nil, it is on disk and in this node's
+// table.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -46,8 +46,8 @@ func (u Unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 
 func (Unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// change is Change, and returns once this node's table has the record. There is an error if the feed
-// does not deliver it in time, although the record is stored.
+// change waits until this node's table has the record. If the feed does not deliver it in time,
+// that is an error, but the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) error {
@@ -176,7 +176,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 		k.tables.Operators.Lose(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
-			// As StateErased, this node erases nothing: nodes that can decode the record do.
+			// Only nodes that can decode the record erase.
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: k.now(), State: access.StateErased, Unread: true})
 		}
 	case codec.VIDKeysSubject:
@@ -186,7 +186,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
 
 const (
 	askPause   = 100 * time.Millisecond
-	askWriters = 2 // owners asked at a time; few, because folding comes first
+	askWriters = 2 // owners asked at a time; folding comes first
 )
 
 // While a partition has no owner, as during a takeover, AskOwner retries for Patience.Store. The

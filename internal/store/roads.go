@@ -33,7 +33,7 @@ const (
 // may be lost.
 type RoadSharing interface {
 	ShareRoads(evidence []byte)
-	// ListenRoads calls take with each message of another node, or an error if it is invalid.
+	// ListenRoads calls take with an error for an invalid message.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
@@ -104,7 +104,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 	}
 }
 
-// update loads first, so that the tiles that it stores include the records of other nodes.
+// update loads first, so that the stored tiles include the records of other nodes.
 func (k *roadStore) update(ctx context.Context, folds bool) {
 	if k.load(ctx) && folds && !k.engine.Scarce() {
 		k.store(ctx)
@@ -141,7 +141,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with the stored tiles, without the profiles of forgotten boxes.
+// readRoads leaves out the profiles of forgotten boxes.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -199,8 +199,8 @@ func (k *roadStore) store(ctx context.Context) {
 
 const forgottenSubject = codec.RoadPrefix + "forgotten" // No tile has this name.
 
-// Profiles in a forgottenBox up to the sequence After are not used. Only the newest mostForgotten are
-// kept; the owners of the tiles have long stored them without these profiles.
+// Profiles in a forgottenBox up to the sequence After are not used. Only the newest mostForgotten
+// are kept; the owners of the tiles have long stored them without these profiles.
 type forgottenBox struct {
 	Box   road.Box `json:"box"`
 	After uint64   `json:"after"`
@@ -250,8 +250,8 @@ func decodeForgotten(is Record) (boxes []forgottenBox) {
 	return boxes
 }
 
-// EachRoad leaves out tiles of a newer version, and malformed ones, with which a restore would refuse
-// the whole backup.
+// EachRoad leaves out tiles of a newer version, and malformed ones, with which a restore would
+// refuse the whole backup.
 func (k *RecordStore) EachRoad(ctx context.Context, do func(Record) error) error {
 	_, boxes, err := k.forgottenBoxes(ctx)
 	if err != nil {

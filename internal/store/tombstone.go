@@ -30,8 +30,8 @@ const (
 	maxVIDKeys  = 16
 )
 
-// LoadVIDKeys passes to f the keys of tombstones: this installation's own, which it creates if there
-// is none, and those of restored backups.
+// LoadVIDKeys passes to f the tombstone keys: this installation's own, created if there is none,
+// and those of restored backups.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -87,8 +87,8 @@ func withKeys(ours, theirs [][]byte) ([][]byte, error) {
 	return ours, nil
 }
 
-// MergeVIDKeys adds the keys of a backup: a hash cannot be converted to another key, so each vid is
-// looked up with every key. The error is [Unfit] if there were too many.
+// MergeVIDKeys adds the keys of a backup: hashes cannot be converted, so each vid is looked up with
+// every key. The error is [Unfit] if there were too many.
 func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(r.Body)
 	if err != nil {
@@ -123,8 +123,8 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	return r.Tombstone, nil
 }
 
-// changeTombstone waits until this node's table has the changed tombstone. If there was none, change
-// gets a zero Forgotten; if it returns false, nothing is stored.
+// changeTombstone waits until this node's table has the changed tombstone. If there was none,
+// change gets a zero Forgotten; if it returns false, nothing is stored.
 func (k *RecordStore) changeTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) bool,
 ) (t access.Tombstone, err error) {
@@ -163,8 +163,8 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 }
 
 // Bury forgets vehicles again by receipts that operators have kept, as after a restore from an
-// older backup, unless they were allowed since. After an error, the vehicles of the receipts before
-// it are forgotten.
+// older backup, unless they were allowed since. After an error, the receipts before it have been
+// applied.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)

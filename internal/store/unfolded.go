@@ -19,8 +19,8 @@ const (
 	// After stalledAfter without progress, no node folds a partition. The sources are not to blame,
 	// so its samples are not counted.
 	stalledAfter = 2 * time.Second
-	maxLatency   = time.Second // The latency without a backlog, at most maxLatency, is added to foldShare.
-	maxUnfolded  = 1 << 17     // Beyond maxUnfolded entries, a partition drops its oldest.
+	maxLatency   = time.Second // Up to maxLatency, the latency is added to foldShare.
+	maxUnfolded  = 1 << 17     // Beyond maxUnfolded, the oldest entries are dropped.
 )
 
 // Unfolded counts and bounds, by source, the samples that this process has stored or is storing and
@@ -99,7 +99,7 @@ func (u *Unfolded) add(source uint32, n int) {
 	}
 }
 
-// Store counts n samples of a stored record. The sequences of a partition must not decrease.
+// Store counts stored samples. Sequences of a partition must not decrease.
 func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -147,7 +147,7 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
 		}
 	}
-	if n > quiet/2 { // the speed rises only by steps, because the next samples may take longer
+	if n > quiet/2 { // only by steps, because the next samples may take longer
 		u.speed += max(0, min(float64(n)/took.Seconds(), 4*firstSpeed)-u.speed) / 4
 	}
 	u.measured += n
@@ -177,7 +177,7 @@ func (u *Unfolded) pop(part *unfoldedPart) unfoldedEntry {
 	return e
 }
 
-// dropStalled ceases to count samples of stalled partitions (stalledAfter). The caller holds mu.
+// The caller of dropStalled holds mu.
 func (u *Unfolded) dropStalled() {
 	now := u.now()
 	for i := range u.parts {

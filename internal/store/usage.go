@@ -13,8 +13,8 @@ import (
 	"example.org/carstate/internal/store/workers"
 )
 
-// usageVersion is that of usage records. Usage is only displayed and should not prevent a start, so
-// a record of a later version is neither read nor replaced.
+// A record of a later usageVersion is neither read nor replaced, because usage is only displayed
+// and should not prevent a start.
 const usageVersion = 2
 
 type usageRecord struct {
@@ -45,7 +45,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// KeepUsage stores usage every minute, and when ctx ends. A kill loses that of the last minute.
+// KeepUsage stores every minute. A kill loses the calls of the last.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage(ctx)
@@ -53,7 +53,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage(ctx)
 }
 
-// storeUsage also stores after ctx has ended; it then does not wait for the feed.
+// storeUsage also stores after ctx has ended.
 func (k *RecordStore) storeUsage(ctx context.Context) {
 	if k.engine.Scarce() {
 		return

@@ -57,7 +57,7 @@ func setSubject(owner string, n int) string {
 	return strings.Replace(owner, ".", "set.", 1) + "." + strconv.Itoa(n)
 }
 
-// check does not see the vehicles in set records: decodeSet checks them.
+// check leaves the set records to decodeSet.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -95,7 +95,7 @@ func decodeSet(body []byte) (part setRecord, err error) {
 	return part, nil
 }
 
-// IsEmptied reports whether r is an emptied set record, to which no credential refers.
+// No record refers to an emptied set record.
 func IsEmptied(r Record) bool {
 	if !codec.IsSet(r.Subject) {
 		return false
@@ -154,8 +154,8 @@ func (s Sets) Apply(r Record) error {
 	return nil
 }
 
-// Credential also returns the number of set records. If one is missing, c has no vehicles: a newer one
-// had replaced it before a feed caught up, so a newer credential follows.
+// Credential also returns the number of set records. If one is missing, c has no vehicles: it was
+// replaced before a feed had caught up, so a newer credential follows.
 func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
 	c.Vehicles = s.take(r.Subject, granted)

@@ -20,8 +20,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Every step of a restore can be repeated, so a service may have a part of the same backup. Credentials
-// come last: without a source no telemetry is accepted, so no state can change before.
+// Every step of a restore can be repeated, so a service may have a part of the same backup.
+// Credentials come last: without a source no telemetry is accepted, so no state can change before.
 
 const (
 	restoreTimeout = 6 * time.Hour
@@ -96,8 +96,8 @@ func (s *Service) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// checkEmpty also refuses if the service has all credentials of the backup: its restore is complete,
-// and cars may have reported since.
+// checkEmpty also refuses if the service has all credentials of the backup: its restore is
+// complete, and cars may have reported since.
 func (r *restore) checkEmpty(file io.ReadSeeker) error {
 	own := len(r.tables.Tokens.All()) + len(r.tables.Sources.All()) + len(r.tables.Operators.All())
 	same, all := 0, 0
@@ -123,7 +123,7 @@ func (r *restore) checkEmpty(file io.ReadSeeker) error {
 
 func isCredential(kind string) bool { return kind == "token" || kind == "source" || kind == "operator" }
 
-// spool copies to a file without a name, which the kernel deletes when it is closed.
+// spool removes the file's name: the kernel deletes it when it is closed.
 func (s *Service) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(s.config.DataDir, "restore-")
 	if err != nil {
@@ -217,7 +217,7 @@ func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-const askedBytes = 128 << 10 // of states in a question, perhaps a message of NATS
+const askedBytes = 128 << 10 // in a question, perhaps a message of NATS
 
 func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error {
 	var n access.RestoreCount

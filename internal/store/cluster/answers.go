@@ -145,7 +145,7 @@ func (f *follower) load(ctx context.Context) error {
 	return nil
 }
 
-// show ignores an older answer, unless the newer time is in the future: a clock was wrong.
+// show does not take a time in the future for newer: a clock was wrong.
 func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	switch none := (store.Answer{}); {
 	case f.e.forgotten.Covers(id):

@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// URLs are required. Any other field that is zero means its default.
+// Any zero field but URLs means its default.
 type Config struct {
 	// If Partitions is 0, the first start creates 64.
 	store.Config
@@ -42,15 +42,15 @@ type Timeouts struct {
 
 const (
 	DefaultStatesBytes = 16 << 30
-	recordBytes        = 1 << 30 // limit of TOKENS, SOURCES, AUDIT, ROADS each
+	recordBytes        = 1 << 30 // each of TOKENS, SOURCES, AUDIT, ROADS
 
 	defaultPartitions = 64
 	clusterReplicas   = 3
-	// Streams of telemetry cost processor time (docs/scale.md).
+	// Streams of telemetry cost CPU (docs/scale.md).
 	partitionsPerStream, maxStreams = 128, 8
 
 	openBatches  = 8
-	payloadBytes = 1 << 20 // NATS must accept such messages, as by default
+	payloadBytes = 1 << 20 // which NATS must accept; its default
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends it again.
 	duplicateWindow = time.Minute

@@ -220,8 +220,7 @@ func (e *Engine) Writable() error {
 
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
-// Fed implements [store.Engine] with the oldest time of the streams that this node follows
-// (fedStreams), and of the partitions whose answers it lacks.
+// Fed returns the oldest time of fedStreams, and of the partitions whose answers this node lacks.
 func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()

@@ -54,8 +54,8 @@ const (
 	// laps, because others may write all the time. In the second, almost no record is replaced.
 	lastLap   = 2
 	feedSetup = 30 * time.Second // NATS first looks up the last record of each of millions of subjects.
-	// To resume a feed costs NATS almost nothing, but the cluster may assign it to a server that has
-	// just stopped.
+	// To resume a feed costs NATS almost nothing, but the cluster may assign it to a server that
+	// has just stopped.
 	feedResume = 2 * time.Second
 )
 
@@ -130,7 +130,7 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take applies a record. Of heartbeats, only this node's own matter.
+// Of heartbeats, take observes only this node's own.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -282,7 +282,7 @@ func (s *subscription) receive(ctx context.Context) (message, error) {
 	return message{m, meta}, nil
 }
 
-// read yields the messages that the stream has now, and an error, if any, at the end.
+// read yields what the stream has now, and any error at the end.
 func (c *conn) read(ctx context.Context, stream string, opts ...nats.SubOpt) iter.Seq2[message, error] {
 	return func(yield func(message, error) bool) {
 		sub, err := c.subscribe(stream, requestTimeout, opts...)

@@ -23,10 +23,8 @@ type Leases struct{ conn *conn }
 
 func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 
-// Stale returns how long a node may be silent before others take its partitions.
 func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
-// leaving says that the node is about to end.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	w, err := store.AppendJSON(nil, codec.MemberSubject(name), leaseRecord{Beat: beat, Leaving: leaving})
 	if err == nil {
@@ -47,7 +45,8 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// It has a share of the partitions, too, but only a second record shows that it is alive.
+			// It has a share of the partitions, too, but only a second record shows that it is
+			// alive.
 			if newer[name] {
 				l.conn.newerLease.Store(time.Now().UnixNano())
 			}

@@ -21,8 +21,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// No stream stores messages with these prefixes. An owner replies only to replyPrefix: otherwise the
-// asker could choose a subject that a stream stores.
+// No stream stores messages with these prefixes. An owner replies only to replyPrefix: otherwise
+// the asker could choose a subject that a stream stores.
 const (
 	ownerPrefix   = "carstate.owner."
 	replyPrefix   = "carstate.reply."
@@ -34,7 +34,7 @@ const (
 func ownerSubject(p int) string   { return ownerPrefix + strconv.Itoa(p) }
 func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
 
-// outgoing has answers to send. A gap in the numbers of a generation shows that a message is lost.
+// outgoing numbers messages: a gap in a generation shows a follower that one is lost.
 type outgoing struct {
 	sync.Mutex // guards the fields below, and orders the messages
 	live       bool
@@ -171,7 +171,7 @@ type reply struct {
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
 }
 
-// errorKinds are the errors that an asker recognizes.
+// An asker recognizes these errors.
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
 type remoteError struct {
@@ -189,7 +189,7 @@ func (t *Partition) answer(sub *nats.Subscription) {
 		if t.owned.Err() != nil || !sub.IsValid() {
 			return
 		}
-		if err == nil { // an error says that there were too many questions
+		if err == nil { // otherwise, there were too many questions
 			t.answerMessage(m)
 		}
 	}

@@ -368,7 +368,8 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
 // AwaitTombstones waits for every tombstone that is stored now. The error is [store.ErrReplaced] if
-// those of this process are of another stream. Without a RecordStore, this node needs no tombstones.
+// those of this process are of another stream. Without a RecordStore, this node needs no
+// tombstones.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

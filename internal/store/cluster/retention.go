@@ -54,7 +54,7 @@ func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, fro
 	return nil
 }
 
-// A node shows the backlogs of its own partitions, and of those whose owner tells nothing.
+// Every node also shows the backlogs of partitions whose owners tell nothing.
 func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	if t := e.views[p].taken.Load(); t != nil && t.owned.Err() == nil {
 		return true
@@ -93,8 +93,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Cursors are read before the stream's end: one ahead of it is of another stream, or the end was
-	// lost. A cursor that is too old only makes some samples seem unfolded.
+	// Cursors are read before the stream's end: one ahead of it is of another stream, or the end
+	// was lost. A cursor that is too old only makes some samples seem unfolded.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
@@ -275,11 +275,11 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 	return max(0, info.Config.Replicas-copies)
 }
 
-// in percent of a stream's limit; the alarm comes again only after it was below fullOver
+// in percent of the limit; the alarm can come again only below fullOver
 const (
 	fullAlarm = 80
-	// From reservedFrom on, with 64 MB of 1 GiB left, only changes that take rights away are stored,
-	// and no checkpoint.
+	// From reservedFrom on, with 64 MB left, only rights are taken away, and no checkpoint is
+	// stored.
 	reservedFrom = 94
 	fullOver     = 75
 )

@@ -20,7 +20,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Each node follows fedStreams, and stores heartbeats in each.
+// Nodes follow fedStreams, so each contains heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 const (
@@ -38,8 +38,8 @@ func telemetryName(i int) string {
 // A carstate with a schema version lower than schemaKey says does not change the stream.
 const schemaKey = "carstate.schema"
 
-// AllowDirect is off: only the leader answers requests, because another server may lag. DESIGN.md of
-// store says why a full TELEMETRY refuses, and a full STATES drops its oldest record.
+// AllowDirect is off: only the leader answers requests, because another server may lag. DESIGN.md
+// of store says why a full TELEMETRY refuses, and a full STATES drops its oldest record.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		if slices.Contains(fedStreams, name) {
@@ -150,8 +150,8 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// ensureStream tries again, as another node may create or remove the stream in between, and a new
-// one may not be visible at once.
+// ensureStream retries: another node may create or remove the stream in between, and a new one may
+// not be visible at once.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond

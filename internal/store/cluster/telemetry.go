@@ -75,9 +75,9 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	})
 }
 
-// publish repeats a commit after a time-out, which may be stored; NATS recognizes a duplicate by the
-// message id. The error is [store.ErrBacklog] if the stream is full, and [engine.ErrClosed] if ctx
-// is canceled.
+// After a time-out, the commit may be stored or not, so publish repeats it; NATS recognizes a
+// duplicate by the message id. The error is [store.ErrBacklog] if the stream is full, and
+// [engine.ErrClosed] if ctx is canceled.
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()

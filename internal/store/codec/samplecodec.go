@@ -54,8 +54,8 @@ func AppendSource(b []byte, x *vehicle.Sample) []byte {
 	return binary.AppendUvarint(append(b, 0), n)
 }
 
-// DecodeSamples yields samples that share no memory with body, up to the first that it cannot decode.
-// The error is then [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
+// DecodeSamples yields samples that share no memory with body, up to the first that it cannot
+// decode. The error is then [ErrNewer] for an unknown signal, and otherwise [ErrDamaged].
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := Reader{Rest: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
@@ -106,8 +106,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// Reader decodes values from Rest. If that is too short, or a number is invalid, it returns the zero
-// value and sets Short, which is never reset.
+// Reader decodes Rest. If that is too short, or a number is invalid, it returns the zero value and
+// sets Short, which is never reset.
 type Reader struct {
 	Rest  []byte
 	Short bool

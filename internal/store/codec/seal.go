@@ -51,7 +51,7 @@ func (v otherVersion) Error() string {
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
 // Seal sets the first byte of record to the schema version, and appends a checksum of subject and
-// record. The body of the record begins at the second byte. Seal may reuse the memory of record.
+// record. The body begins at the second byte. Seal may reuse the memory of record.
 func Seal(subject string, record []byte) []byte { return seal(subject, record, SchemaVersion) }
 
 // SealMessage is like Seal, for a message that no stream stores.
@@ -74,7 +74,6 @@ func check(v, read byte) error {
 	return nil
 }
 
-// UnsealMessage is like Unseal, for a message that no stream stores.
 func UnsealMessage(subject string, m []byte) ([]byte, error) {
 	return unseal(subject, m, MessageVersion)
 }

@@ -53,7 +53,7 @@ func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// A node stores heartbeats in a stream: when its feed delivers one, the time in it shows the lag.
+// When the feed of stream delivers a node's heartbeat, the time in it shows how far the feed lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 // In a pattern, * matches any one name.

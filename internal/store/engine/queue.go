@@ -15,8 +15,8 @@ import (
 
 var ErrClosed = errors.New("the engine is closed")
 
-// In a Queue, samples wait for the next commit while one is in progress. So an idle engine stores a
-// single sample at once, and on a slow disk the commits become larger.
+// While a commit is in progress, new samples wait for the next. So an idle engine stores a single
+// sample at once, and on a slow disk the commits become larger.
 type Queue struct {
 	waitingBytes               int
 	commitSamples, commitBytes int
@@ -89,7 +89,7 @@ func (q *Queue) take() (chunks []Chunk, samples int) {
 	return chunks, samples
 }
 
-// Run stores one commit after the other. When ctx ends, it rejects chunks that wait or come later.
+// When ctx ends, Run rejects chunks that wait or come later.
 func (q *Queue) Run(ctx context.Context, m *Metrics, store func(ctx context.Context, chunks []Chunk) error) {
 	defer q.close()
 	for {

@@ -63,7 +63,7 @@ const (
 	livePoll      = 5 * time.Millisecond
 )
 
-// Progress counts the groups that were not folded at Open, and those that are now.
+// Progress counts the groups that were not folded at Open.
 func (e *Engine) Progress() (folded, groups uint64) {
 	for _, s := range e.partitions {
 		s.mu.Lock()

@@ -28,7 +28,7 @@ import (
 // A data directory contains
 //
 //	carstate.json  the identity of the directory; written before anything else
-//	carstate.copy  the parts of it that do not change, for the case that it is damaged or lost
+//	carstate.copy  its parts that do not change, in case it is damaged or lost
 //	lock           locked by the process that owns the directory
 //	acknowledged   up to where each stream was acknowledged (see mark)
 //	store/         the files of Pebble
@@ -307,7 +307,7 @@ func (e damagedError) Error() string {
 
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
-// what is the file in the directory that err is about, or "".
+// what is a file in the directory, or ""
 func (d *dataDir) unusable(done, what string, err error) error {
 	err = access.WithoutPath(err) // the message names the path already
 	advice := ""
@@ -348,7 +348,7 @@ func (d *dataDir) change(do func(*identity)) error {
 const probeBytes = 1 << 20 // more than a few records need, so that the store can write after a probe
 
 func (d *dataDir) probe() error {
-	fs, name := d.fs.Unwrap(), d.name("probe") // so that a full disk does not draw on the reserve
+	fs, name := d.fs.Unwrap(), d.name("probe") // does not draw the reserve
 	defer func() { _ = fs.Remove(name) }()
 	return durable.WriteFile(fs, name, make([]byte, probeBytes))
 }

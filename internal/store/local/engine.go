@@ -67,7 +67,7 @@ type Engine struct {
 	following  chan struct{} // closed once FollowAnswers has begun
 	over       atomic.Bool
 	reserve    reserve
-	refusing   bool // telemetry
+	refusing   bool // telemetry is refused
 
 	writesFailed  context.Context // ends at the first fatal error of Pebble
 	failWrites    context.CancelCauseFunc
@@ -245,7 +245,8 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// When all memtables but one are full, writes wait, so the block cache keeps a quarter of the memory.
+// When all memtables but one are full, writes wait, so the block cache keeps a quarter of the
+// memory.
 const memTables = 4
 
 const (
@@ -255,7 +256,7 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// After damage, the engine fails. Pebble itself retries after other errors, as of a full disk.
+// Except after damage, Pebble itself retries, such as on a full disk.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -349,8 +350,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// After a write error, the engine answers queries. Once the disk accepts writes again, watch makes it
-// fail, because only a restart helps.
+// After a write error, the engine answers queries. Once the disk accepts writes again, it fails,
+// because only a restart helps.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {

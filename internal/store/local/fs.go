@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// haltingFS blocks Pebble after an error of its log, because that would end the process.
+// haltingFS blocks Pebble after an error of its log: otherwise, Pebble would end the process.
 type haltingFS struct {
 	vfs.FS
 	e *Engine

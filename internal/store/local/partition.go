@@ -167,7 +167,8 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 	if owner == nil {
 		return store.Reply{}, store.ErrNoOwner
 	}
-	// The owner has all tombstones, as a feed applies a record before [Engine.Store] returns.
+	// The owner has all tombstones: feeds apply them before [Engine.Store] returns, or the engine
+	// fails.
 	if err := e.Alive(); err != nil && q.ByTombstones() {
 		return store.Reply{}, err
 	}
@@ -229,7 +230,7 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
-// read returns the next group up to last, which is empty if all is folded.
+// read returns an empty group if all up to last is folded.
 func (t *Partition) read(last uint64) (group, error) {
 	g := group{before: last}
 	var err error

@@ -177,7 +177,7 @@ func (e *Engine) awaitReaders() bool {
 	})
 }
 
-// readError explains err. After damage, the engine fails: the store cannot be trusted any more.
+// After damage, readError fails the engine, because the store cannot be trusted any more.
 func (e *Engine) readError(err error) error {
 	err, damaged := e.explainRead(err)
 	if damaged {
@@ -186,8 +186,8 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// viewError explains err. Damage is an [access.ErrDamaged], logged once. The engine continues:
-// folds and starts do not need the data, or find the damage themselves.
+// After damage, viewError returns an [access.ErrDamaged], logged once. The engine continues: folds
+// and starts do not need the data, or find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
 	if !damaged {
@@ -230,7 +230,7 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// checkSpace fails if Pebble has no space for tables with all records of its logs.
+// Pebble needs space for tables with all records of the logs.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {

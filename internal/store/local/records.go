@@ -24,7 +24,7 @@ type stream struct {
 	feeds  []*feed
 }
 
-// do runs f in its turn. After an error of the context, f may have run or still run.
+// do runs f in its turn. If ctx ends, f may have run or still run.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -219,7 +219,7 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// ends returns the last sequences of streams and partitions, and the cursors.
+// ends includes those of partitions and their cursors.
 func (e *Engine) ends() map[string]uint64 {
 	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
 	for name, s := range e.streams {

@@ -62,7 +62,7 @@ func (r *reserve) allocate(name string) error {
 		rand.Read(end)
 		err = nil
 	}
-	// A whole file is left alone: on a full disk, some file systems overwrite nothing.
+	// A whole file stays: some file systems overwrite nothing if full.
 	if info, unknown := f.Stat(); err == nil && (unknown != nil || info.Size() != partBytes) {
 		_, err = f.WriteAt(end, partBytes-int64(len(end)))
 	}

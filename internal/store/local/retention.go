@@ -219,8 +219,8 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince finds the first group to keep. A damaged one is as old as the next. One from more than
-// trimEvery in the future was stored before the clock was set back, and is too old.
+// firstSince takes a damaged group for as old as the next. One from more than trimEvery in the
+// future was stored before the clock was set back, and is too old.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {

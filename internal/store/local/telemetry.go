@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// A larger [Engine.Append] than waitingBytes is accepted only while no other samples wait.
 	waitingBytes = 16 << 20
-	commitBytes  = 4 << 20 // A larger chunk than commitBytes has a commit of its own.
+	commitBytes  = 4 << 20 // limits as of [engine.NewQueue]
 )
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
@@ -156,7 +155,7 @@ func telemetrySpan(p int, from uint64) pebble.KeyRange {
 	return pebble.KeyRange{Start: telemetryKey(p, from), End: telemetryKey(p+1, 0)}
 }
 
-// firstGroup looks for the first group at or after from. If there is none, seq is 0.
+// firstGroup returns a seq of 0 if there is no group from there on.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	for is, err := range e.walk(context.Background(), telemetrySpan(p, from), forwards) {
 		if err == nil && len(is.value) < timeBytes {

@@ -14,7 +14,7 @@ type Group struct {
 	busy   sync.WaitGroup
 }
 
-// The context that New returns ends at the first error.
+// New's context ends at the first error.
 func New(ctx context.Context, n int) (context.Context, *Group) {
 	ctx, fail := context.WithCancelCause(ctx)
 	return ctx, &Group{ctx: ctx, fail: fail, places: make(chan struct{}, n)}
