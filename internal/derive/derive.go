@@ -40,7 +40,7 @@ type Config struct {
 	Gone func(vehicle.ID) bool
 	// Loaded is called with the number of vehicles of each partition that is read. It may be nil.
 	Loaded func(vehicles int)
-	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
+	// Members assigns the partitions to nodes. If nil, this node has all.
 	Members *Members
 	// Release gives up partition p if this node owns it, perhaps by a Take whose response was lost.
 	// It is not used without Members.

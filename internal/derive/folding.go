@@ -50,7 +50,7 @@ type folding struct {
 
 	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
 	last   store.Checkpoint
-	window []store.Checkpoint // from last.First to last
+	window []store.Checkpoint // those from last.First to last
 	tried  uint64             // number of the last checkpoint, even if it could not be stored
 }
 
@@ -58,7 +58,7 @@ func newFolding(c *Config) *folding {
 	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(0, 1, 0)}
 }
 
-// eachProcessor calls do on n processors, at most eight, with its number i.
+// eachProcessor calls do on each of n processors, at most eight, with its number i.
 func eachProcessor(do func(i, n int) error) error {
 	errs := make([]error, min(runtime.GOMAXPROCS(0), 8))
 	var all sync.WaitGroup
@@ -254,7 +254,7 @@ func (f *folding) goLive(ctx context.Context) {
 	}
 	f.live = true
 	f.part.Live(ctx, f.states.answers)
-	f.now <- struct{}{} // which has room for it
+	f.now <- struct{}{} // now has room for it
 }
 
 // answers calls put with the answer of every vehicle, from several goroutines.
@@ -325,7 +325,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	for _, c := range window {
 		bytes += c.Bytes
 	}
-	// This one has all states if the checkpoints that a start must read would have every state twice.
+	// The new one has all states if the checkpoints that a start must read would have each twice.
 	if full = full || bytes >= 2*live; full {
 		bytes, window = live, nil
 	} else {
@@ -474,7 +474,7 @@ func (f *folding) reply(ctx context.Context, q *store.Question) (store.Reply, er
 				}
 			}
 		}
-	default: // of a node of a newer version
+	default: // a question of a newer version
 		return r, codec.ErrNewer
 	}
 	return r, nil

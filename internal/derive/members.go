@@ -89,8 +89,8 @@ const (
 )
 
 // Run renews this node's lease and follows those of others until the context ends. Then it stores a
-// last lease, which says that this node leaves. If the leases cannot be followed any more, it goes on
-// renewing, and returns the error of [Leases].Follow in the end.
+// last lease, which says that this node leaves. If [Leases].Follow fails, it goes on renewing, and
+// returns that error in the end.
 func (m *Members) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer m.leave()
@@ -159,7 +159,7 @@ const leaveWithin = 500 * time.Millisecond
 // beatAt is the beat of our renewal that began at a time. For other nodes it is just a number.
 func (m *Members) beatAt(began time.Time) uint64 { return uint64(1 + began.Sub(m.began)) }
 
-// gap is longer than between two renewals: an outage.
+// gap is longer than the time between two renewals: an outage.
 func (m *Members) gap() time.Duration { return 2 * m.stale / renewalsPerLease }
 
 func (m *Members) recordRenewal(now time.Time) {

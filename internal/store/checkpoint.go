@@ -28,7 +28,7 @@ const (
 type Checkpoint struct {
 	Number uint64 `json:"number"`
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
-	Owner  uint64 `json:"owner"` // Reply.Owner of the writer
+	Owner  uint64 `json:"owner"` // Reply.Owner of its writer
 	// Every sample up to Seq is folded; a state may be ahead, up to the position of its piece.
 	Seq uint64 `json:"seq"`
 	// Day is the number of days on which telemetry was stored until then; Date is the Unix day of

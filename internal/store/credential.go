@@ -15,7 +15,7 @@ type credentialRecord struct {
 	access.Credential
 	Vehicles grantedRecord `json:"vehicles,omitzero"`
 	Rate     string        `json:"rate,omitzero"`
-	NoRate   bool          `json:"no_rate,omitzero"` // no limit; Rate is then "", as in earlier versions
+	NoRate   bool          `json:"no_rate,omitzero"` // no limit; Rate is "", as in earlier versions
 	OnChange string        `json:"on_change,omitzero"`
 	Format   string        `json:"format,omitzero"`
 }

@@ -196,7 +196,7 @@ const (
 	AskStates     = "states"     // for a part of all states, from From on
 	AskRestore    = "restore"    // to have the states in Entries, unless it has newer ones
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
-	AskErase      = "erase"      // as AskCheckpoint, without old markers, and to remove older checkpoints
+	AskErase      = "erase"      // AskCheckpoint without old markers, and to remove older checkpoints
 )
 
 // ByTombstones reports whether the owner must have every stored tombstone before it replies.
@@ -212,7 +212,7 @@ type Question struct {
 }
 
 type Reply struct {
-	Owner      uint64     `json:"owner"` // a random number, new each time that a process takes the partition
+	Owner      uint64     `json:"owner"` // random; another one each time the partition is taken
 	Had        bool       `json:"had,omitempty"`
 	State      []byte     `json:"state,omitempty"`   // packed, if Had is set
 	Answers    []byte     `json:"answers,omitempty"` // as AppendAnswer packs them

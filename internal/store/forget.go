@@ -197,7 +197,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	if err != nil {
 		return r, err
 	}
-	stored := removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) // since the first forget
+	stored := removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) // since that forget
 	t, err = k.changeTombstone(ctx, hash, func(is *access.Tombstone) bool {
 		switch {
 		case !is.Forgotten.Equal(t.Forgotten):

@@ -11,7 +11,7 @@ const (
 	// A source may have as many samples unfolded as are folded in foldShare.
 	foldShare   = 200 * time.Millisecond
 	firstSpeed  = 50_000
-	quiet       = 1_000                 // With fewer unfolded samples, a new one does not wait for others.
+	quiet       = 1_000                 // With fewer unfolded samples, a new one does not wait.
 	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
 	// After forgetSpeed windows without a backlog, a speed below firstSpeed is forgotten: it may have
 	// been that of a pause, and a source bounded by it makes no backlog.

@@ -45,7 +45,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// KeepUsage stores every minute. A kill loses the calls of the last.
+// KeepUsage stores usage every minute, so a kill loses a minute's calls.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	for range periodic.Every(ctx, usageEvery) {
 		k.storeUsage(ctx)

@@ -22,7 +22,7 @@ import (
 type grantedRecord struct {
 	All  bool         `json:"all,omitzero"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitzero"` // random name, in all its set records; "" if there are none
+	Set  string       `json:"set,omitzero"` // random name, in all its set records; "" without them
 	Sets int          `json:"sets,omitzero"`
 }
 

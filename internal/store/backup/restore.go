@@ -61,7 +61,7 @@ func (s *Service) newRestore(progress func(done, total int)) *restore {
 // [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the same
 // backup leaves, and [access.ErrBusy] during another restore. audited must record the restore in
 // the audit and call merge, or return an error. progress is never called concurrently. With
-// options.Compare, nothing is changed, and the differences are counted.
+// options.Compare, it only counts differences.
 func (s *Service) Restore(
 	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -256,7 +256,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error
 	return nil
 }
 
-// If the partition had another owner before, this one may not have all states.
+// sameOwner fails after a change of owner: the new one may not have all states.
 func (r *restore) sameOwner(p int, reply store.Reply) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,7 +267,7 @@ func (r *restore) sameOwner(p int, reply store.Reply) error {
 	return nil
 }
 
-// The owners also remove the checkpoints before, which would be read if this one were damaged.
+// The owners also remove older checkpoints, which would be read if the new one were damaged.
 func (r *restore) storeStates(ctx context.Context) error {
 	replies, err := r.AskOwners(ctx, store.AskErase)
 	for p, reply := range replies {

@@ -42,7 +42,7 @@ type Timeouts struct {
 
 const (
 	DefaultStatesBytes = 16 << 30
-	recordBytes        = 1 << 30 // each of TOKENS, SOURCES, AUDIT, ROADS
+	recordBytes        = 1 << 30 // limit of TOKENS, SOURCES, AUDIT, ROADS
 
 	defaultPartitions = 64
 	clusterReplicas   = 3
@@ -50,7 +50,7 @@ const (
 	partitionsPerStream, maxStreams = 128, 8
 
 	openBatches  = 8
-	payloadBytes = 1 << 20 // which NATS must accept; its default
+	payloadBytes = 1 << 20 // NATS by default accepts such messages
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends it again.
 	duplicateWindow = time.Minute

@@ -188,7 +188,7 @@ func (e *Engine) start() {
 	}
 }
 
-// An Append that still waits returns an error, although its samples may be stored.
+// Close makes a waiting Append return an error, although its samples may be stored.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
@@ -238,7 +238,7 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	return records, answers, true
 }
 
-// AwaitTombstones waits for the feed of SOURCES.
+// Feed keeps the feed of SOURCES for AwaitTombstones.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream, ">")
 	f.apply, f.newer = apply, true

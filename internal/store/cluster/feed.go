@@ -30,7 +30,7 @@ type feed struct {
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
-	longest time.Duration // for which the feed may receive nothing; 0 means any time
+	longest time.Duration // the feed may receive nothing for so long; 0: any time
 
 	last  uint64 // sequence of the newest applied record
 	heard time.Time
@@ -38,7 +38,7 @@ type feed struct {
 	goal  uint64 // the present lap ends here (see lastLap)
 	lap   int
 
-	engine.Progress // of last
+	engine.Progress // follows last
 
 	created atomic.Int64 // of the stream, Unix ns; 0 before it was looked up
 }
@@ -53,7 +53,7 @@ const (
 	// lastLap, which follows the first moment at which NATS had nothing more to send, or else two
 	// laps, because others may write all the time. In the second, almost no record is replaced.
 	lastLap   = 2
-	feedSetup = 30 * time.Second // NATS first looks up the last record of each of millions of subjects.
+	feedSetup = 30 * time.Second // NATS first looks up the last records of millions of subjects.
 	// To resume a feed costs NATS almost nothing, but the cluster may assign it to a server that
 	// has just stopped.
 	feedResume = 2 * time.Second

@@ -114,10 +114,9 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 	return err
 }
 
-// A single write is an ordinary message: it costs fewer syncs than a batch. In a batch, the last
-// write alone may expect a sequence, and it commits the batch. While NATS is processing another
-// write of the subject, perhaps an earlier one of this caller, the error is [store.ErrConflict],
-// too.
+// A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
+// alone may expect a sequence, and it commits the batch. While NATS is processing another write of
+// the subject, perhaps an earlier one of this caller, the error is [store.ErrConflict], too.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	return c.storeIf(ctx, stream, "", writes)
 }

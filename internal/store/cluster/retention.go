@@ -167,8 +167,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim replaces an age limit of NATS, which would drop samples that were never folded, after an
-// outage longer than the retention.
+// Trim replaces an age limit of NATS, which would drop unfolded samples after an outage longer than
+// the retention.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {

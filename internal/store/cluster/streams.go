@@ -25,7 +25,7 @@ var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 const (
 	partitionsKey = "carstate.partitions"
-	streamsKey    = "carstate.streams" // of telemetry; missing if all is in one
+	streamsKey    = "carstate.streams" // number of streams of telemetry; missing if 1
 )
 
 func telemetryName(i int) string {

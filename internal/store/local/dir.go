@@ -221,7 +221,7 @@ func (d *dataDir) identityIn(file string) (id identity, err error) {
 	return id, nil
 }
 
-// Pebble would report a format that a newer carstate has raised as damage.
+// Pebble would report as damage a format that a newer carstate has raised.
 func (d *dataDir) checkStoreFormat() error {
 	text, err := atomicfs.ReadMarker(d.fs, d.name(storeDir), "format-version")
 	if err != nil || text == "" {

@@ -65,7 +65,7 @@ func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) 
 	}
 }
 
-// walk is entries until Cut. The caller explains an error by readError or viewError.
+// walk yields entries until Cut. The caller explains an error by readError or viewError.
 func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if err := e.enter(); err != nil {

@@ -219,7 +219,7 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// ends includes those of partitions and their cursors.
+// ends includes the last sequences of partitions, and their cursors.
 func (e *Engine) ends() map[string]uint64 {
 	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
 	for name, s := range e.streams {
@@ -296,7 +296,7 @@ var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
 
-// The stream is not AUDIT, whose keys contain no subject.
+// keyOf is not for AUDIT, whose keys contain no subject.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
 	return append([]byte{letter}, sum[:16]...)

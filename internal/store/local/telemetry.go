@@ -19,7 +19,7 @@ import (
 
 const (
 	waitingBytes = 16 << 20
-	commitBytes  = 4 << 20 // limits as of [engine.NewQueue]
+	commitBytes  = 4 << 20 // both for [engine.NewQueue]
 )
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {

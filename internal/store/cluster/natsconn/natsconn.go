@@ -181,7 +181,7 @@ func (c Config) onAsyncError() nats.Option {
 	})
 }
 
-// isRefusal includes that a server accepts a login, and revokes it later.
+// isRefusal includes a login that a server accepted and has revoked.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
