@@ -196,7 +196,7 @@ const (
 	AskStates     = "states"     // for a part of all states, from From on
 	AskRestore    = "restore"    // to have the states in Entries, unless it has newer ones
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
-	AskErase      = "erase"      // AskCheckpoint without old markers, and to remove older checkpoints
+	AskErase      = "erase"      // to do so without old markers, and to remove older checkpoints
 )
 
 // ByTombstones reports whether the owner must have every stored tombstone before it replies.
