@@ -14,14 +14,14 @@ import (
 )
 
 type Store interface {
-	// Append returns nil only when all samples, of each vehicle in order of time, are on disk.
-	// After an error, any may be. It owns the slice.
+	// Append returns nil only when all samples are on disk; after an error, any of them may be.
+	// The samples of each vehicle are in order of time. Append owns the slice.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
 // Unfolded counts each source's samples that are not folded yet.
 type Unfolded interface {
-	// Reserve makes room for n samples, or estimates when there is some. Release follows Append.
+	// Reserve adds n samples, or estimates when there is room. After Append, Release subtracts n.
 	Reserve(source uint32, n int) (wait time.Duration, ok bool)
 	Release(source uint32, n int)
 }
@@ -34,7 +34,7 @@ type Config struct {
 	Sources  *access.Sources
 	Unfolded Unfolded
 
-	// The functions are called all the time and must not block.
+	// These functions are called for each request or sample, so they must not block.
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool // whether a vehicle is known, or may be added
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
@@ -45,8 +45,8 @@ type Config struct {
 	Registry prometheus.Registerer
 
 	NoDocs             bool
-	Limit              *listen.Limit    // sheds load of HTTP
-	TLS                *tls.Config      // of HTTP, which without it is plain, and of [MQTT.ServeTLS]
+	Limit              *listen.Limit    // sheds HTTP load
+	TLS                *tls.Config      // for HTTP, which is plain without it, and for [MQTT.ServeTLS]
 	MaxHTTPConnections int              // 0: 4,096; DESIGN.md says what happens at the limits
 	MaxConnections     int              // of MQTT; 0: 20,000
 	MaxBytes           int              // of unanswered telemetry, for HTTP and MQTT each; 0: 256 MiB
@@ -55,5 +55,5 @@ type Config struct {
 	grace time.Duration // until the minimum rate of a body or packet applies; 0: 5 s
 }
 
-// storeTimeout is of one [Store.Append]; MQTT allows up to a second more.
+// storeTimeout limits a call of [Store.Append]; MQTT allows up to a second more.
 const storeTimeout = 15 * time.Second

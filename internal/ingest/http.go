@@ -27,7 +27,7 @@ type HTTP struct {
 	*listen.Server
 	in     *intake
 	memory *quota   // bytes of requests in progress
-	turns  sync.Map // a turn by source
+	turns  sync.Map // name of a source to its turn
 	slots  *quota   // connections with a request in progress
 }
 
@@ -41,8 +41,8 @@ func NewHTTP(c Config) *HTTP {
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       60 * time.Second, // until the pace of the body
-		WriteTimeout:      90 * time.Second, // from the head on
+		ReadTimeout:       60 * time.Second, // until a pace replaces it for the body
+		WriteTimeout:      90 * time.Second, // from the arrival of the head
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(in.Log.Handler(), slog.LevelDebug),
@@ -71,22 +71,22 @@ type post struct {
 	encoding encoding
 	slot     bool
 	memory   reservation
-	base     int // bytes of memory for receiving
-	unfolded int // reserved
+	base     int // bytes of memory besides the batch
+	unfolded int // samples reserved in Unfolded
 	batch    *telemetry.Batch
 	length   int // bytes of the body, decompressed
 	readErr  error
-	samples  int // that the request counts as; 0 before its body is read
+	samples  int // how many the request counts as; 0 before its body is read
 }
 
 type reply struct {
-	status  int // 0: it was sent already
+	status  int // 0: the response was sent already
 	why     *telemetry.Refusal
-	samples int // for which why is counted
+	samples int // how many are counted as refused
 	outcome outcome
 }
 
-// They run in this order until one replies. Only decode reads the body; after it, backlog and rate
+// The checks run in this order until one replies. Only decode reads the body; after it, backlog and rate
 // are checked again, for its samples.
 var checks = [...]func(*HTTP, *post) *reply{
 	(*HTTP).checkLoad, (*HTTP).checkPath, (*HTTP).checkKey, (*HTTP).checkHead, (*HTTP).checkRate, (*HTTP).checkBacklog,
@@ -163,9 +163,9 @@ func (h *HTTP) checkPath(p *post) *reply {
 		"; queries go to the query listener"}, 0, rejected}
 }
 
-// Only a source of a form may use GET.
+// checkKey allows GET only to a source whose format is a form.
 func (h *HTTP) checkKey(p *post) (a *reply) {
-	p.ready = h.in.Ready() // before the key, because the tables may be loaded between the two
+	p.ready = h.in.Ready() // before the key is checked: its table may be loaded in between
 	source, err := h.authenticate(p.r)
 	p.source = source
 	noKey := err == errNoKey || err == errNotBearer
@@ -177,8 +177,8 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 			a.samples = 1
 		}
 	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or of a newer version; after 401, a sender would give
-		// up.
+		// The sources may not be loaded yet, or be stored by a newer version. After a 401, a sender
+		// would give up.
 		a = h.notReady()
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -219,7 +219,7 @@ func (h *HTTP) checkHead(p *post) *reply {
 	return nil
 }
 
-// Before its body is read, a request uses no samples.
+// Before the body is read, p.samples is 0, so checkRate takes nothing from the budget.
 func (h *HTTP) checkRate(p *post) *reply {
 	r := p.source.Limit()
 	if !r.Limited() {
@@ -239,7 +239,7 @@ func (h *HTTP) checkRate(p *post) *reply {
 	return p.refuseForNow(overRate(r, next), next)
 }
 
-// behindFor is how long a decoded body waits, lest a sender that waits for each answer is refused.
+// behindFor is how long a decoded body waits for room: its sender's last one may not be folded yet.
 const behindFor = time.Second
 
 func (h *HTTP) checkBacklog(p *post) *reply {
@@ -317,12 +317,12 @@ func (h *HTTP) store(p *post) *reply {
 	return nil
 }
 
-// RFC 6750 has no error code for a request without a key.
+// challenge has no error code, because RFC 6750 has none for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate also returns the source of a key that is no longer valid.
+// authenticate returns the source also with an error, if its key is no longer valid.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
-	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
+	if name, password, ok := r.BasicAuth(); ok { // OwnTracks sends its key so
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
 		switch {
 		case err == nil && s.Format != nil:
@@ -364,7 +364,7 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// Torque appends its fields with a question mark even after another.
+// Torque appends a question mark and its fields even if the address already has a query.
 func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
 func (h *HTTP) sendResult(p *post) outcome {

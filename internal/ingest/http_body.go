@@ -19,12 +19,12 @@ import (
 )
 
 type encoding struct {
-	lines  bool // otherwise one JSON object or array
+	lines  bool // NDJSON; otherwise one JSON object or array
 	gzip   bool
 	events bool // CloudEvents
 }
 
-// encodingOf accepts any media type for a mapping.
+// encodingOf accepts any Content-Type if the source has a format.
 func encodingOf(h http.Header, source *access.Grant) (f encoding, why *telemetry.Refusal) {
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
 	charset, hasCharset := params["charset"]
@@ -53,21 +53,21 @@ var (
 	eventTypes = []string{"application/cloudevents+json", "application/cloudevents-batch+json"}
 )
 
-// No caller accepts the comma between several values.
+// single joins several values by a comma, which no caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
-var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // 40 KiB each
+var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // of 40 KiB each
 
-// Estimated memory, in bytes.
+// Estimates of a request's memory, in bytes. Its first headBytes are read before more is reserved.
 const (
-	requestBytes = 64 << 10 // of a request that begins
+	requestBytes = 64 << 10 // before the body is read
 	headBytes    = 4 << 10
-	readerBytes  = 128 << 10 // of a body that is compressed or longer than headBytes
+	readerBytes  = 128 << 10 // for a body that is compressed or longer than headBytes
 )
 
 func (p *post) reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
 
-// After an error, the batch has the lines so far, or is nil.
+// If read returns an error, the batch has the lines so far, or is nil.
 func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
 	o.Reserve, o.Events = p.reserve, f.events
@@ -77,7 +77,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	text := &limited{Reader: paced}
 	head := heads.Get().(*bufio.Reader)
 	defer func() {
-		head.Reset(nil) // so that the pool does not keep the key
+		head.Reset(nil) // so that the pool does not refer to the request, which has the key
 		heads.Put(head)
 	}()
 	head.Reset(text)
@@ -89,7 +89,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	p.base = requestBytes / 2
 	if f.gzip || !whole {
 		if p.base = readerBytes; mapped {
-			p.base = 2 * telemetry.MaxMapped // the buffer doubles
+			p.base = 2 * telemetry.MaxMapped // io.ReadAll may hold two buffers
 		}
 		if !p.reserve(0) {
 			return nil, telemetry.ErrNoMemory
@@ -150,8 +150,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decompression costs a hundred times what sending costs. Honest samples are compressed to a
-// thirtieth at best.
+// A body may expand to freeBytes, plus maxDensity times its size: decompression costs a hundred
+// times what sending costs, and honest samples are compressed to a thirtieth at best.
 const (
 	maxDensity = 100
 	freeBytes  = 128 << 10
@@ -159,8 +159,8 @@ const (
 
 type limited struct {
 	io.Reader
-	total int      // bytes
-	from  *limited // that is decompressed, or nil
+	total int      // bytes read
+	from  *limited // the compressed input, or nil
 }
 
 func (l *limited) Read(p []byte) (int, error) {
@@ -175,10 +175,10 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-const decoders = 2 // bodies of a source that are decoded at a time
+const decoders = 2 // how many bodies of a source are decoded at a time
 
-// A turn is not held while its body waits for bytes, so waiting for one needs no limit. If nil, the
-// body needs none.
+// A turn allows to decode. It is not held while its body waits for bytes, so waiting for a turn needs
+// no timeout. A short body has a nil turn, and need not wait.
 type turn chan struct{}
 
 func (h *HTTP) takeTurn(source string) turn {

@@ -24,7 +24,7 @@ type intake struct {
 	ignored  prometheus.Counter
 	late     prometheus.Counter
 	unused   map[access.Refusal]prometheus.Counter
-	keys     *prometheus.CounterVec // by reason
+	keys     *prometheus.CounterVec // refused keys, by reason
 	duration map[outcome]prometheus.Observer
 
 	failing   atomic.Bool // limits an outage of the store to two log lines
@@ -39,8 +39,8 @@ const (
 	unauthorised outcome = "unauthorised"
 	unavailable  outcome = "unavailable"
 	readOnlyNow  outcome = "read_only"
-	noRoom       outcome = "no_room" // of the source's share, or of all
-	documented   outcome = ""        // not observed
+	noRoom       outcome = "no_room" // in the source's share, or in the whole quota
+	documented   outcome = ""        // a document was sent; not observed
 )
 
 // Names of metrics that other packages read.
@@ -81,7 +81,7 @@ func newIntake(c Config, protocol string) *intake {
 	for _, why := range telemetry.UnusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
-	// A counter that appeared with its first event would lack this event in its rate.
+	// All series begin at 0. One that appeared with its first event would lack it in its rate.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration[o] = duration.WithLabelValues(string(o))
 	}
@@ -132,7 +132,7 @@ var (
 		"send it as Authorization: Bearer KEY")
 )
 
-// Other errors have the label of the first.
+// keyReasons has the labels for errors. Others are labelled as the first.
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -161,7 +161,7 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 
 func (in *intake) note(source *access.Grant, why *telemetry.Refusal) {
 	source.NoteRefused(why.Kind, cmp.Or(why.Shown, why.Text), in.Now())
-	// An outage has a line of its own, and a backlog passes in a second.
+	// append logs an outage of the store, and a backlog passes in a second.
 	if why.Kind != access.NotStored && why.Kind != access.Backlog {
 		in.warn(source)
 	}
@@ -175,14 +175,14 @@ func (in *intake) warn(source *access.Grant) {
 	const text = "refused telemetry or a key of a source"
 	args := []any{"source", source.Name, "reason", last.Reason.String(), "text", last.Text,
 		"others_since_last_line", others}
-	if last.Reason == access.WrongKey { // strangers can cause it for many sources
+	if last.Reason == access.WrongKey { // strangers can send wrong keys for many sources
 		in.wrongKeys.Log(in.Log, text, args...)
 		return
 	}
 	in.Log.Warn(text, args...)
 }
 
-// After an error, the accepted samples count as refused.
+// If store returns an error, the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
 	if b.First != nil {
 		for why, n := range b.Refused {

@@ -24,7 +24,7 @@ import (
 type MQTT struct {
 	in    *intake
 	slots *quota // connections that have logged in
-	// Of memory; see DESIGN.md, "Three parts".
+	// Quotas of memory; see DESIGN.md, "Three parts".
 	receiving  *quota // packets that are arriving
 	finishing  *quota // what receiving had no room for
 	processing *quota // packets that have arrived, and unacknowledged samples
@@ -32,7 +32,7 @@ type MQTT struct {
 	guard     *listen.Guard
 	end       sync.Once
 	refused   *prometheus.CounterVec // by reason
-	unhandled lograte.Warning        // a client could cause panics without end
+	unhandled lograte.Warning        // limited, because a client could cause panics without end
 
 	mu         sync.Mutex // guards the fields below
 	clients    map[clientID]*conn
@@ -46,7 +46,7 @@ type MQTT struct {
 	began   time.Time
 }
 
-// NewMQTT's server needs a Shutdown even if it is not served.
+// NewMQTT returns a server that needs a Shutdown even if Serve is never called.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
 	half, eighth := m.in.MaxBytes/2, m.in.MaxBytes/16
@@ -73,7 +73,7 @@ func (m *MQTT) ServeTLS(l net.Listener) error {
 
 func (m *MQTT) serve(nc net.Conn) {
 	defer m.serving.Add(-1)
-	// An ended connection counts until its messages are stored.
+	// serving includes ended connections whose messages are not stored yet; hence twice the maximum.
 	if m.serving.Add(1) > int64(2*m.in.MaxConnections) {
 		m.refused.WithLabelValues("full").Inc()
 		_ = nc.Close()
@@ -84,14 +84,14 @@ func (m *MQTT) serve(nc net.Conn) {
 	defer func() {
 		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
-			// A panic value may contain part of the packet.
+			// A panic value may contain part of the packet, so only a runtime error is logged.
 			what := fmt.Sprintf("a %T", p)
 			if e, ok := p.(runtime.Error); ok {
 				what = e.Error()
 			}
 			m.unhandled.Log(m.in.Log, "closed an MQTT connection: its packet cannot be handled", "panic", what)
 		}
-		// The client may have gone. Its messages are stored.
+		// Even if the client has gone, its messages are stored.
 		c.queue.wait()
 		if why != nil {
 			c.part(why)

@@ -25,8 +25,8 @@ const (
 	receiveMaximum = 128              // unacknowledged messages
 
 	readBuffer     = 2 << 10
-	maxSmallPacket = 16 << 10 // of one that is no PUBLISH
-	smallPublish   = 4 << 10  // up to which a PUBLISH takes memory only after its arrival
+	maxSmallPacket = 16 << 10 // bytes of a packet other than PUBLISH
+	smallPublish   = 4 << 10  // a PUBLISH of up to so many bytes reserves memory only once it has arrived
 )
 
 // conn holds no buffer while it waits for a packet, unless it uses TLS.
@@ -37,26 +37,26 @@ type conn struct {
 	// The fields from raw to silence belong to the goroutine that reads.
 	raw      syscall.RawConn    // nil with TLS
 	readRaw  func(uintptr) bool // tryRead, made once
-	readErr  error              // of tryRead
-	buffer   *[readBuffer]byte  // nil if it is empty
-	from, to int                // what is not used yet
+	readErr  error              // of the last tryRead
+	buffer   *[readBuffer]byte  // without TLS, nil while it is empty
+	from, to int                // buffer[from:to] is not used yet
 	paced    bool
 	pace     pace
-	deadline time.Time // for the first byte of a packet; zero if it was replaced
-	// Memory of the present packet.
+	deadline time.Time // for the first byte of a packet; zero if beginPace replaced it
+	// Memory reserved for the present packet.
 	receiving, finishing, processing reservation
-	silence                          time.Duration // that a client may keep
+	silence                          time.Duration // how long the client may be silent
 	id                               clientID
 
 	version byte
 	mqtt.Properties
 	key   []byte
 	grant *access.Grant // nil before the login
-	slot  reservation   // of the connections that have logged in
-	queue queue         // not acknowledged yet
+	slot  reservation   // in MQTT.slots, after the login
+	queue queue         // messages that are not acknowledged yet
 	acks  [8]byte       // room for the usual PUBACK
 
-	writeUntil atomic.Int64    // since MQTT.began, by the monotonic clock; 0 before the first write
+	writeUntil atomic.Int64    // deadline, since MQTT.began by the monotonic clock; 0 before the first write
 	parted     atomic.Bool     // a DISCONNECT was sent
 	takenOver  atomic.Bool     // by a client with the same identifier
 	ctx        context.Context // ends when nothing more is to be read
@@ -68,7 +68,7 @@ func (m *MQTT) newConn(nc net.Conn) *conn {
 	c.ctx, c.end = context.WithCancel(context.Background())
 	if g, ok := nc.(*listen.Conn); ok {
 		if s, ok := g.Conn.(syscall.Conn); ok {
-			c.raw, _ = s.SyscallConn() // without it, it is read as one with TLS
+			c.raw, _ = s.SyscallConn() // if this fails, c is read as one with TLS
 			c.readRaw = c.tryRead
 		}
 	}
@@ -86,7 +86,7 @@ type closing struct {
 func (e *closing) Error() string { return e.text }
 
 var (
-	errEnding    = errors.New("the connection is ending") // after stop
+	errEnding    = errors.New("the connection is ending") // after stop or Close; the client is told no reason
 	errMalformed = &closing{mqtt.MalformedPacket, "the packet is malformed"}
 )
 
@@ -174,7 +174,7 @@ func (c *conn) readLength() (length int, err error) {
 }
 
 func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, err error) {
-	_ = c.SetDeadline(time.Now().Add(timeout)) // it fails only if the connection is closed, as its reads do
+	_ = c.SetDeadline(time.Now().Add(timeout)) // this fails only if the connection is closed; then reads fail, too
 	first, err := c.readByte()
 	if err == nil && first != mqtt.ConnectPacket {
 		err = errors.New("the first packet is no CONNECT")
@@ -197,7 +197,7 @@ func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, er
 	return p, code, nil
 }
 
-// readPacket returns 0 for a packet that it has handled. body is valid until the next call.
+// If readPacket has handled the packet, first is 0. body is valid until the next call.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
 	c.awaitPacket()
 	if first, err = c.readByte(); err != nil {
@@ -219,7 +219,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 	case isPublish && length >= maxPacket && c.version < 5:
 		err = c.skipPublish(first, length)
 		return 0, nil, c.orSlow(err)
-	case length >= maxPacket || !isPublish && length > maxSmallPacket: // the limit includes first
+	case length >= maxPacket || !isPublish && length > maxSmallPacket: // maxPacket includes first
 		err = c.m.refuse(c.grant, errPacketTooLarge, mqtt.PacketTooLarge)
 	default:
 		body, err = c.readBody(first, length)
@@ -237,8 +237,8 @@ func (c *conn) orSlow(err error) error {
 	return err
 }
 
-// deadlineStep is how far a deadline is set beyond its limit: moving one takes about as long as
-// decoding a sample.
+// A deadline is set up to deadlineStep too late, so that not every packet moves it: this takes about
+// as long as decoding a sample.
 const deadlineStep = time.Second
 
 func (c *conn) awaitPacket() {
@@ -252,7 +252,7 @@ func (c *conn) awaitPacket() {
 	}
 }
 
-// The minimum rate replaces the deadline for the next packet.
+// beginPace replaces the deadline for the first byte by the minimum rate of a packet.
 func (c *conn) beginPace() {
 	c.deadline, c.paced = time.Time{}, true
 	c.pace.begin(time.Now(), c.m.in.grace)
@@ -317,7 +317,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// MQTT 3.1.1 cannot otherwise stop a client from sending a PUBLISH that is too large.
+// skipPublish discards a PUBLISH that is too large. MQTT 3.1.1 can only stop it by acknowledging it.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		c.beginPace()
@@ -337,7 +337,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 		case n < 2:
 			topic = topic<<8 | int(b)
 		case n == topic+2 || n == topic+3:
-			id = id<<8 | int(b) // of the payload with QoS 0
+			id = id<<8 | int(b) // with QoS 0, of the payload
 		}
 	}
 	p := mqtt.Publish{QoS: first >> 1 & 3, ID: uint16(id)}
@@ -352,7 +352,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
-	case c.receiving.bytes == 0: // it may wait, since it holds no memory
+	case c.receiving.bytes == 0: // c holds none, so it may wait without a deadlock
 		return larger, c.receiving.reserveWait(larger, c.ctx.Done())
 	case c.receiving.reserve(larger):
 		return larger, true
@@ -366,7 +366,7 @@ func (c *conn) releaseMemory() {
 	c.processing.release()
 }
 
-// The time limit is for a client that does not read, which would block the goroutine that
+// Write has a time limit, because a client that does not read would block the goroutine that
 // acknowledges. A part of a packet cannot be completed later, so an error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
@@ -381,7 +381,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends at most one DISCONNECT, to an MQTT 5 client.
+// part closes the connection, after at most one DISCONNECT to an MQTT 5 client.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
 		_, _ = c.Write(mqtt.AppendReason(nil, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
@@ -393,7 +393,7 @@ func (c *conn) part(why *closing) {
 // head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
-// fitting returns "" if the client's maximum has no room for text.
+// fitting returns text, or "" if it would exceed the client's maximum packet size.
 func (c *conn) fitting(text string) string {
 	if c.MaxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.MaxPacket) {
 		return ""

@@ -11,34 +11,34 @@ import (
 
 const (
 	messageBytes = 512     // memory of a message without its samples, estimated
-	maxQueued    = 4 << 20 // of a connection's unacknowledged messages, unless there is only one
+	maxQueued    = 4 << 20 // memory of a connection's unacknowledged messages; a single one may take more
 )
 
 type pending struct {
 	batch   *telemetry.Batch // nil if the message was refused
 	code    byte             // of a refusal
-	text    string           // of the PUBACK
+	text    string           // reason string of the PUBACK
 	outcome outcome
 	qos     byte
 	id      uint16
 	since   time.Time
-	memory  reservation // of processing
+	memory  reservation // in MQTT.processing
 	source  uint32
-	samples int // reserved as unfolded
+	samples int // reserved in Unfolded
 }
 
 // queue holds a connection's messages until they are acknowledged. One goroutine, which ends when
 // nothing is left, stores together those that arrived while others were stored.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
-	changed sync.Cond  // waiting, bytes or working
+	changed sync.Cond  // signals changes of waiting, bytes and working
 	waiting []pending
 	bytes   int  // of messages that wait or are being stored
 	working bool // drainQueue runs
 	broken  bool // a message was not stored, so no later one may be
 }
 
-// enqueue must not be called during wait.
+// wait returns once drainQueue has ended. enqueue must not be called meanwhile.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,7 +47,7 @@ func (q *queue) wait() {
 	}
 }
 
-// While enqueue blocks, nothing is read from the client.
+// enqueue blocks while the queue is full. Meanwhile, nothing is read from the client.
 func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -89,7 +89,7 @@ func (m *MQTT) drainQueue(c *conn) {
 			p.memory.release()
 			m.in.Unfolded.Release(p.source, p.samples)
 		}
-		if clear(messages); q.waiting == nil && cap(messages) == 1 { // as for a car, which waits for each PUBACK
+		if clear(messages); q.waiting == nil && cap(messages) == 1 { // reused, for a car that waits for each PUBACK
 			q.waiting = messages[:0]
 		}
 	}
@@ -97,7 +97,7 @@ func (m *MQTT) drainQueue(c *conn) {
 	q.changed.Broadcast()
 }
 
-// After a failure, no later message may be stored (DESIGN.md).
+// storeAndAcknowledge returns false after a failure; no later message may be stored then (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	if err := m.store(messages); err != nil {
 		for _, p := range messages {
@@ -106,7 +106,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		c.part(&closing{mqtt.ServerBusy, errNotStored.Text})
 		return false
 	}
-	// A client that has gone sends them again.
+	// A client that has gone sends its messages again, so errors of Write are ignored.
 	acks := c.acks[:0]
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
@@ -154,7 +154,7 @@ func (m *MQTT) store(messages []pending) error {
 	return m.in.store(m.storeContext(), all)
 }
 
-// The calls of a second share a context: one for each message took 7 % of its processor time.
+// Calls of one second share a context: one per message took 7 % of a message's processor time.
 func (m *MQTT) storeContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()

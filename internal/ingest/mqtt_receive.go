@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// With brokerPrefix, a bridge sends messages about its broker.
+// Topics with brokerPrefix are those of messages that a bridge sends about its broker.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -97,7 +97,7 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// No source can end the connections of another.
+// clientID includes the source, so that none can end the connections of another.
 type clientID struct{ source, id string }
 
 func (m *MQTT) enter(c *conn, id clientID) error {
@@ -122,7 +122,7 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// A *closing is the reason for the client.
+// If handle returns a *closing, the client is told this reason.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == mqtt.PublishPacket {
 		return m.publish(c, first, body)
@@ -139,7 +139,7 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 		if len(body) < 2 {
 			return errMalformed
 		}
-		// In MQTT 3.1.1 this ends a message with QoS 2 that was refused.
+		// In MQTT 3.1.1, a PUBREL follows a message with QoS 2 that was refused.
 		code := byte(0)
 		if c.version == 5 {
 			code = mqtt.UnknownPacketID
@@ -226,7 +226,7 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	return &closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
 }
 
-// A message without batch and refusal is ignored.
+// decide returns a batch, or the reason for a refusal, or neither if the message is ignored.
 func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
 	source, topic := c.grant, string(pk.Topic)
 	id, ok := vehicleOf(topic)
@@ -259,8 +259,8 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// withinLimits refuses an MQTT 5 message with QoS 1 (ok is false), and lets any other wait. The
-// error ends the connection.
+// withinLimits waits until the source has room for samples. Only an MQTT 5 message with QoS 1 is
+// refused at once (ok is false). An error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
@@ -313,7 +313,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) 
 	if ok {
 		return m.refuse(source, whole, mqtt.WrongPayload)
 	}
-	_ = m.in.store(m.ctx, b) // this only counts
+	_ = m.in.store(m.ctx, b) // b has no samples, so this only counts
 	why := &closing{mqtt.WrongPayload, b.First.Text}
 	switch b.RefusedTotal() {
 	case b.Refused[access.WasForgotten]:

@@ -2,7 +2,7 @@ package ingest
 
 import "time"
 
-// The minimum rate of a packet or body.
+// The bytes of a packet or body may take grace, and perByte each, but at most transitTime.
 const (
 	grace       = 5 * time.Second
 	perByte     = time.Millisecond // 1 KB/s
@@ -13,7 +13,7 @@ type pace struct {
 	of    interface{ SetReadDeadline(time.Time) error }
 	began time.Time
 	grace time.Duration
-	came  int // bytes
+	came  int // bytes that have arrived
 }
 
 func (p *pace) begin(now time.Time, grace time.Duration) {
@@ -30,7 +30,7 @@ func (p *pace) add(n int) {
 	}
 }
 
-// A deadline fails only if the connection is closed, which the next read shows.
+// SetReadDeadline fails only if the connection is closed, which the next read shows.
 func (p *pace) set() {
 	_ = p.of.SetReadDeadline(p.began.Add(min(p.grace+time.Duration(p.came)*perByte, transitTime)))
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// All sources share a quota of bytes or connections (DESIGN.md, "Share").
+// A quota of bytes or connections is shared by all sources (DESIGN.md, "Share").
 type quota struct {
 	size int
 
@@ -13,8 +13,8 @@ type quota struct {
 	used    int
 	held    map[string]int // by source
 	waiting map[string][]*claim
-	turn    []string // sources with claims
-	short   bool     // a claim within its share does not fit
+	turn    []string // sources with claims, in order
+	short   bool     // a claim within its share does not fit, so nothing else is granted
 }
 
 type claim struct {
@@ -26,7 +26,7 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// withinShare lets a source that holds nothing have one request.
+// A source may hold an eighth, or as much as stays free. If it holds nothing, n may be anything.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
@@ -117,7 +117,7 @@ func (q *quota) grantWaiting() {
 		q.held[source] += c.bytes
 		close(c.granted)
 		q.removeClaim(source, 0)
-		if len(q.waiting[source]) > 0 { // the next is behind the other sources
+		if len(q.waiting[source]) > 0 { // the other sources come first
 			q.turn = append(slices.Delete(q.turn, i, i+1), source)
 		}
 	}
@@ -137,7 +137,7 @@ type reservation struct {
 
 const reservationStep = 16 << 10
 
-// reserve enlarges r to n, or by reservationStep, without waiting.
+// reserve enlarges r to n or more, by at least reservationStep, without waiting.
 func (r *reservation) reserve(n int) bool {
 	if n <= r.bytes {
 		return true

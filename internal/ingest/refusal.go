@@ -8,7 +8,7 @@ import (
 	"example.org/carstate/internal/telemetry"
 )
 
-// Of a whole request or message.
+// Refusals of a whole request or message.
 var (
 	errBodyTooLarge   = telemetry.Refuse(access.OverLimit, "the body is larger than 8 MiB after decompression")
 	errMappedTooLarge = telemetry.Refuse(access.OverLimit, "a body in the format of this source is larger than 1 MiB")
