@@ -87,7 +87,7 @@ func (t *Table) Get(vid []byte) Answer {
 
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Bound is for [Table.Admit]; 0 means no limit.
+// Bound limits [Table.Admit]; 0 means no limit.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
 func (t *Table) Limit() int64 { return t.newcomers.most.Load() }
@@ -126,7 +126,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	return true
 }
 
-// Expire returns how many vehicles with two verdicts older than before it removes.
+// Expire removes the vehicles whose verdicts are both older than before, and returns how many.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := signal.At(before), 0
 	t.names.willRemove()

@@ -33,8 +33,8 @@ func (q *Question) listed(now signal.UnixMilli, k key, a Answer) (l Listed, ok b
 	return Listed{Answer: a, Place: Place{int64(rank), newest, [2]uint64{k.hi, k.lo}}}, rank >= 0
 }
 
-// Place is by ascending Rank, then Time. It has a hash, so that equal vehicles keep their order as
-// long as the table exists.
+// Places are in order of Rank, then Time. The hash gives equal vehicles an order that lasts as long
+// as the table.
 type Place struct {
 	Rank int64
 	Time int64 // of the newest verdict; negated if the newest comes first
@@ -52,8 +52,8 @@ type Listed struct {
 	Place Place
 }
 
-// First returns n vehicles after a place, or the first ones if that is nil. matched is of the whole
-// list, and next of the next page, or nil. The table must store vids.
+// First returns n vehicles after a place, or the first ones if that is nil. matched is the length of
+// the whole list; the next page is after next, which may be nil. The table must store vids.
 //
 // Without memory for its vid, a vehicle is in matched, but not on the page, which is then shorter.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (

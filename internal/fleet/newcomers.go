@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// newcomers have no state yet. They count, because otherwise the table would exceed its limit when
-// their states arrive.
+// newcomers are admitted, but have no state yet. They count, because otherwise the table would
+// exceed its limit when their states arrive.
 type newcomers struct {
-	most atomic.Int64 // with the table; 0 means no limit
+	most atomic.Int64 // vehicles, also of the table; 0 means no limit
 	n    atomic.Int64 // of young and old, and of those that Admit is checking
 
 	mu         sync.Mutex // guards the fields below
@@ -17,7 +17,7 @@ type newcomers struct {
 	rotated    time.Time
 }
 
-// Then its samples may never have been stored.
+// A newcomer is dropped after one or two lives: its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 func (c *newcomers) has(k key) bool {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Each copies itself when it grows.
+// Each shard copies itself when it grows.
 const shardCount = 1024
 
 // shard has ordered linear probing: vehicles are sorted by key along the array, a ring. A search
@@ -58,7 +58,7 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// A write takes about 100 ns.
+// A reader then takes the lock. A write takes about 100 ns.
 const readTries = 16
 
 func (s *shard) get(k key) value {
@@ -130,7 +130,7 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// A reader may read a at the same time.
+// set is atomic by word: a reader may read a at the same time.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])

@@ -18,13 +18,13 @@ type Message struct {
 	Body    []byte
 	Topic   string
 	Vehicle vehicle.ID       // of a message that names none
-	Now     signal.UnixMilli // of its arrival; 0: not known
+	Now     signal.UnixMilli // time of arrival; 0: not known
 }
 
 type Sample struct {
 	vehicle.Sample
-	Skipped  bool   // by a condition, or a name without a signal
-	External string // the sender's name of the vehicle, if the vid has only some of its characters
+	Skipped  bool   // by a condition
+	External string // the sender's name of the vehicle, if the vid is what strip leaves of it
 	Unused   []Unused
 	Err      error
 }
@@ -53,7 +53,7 @@ type Decoder struct {
 	in      bytes.Buffer
 	values  []value
 	name    []byte
-	work    int // that spend has left
+	work    int // what is left to spend
 	levels  []string
 	message Message
 	sample  Sample // to which further elements may belong
@@ -154,7 +154,7 @@ func (d *Decoder) value(f *Format) {
 // stream reads JSON values one after the other or in an array.
 func (d *Decoder) stream(f *Format) {
 	body := bytes.TrimPrefix(d.message.Body, []byte("\xef\xbb\xbf"))
-	for again := 64 << 10; ; { // bytes behind a wrong line that may be read
+	for again := 64 << 10; ; { // bytes behind wrong lines that may be read
 		if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 {
 			return
 		}
@@ -330,7 +330,7 @@ func (d *Decoder) read(f *Format, signals []int) {
 	}
 }
 
-// vehicle sets external if strip removed characters.
+// vehicle sets external if the mapping strips characters.
 func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
 	v := d.first(f.vid)
 	text, ok := v.text()

@@ -34,7 +34,7 @@ type mapping struct {
 	About  string   `yaml:"about"`
 	From   string   `yaml:"from"`
 	Topics []string `yaml:"topics"` // filters; if none, every topic
-	Topic  texts    `yaml:"topic"`  // of a message without a topic of MQTT
+	Topic  texts    `yaml:"topic"`  // paths of the topic in a message without one of MQTT
 	VID    struct {
 		Path  texts             `yaml:"path"`
 		Topic []int             `yaml:"topic"` // levels, from 1
@@ -115,7 +115,7 @@ func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// The first path that a message has is used.
+// texts are paths, of which the first that a message has is used.
 type texts []string
 
 func (t *texts) UnmarshalYAML(n *yaml.Node) error {
@@ -134,14 +134,14 @@ type Format struct {
 	next *Format
 
 	topics  [][]string
-	topic   []int // slots
+	topic   []int // slots, as in the next three fields
 	vid     []int
 	time    []int
 	names   []int
 	signals []mapped
 	byName  map[string][]int // indexes in signals
 	root    *node
-	element *node // below each item of the list, or nil
+	element *node // paths below each item of the list, or nil
 	slots   int
 	columns map[string][]int // slots by name
 }
@@ -149,7 +149,7 @@ type Format struct {
 type mapped struct {
 	signal.Signal
 	slots  []int
-	name   string // of its element
+	name   string // that names its element
 	factor float64
 	values map[string]string
 }

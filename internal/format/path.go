@@ -79,7 +79,7 @@ func (n *node) add(steps []step, slot int) {
 }
 
 // capture sets the slots of n and below it from the valid JSON value with which b begins. It fails
-// for a name twice that n looks for.
+// if a name that n looks for appears twice.
 func (d *Decoder) capture(n *node, b []byte) (rest []byte, err error) {
 	if isObject := b[0] == '{'; len(n.next) == 0 || !isObject && b[0] != '[' {
 		_, rest = cutValue(b)

@@ -22,7 +22,7 @@ type exchange struct {
 	out     []byte // not sent yet
 }
 
-// The server holds at most one more answer for a client that does not read.
+// For a client that does not read, the server holds so many bytes and at most one more answer.
 const sendAt = 8 << 10
 
 // conversation belongs to its connection's goroutine.
@@ -215,7 +215,7 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	}
 }
 
-// The request of an evicted connection was not wrong.
+// An evicted connection gets no fault, because its request was not wrong.
 func (v *conversation) unlessEvicted(f Fault) Fault {
 	if v.c.Become(listen.Held) {
 		return f
@@ -223,7 +223,7 @@ func (v *conversation) unlessEvicted(f Fault) Fault {
 	return None
 }
 
-// Moving a deadline costs more than many an answer.
+// Only an overdue deadline is moved, because this costs more than many an answer.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit

@@ -30,9 +30,9 @@ type Config struct {
 	// HeadTimeout limits the arrival of a head, the TLS handshake, and the silence of a new
 	// connection. If zero, it is 5 s.
 	HeadTimeout time.Duration
-	// if zero, 5 s
+	// of sending; if zero, 5 s
 	WriteTimeout time.Duration
-	// if zero, 60 s
+	// between requests; if zero, 60 s
 	IdleTimeout time.Duration
 
 	TLS *tls.Config // if nil, plain HTTP

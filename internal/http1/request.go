@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// In bytes: the request line without its line end, and all up to the empty line.
+// Limits in bytes: of the request line without its line end, and of all up to the empty line.
 const (
 	MaxLine = 8 << 10
 	MaxHead = 16 << 10
@@ -29,7 +29,7 @@ const (
 	Slow       Fault = "slow"
 )
 
-// The client has not caused these.
+// Faults that the client has not caused.
 const (
 	Busy    Fault = "busy"    // accepted during an overload
 	Crowded Fault = "crowded" // too many connections
@@ -81,7 +81,7 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// Parse leaves the facts behind a fault unset.
+// After a fault, Parse reads no more, so later fields are unset.
 func (r *Request) Parse(head []byte) Fault {
 	*r = Request{Peer: r.Peer}
 	i := bytes.IndexByte(head, '\n')

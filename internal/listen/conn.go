@@ -29,13 +29,13 @@ type Conn struct {
 	client netip.Prefix
 	index  int // in guard.conns, or -1; guarded by guard.mu
 
-	crowded    bool // like overloaded, of the owner's goroutine
+	crowded    bool // both are for the owner's goroutine
 	overloaded bool
 	excess     atomic.Bool // one of the newest, beyond the limit
 
 	use   atomic.Int32
-	since atomic.Int64 // accepted or last began to send, in nanoseconds since guard.began
-	waits atomic.Int64 // accepted or last became idle, by Probe.ran
+	since atomic.Int64 // when accepted or last sending, in nanoseconds since guard.began
+	waits atomic.Int64 // when accepted or last idle, by Probe.ran
 }
 
 // Under returns the guarded connection that is c, or below its TLS.

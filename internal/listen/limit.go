@@ -45,8 +45,8 @@ const unlimited = math.MaxInt64
 
 const adaptInterval = 100 * time.Millisecond
 
-// A change affects the delay late, and each connection that is opened again costs as much as many
-// answers.
+// The steps are small: a change affects the delay late, and each connection that is opened again
+// costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1

@@ -47,7 +47,7 @@ type Guard struct {
 
 	mu        sync.Mutex           // guards the fields below
 	conns     []*Conn              // in the order of acceptance; nil if it has ended
-	open      int                  // how many
+	open      int                  // connections
 	clients   map[netip.Prefix]int // open connections of each client
 	noneUntil time.Duration        // before it, no connection is searched for eviction; since began
 	listeners []*listener
@@ -224,7 +224,7 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// evict reports whether it closed one. It does not wait for the owner, because the newer connection
+// evict reports whether it closed a connection. It does not wait for the owner, because the newer connection
 // needs the descriptor. During an overload, only those that wait for longer than Bounds.Idle are
 // closed. The caller holds mu.
 func (g *Guard) evict(overload bool) bool {
@@ -332,7 +332,7 @@ func (g *Guard) Wait() { g.serving.Wait() }
 // Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.
 func (g *Guard) Ending() bool { return g.ending.Load() }
 
-// endWaiting returns the listeners. The guard admits no more connections.
+// endWaiting ends connections with these uses, admits no more, and returns the listeners.
 func (g *Guard) endWaiting(uses ...Use) []*listener {
 	g.mu.Lock()
 	defer g.mu.Unlock()

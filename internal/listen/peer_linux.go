@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// Many clients give up during an overload, while their connections wait in the backlog.
+// Many clients have closed during an overload, while their connections wait in the backlog.
 func peerClosed(c net.Conn) (gone bool) {
 	withFD(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

@@ -25,7 +25,7 @@ type Probe struct {
 	wrote     time.Time
 	mean      time.Duration
 	recent    [memory/probeInterval + 1]passage // a ring
-	last      int                               // of the newest
+	last      int                               // index of the newest
 	followers []func(now time.Time, d delays)
 }
 

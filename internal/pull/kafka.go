@@ -13,7 +13,7 @@ import (
 
 type kafkaBroker struct{ *kgo.Client }
 
-// kafkaLog has the reason why there is no connection, which the client does not return.
+// kafkaLog logs why there is no connection: the client does not return the reason.
 type kafkaLog struct{ *puller }
 
 func (kafkaLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }

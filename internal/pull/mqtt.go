@@ -18,14 +18,14 @@ import (
 	"example.org/carstate/internal/telemetry"
 )
 
-// mqttBroker is written here because libraries allocate whatever a packet announces, and each
+// mqttBroker is our own client, because libraries allocate whatever a packet announces, and each
 // speaks one version.
 type mqttBroker struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	version byte       // 5, or 4 for 3.1.1
-	writing sync.Mutex // of whole packets
-	acks    []byte     // for flush
+	writing sync.Mutex // held to write whole packets
+	acks    []byte     // PUBACKs that flush sends
 }
 
 const (
@@ -77,7 +77,7 @@ func connectMQTT(ctx context.Context, p *puller, version byte) (broker, error) {
 	return b, nil
 }
 
-// receive gets the answer to SUBSCRIBE, because messages may come before it.
+// login leaves the answer to SUBSCRIBE to receive, because messages may come before it.
 func (b *mqttBroker) login(p *puller) error {
 	flags, properties := byte(0), []byte(nil)
 	if b.version == 5 {
@@ -136,7 +136,7 @@ func (b *mqttBroker) writeAll(packets []byte) error {
 	return err
 }
 
-// packet allocates as bytes arrive.
+// packet allocates only for bytes that have arrived.
 func (b *mqttBroker) packet() (first byte, body []byte, err error) {
 	if first, err = b.in.ReadByte(); err != nil {
 		return 0, nil, err
@@ -165,7 +165,7 @@ func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
 	go func() {
 		for range periodic.Every(ctx, mqttKeepAlive/3) {
 			if b.write(0xc0, nil) != nil {
-				return // the reader ends
+				return // then reading fails, too
 			}
 		}
 	}()

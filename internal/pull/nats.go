@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// natsBroker is a subscription without memory if no stream has the subject.
+// natsBroker reads a stream, or if none has the subject, a subscription that keeps nothing.
 type natsBroker struct {
 	*nats.Conn
 	consumer jetstream.Consumer
-	in       chan *nats.Msg // without a consumer
+	in       chan *nats.Msg // of a subscription
 	closed   chan struct{}
 }
 
@@ -97,7 +97,7 @@ func (b *natsBroker) receive(ctx context.Context, out chan<- message) error {
 			}
 		}
 	}
-	// Messages have at most 64 MiB, so none is kept back.
+	// Messages of NATS have at most 64 MiB, so none exceeds the limit.
 	all, err := b.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(256, 65<<20))
 	if err != nil {
 		return err

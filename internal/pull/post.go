@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// post gives up only between two requests.
+// post tries until it succeeds, or ctx ends between two requests.
 func (p *puller) post(ctx context.Context) error {
 	for wait := time.Second; p.lines > 0; wait = min(2*wait, maxWait) {
 		asked, err := p.send(context.WithoutCancel(ctx))
@@ -26,7 +26,7 @@ func (p *puller) post(ctx context.Context) error {
 	return nil
 }
 
-// Only answers about lines are final: the page of a proxy must not commit a place.
+// Only an answer about lines is final: the page of a proxy must not move the broker's place.
 func (p *puller) send(ctx context.Context) (wait time.Duration, _ error) {
 	a, err := p.client.Post(ctx, p.body)
 	switch {

@@ -79,7 +79,7 @@ func ParseAddress(text string) (a Address, _ error) {
 	return a, nil
 }
 
-// ack notes that a message is done, and flush of the broker sends that.
+// ack notes that a message is done; flush tells the broker.
 type message struct {
 	topic string // with slashes
 	body  []byte
@@ -87,7 +87,7 @@ type message struct {
 	ack   func() error
 }
 
-// receive runs beside the other methods.
+// receive runs concurrently with the other methods.
 type broker interface {
 	receive(ctx context.Context, out chan<- message) error
 	flush() error
@@ -114,11 +114,11 @@ type puller struct {
 	claimed access.Claims
 
 	messages, accepted, refused   int
-	connected                     time.Time // when that was logged
+	connected                     time.Time // when a connection was last logged
 	broken, delayed, lost, unused lograte.Warning
 }
 
-// The topic may name the vehicle.
+// own is the mapping of our own format. The topic may name the vehicle.
 const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time: {path: time}, under: $.signals}
 ---
 {vid: {path: vid}, time: {path: time}, under: $.signals}`
@@ -126,7 +126,7 @@ const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time
 // Run pulls until ctx ends, and delivers what it has by then.
 func Run(ctx context.Context, c Config) {
 	if c.Format == nil {
-		c.Format, _ = format.Parse(own) // most tests do
+		c.Format, _ = format.Parse(own) // own has no error
 	}
 	p := &puller{Config: c, decoder: format.NewDecoder(), client: ingest.NewClient(c.IngestURL, c.Key, c.Trust)}
 	for wait := time.Second; ; wait = min(2*wait, maxWait) {

@@ -81,10 +81,10 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// openLog refuses a link. Its error does not contain the name.
+// openLog refuses a symbolic link. Its error does not contain the name.
 func openLog(name string) (*os.File, error) {
 	flags := os.O_WRONLY | os.O_APPEND | os.O_CREATE
-	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() { // not /dev/stdout
+	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() { // /dev/stdout is a link
 		flags |= syscall.O_NOFOLLOW
 	}
 	f, err := os.OpenFile(name, flags, 0o600)
@@ -226,7 +226,7 @@ func (a *AccessLog) format(r *record) {
 
 type fields struct {
 	b     []byte
-	start int // in JSON, with the brace
+	start int // of the line; in JSON, with the brace
 	json  bool
 }
 

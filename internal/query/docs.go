@@ -111,7 +111,7 @@ func inWords(d time.Duration) string {
 	return d.String()
 }
 
-// Samples is for page.html.tmpl.
+// Samples is called by page.html.tmpl.
 func (op operationDoc) Samples() (all []sampleDoc) {
 	for _, s := range sampleLanguages {
 		s.Code = string(render(sampleTemplates.Lookup(s.Language+".tmpl"), struct {
@@ -170,7 +170,7 @@ var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap
 	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
 
-// The order is that of errors.txt, because servers that imitate ours answer with the first.
+// failureExamples keeps the order of errors.txt: servers that imitate ours answer with the first.
 func failureExamples(status int) string {
 	type example struct {
 		Summary string          `json:"summary"`

@@ -14,9 +14,9 @@ type failure struct {
 	status  int
 	outcome outcome
 	body    string // an example if response writes the body
-	// of WWW-Authenticate, or ""
+	// value of WWW-Authenticate, or ""
 	authenticate string
-	// seconds, or ""
+	// value of Retry-After in seconds, or ""
 	retryAfter string
 
 	// For the documentation:
@@ -65,17 +65,17 @@ var outcomeOfStatus = map[int]outcome{
 	408: invalidRequest, 414: invalidRequest, 429: rateLimited, 431: invalidRequest, 503: unavailable,
 }
 
-// RFC 6750 does not treat a missing token as an error, so the error code is left out.
+// withoutToken has no error code: RFC 6750 does not treat a missing token as an error.
 func withoutToken(name string) *failure {
 	f := failures[name]
 	f.authenticate = `Bearer realm="carstate"`
 	return f
 }
 
-// retryAfter has the failures that the client has not caused, and seconds.
+// retryAfter has seconds for the failures that the client has not caused.
 var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1", "upgrading": "5", "broken": "5"}
 
-// Those that are used in several places. The failures of framing have the names of [http1.Fault].
+// Failures that are used in several places. Those of framing have the names of [http1.Fault].
 var (
 	failMethod      = failures["method"]
 	failEncoding    = failures["encoding"]

@@ -44,7 +44,7 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf has the outcomes in the usage of a token that is valid.
+// usageOf says how a call with a valid token is counted in its usage.
 var usageOf = [outcomeCount]access.Outcome{
 	answered:          access.Answered,
 	unknownVehicle:    access.Unknown,

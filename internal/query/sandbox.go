@@ -42,7 +42,7 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is for SandboxRateLimited and a token without a rate limit.
+// sandboxRate is what SandboxRateLimited tells a token without a rate limit.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
 // pretendRate uses up none of the token's budget.

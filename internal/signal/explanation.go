@@ -13,9 +13,9 @@ type Fact struct {
 	Name  string
 	Value float64
 	Unit  string
-	// NaN if there is none
+	// Threshold is NaN if there is none.
 	Threshold float64
-	// "anomaly from" is at or above the threshold, "jam up to" at or below it; "" without one.
+	// Limit is the verdict at or above ("anomaly from") or at or below ("jam up to") Threshold, or "".
 	Limit string
 	Time  UnixMilli // of the newest reading behind the value
 }

@@ -15,7 +15,7 @@ func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milli
 
 func (m UnixMilli) Seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
 
-// Readings has no signal that was not read at its time, even if an earlier value is known.
+// Readings are the signals that were read at one time, without earlier values of others.
 type Readings struct {
 	present uint32
 	value   [Num]float32
@@ -97,7 +97,7 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Groups may come from different senders, or with different delays, so each is ordered by time.
+// Groups of signals may come from different senders or with different delays. Each is in order of time.
 type Group uint8
 
 const (
@@ -106,7 +106,7 @@ const (
 	PositionGroup
 )
 
-// The other signals belong to the throttle system.
+// Signals that are not listed belong to ThrottleGroup.
 var groupOf = [Num]Group{
 	Speed: MotionGroup, OBDSpeed: MotionGroup, EngineSpeed: MotionGroup, LowVoltageSystemState: MotionGroup,
 	FreeFlowSpeed: MotionGroup, SpeedHolds: MotionGroup,

@@ -10,7 +10,7 @@ import (
 
 type Signal uint8
 
-// VSS has no free flow of a road, so that name is our own.
+// FreeFlowSpeed and SpeedHolds have names of our own, because VSS has none.
 const (
 	Speed Signal = iota
 	OBDSpeed
@@ -79,7 +79,7 @@ func ByName[T string | []byte](name T) (Signal, bool) {
 	return s, ok
 }
 
-// VSS 5 deprecated the branch Vehicle.OBD, and VSS 6 removed it.
+// aliases replace the branch Vehicle.OBD, which VSS 5 deprecated and VSS 6 removed.
 var aliases = [...]struct {
 	name string
 	s    Signal

@@ -26,8 +26,8 @@ func ParseTroubleCode(s string) (c TroubleCode, err error) {
 	return c, nil
 }
 
-// TroubleCodes is not ok if there is no code and the text does not say so: a query may have
-// failed.
+// TroubleCodes finds the codes in text. If it has none and does not say so, ok is false: a query
+// may have failed.
 func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
 	inWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {
@@ -44,7 +44,7 @@ var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{
 
 var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
 
-// A maker's own codes (P1xxx, P30xx to P33xx) are not among them: one code means different faults
+// throttleCodes has no maker's own codes (P1xxx, P30xx to P33xx): one code means different faults
 // with different makers.
 var throttleCodes = [...]codes{
 	between("P0120", "P0124"), // position sensor A

@@ -13,18 +13,18 @@ import (
 
 type Batch struct {
 	Samples  []vehicle.Sample // with a reading, each vehicle's by time
-	Accepted int              // also without a reading
+	Accepted int              // samples, also without a reading
 	Rejected []Rejection      // the first maxRejections
 	Refused  [access.SampleRefusals]int
 	First    *Refusal
 	Ignored  int                        // unknown signals
-	Unused   [access.SampleRefusals]int // by one of UnusedKinds
+	Unused   [access.SampleRefusals]int // values, by one of UnusedKinds
 	Late     int
 	Source   *access.Grant
 	Bytes    int // estimated memory, rather too high
 
-	names   []string // distinct
-	unnamed int      // not in names
+	names   []string // distinct ignored signals
+	unnamed int      // ignored, not in names
 	unused  []unusedCount
 }
 
@@ -39,14 +39,14 @@ const Growth = 9
 
 // Estimated memory, in bytes.
 const (
-	// A growing slice has spare capacity, and joined messages are copied.
+	// Times 3: a growing slice has spare capacity, and joined messages are copied.
 	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes      = int(unsafe.Sizeof(signal.TroubleCode{})) + 1
 	rejectionBytes = 500
 	ignoredBytes   = 128 // with the suggested name
 )
 
-// Most messages need less than a batch has.
+// batches saves allocating a Batch, which is larger than most messages.
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
 func (b *Batch) Free() {
@@ -64,7 +64,7 @@ func (b *Batch) RefusedTotal() int {
 	return n
 }
 
-// hopeless ends a batch after a thousand refused lines and no other.
+// hopeless ends a batch whose first thousand lines are all refused.
 func (b *Batch) hopeless(n int) bool {
 	if b.Accepted > 0 || len(b.Rejected) != maxRejections-1 {
 		return false
@@ -98,7 +98,7 @@ func (b *Batch) Join(other *Batch) {
 	other.Free()
 }
 
-// The fold ignores an older sample.
+// Sort is needed because the fold ignores a sample older than the one before.
 func (b *Batch) Sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {
@@ -106,9 +106,9 @@ func (b *Batch) Sort() {
 	}
 }
 
-// Sorting took a quarter of decoding, and a gateway often sends one car after the other.
+// sortedByVehicle saves sorting, a quarter of decoding: a gateway often sends car after car.
 func (b *Batch) sortedByVehicle() bool {
-	last := make(map[vehicle.ID]signal.UnixMilli) // where each vehicle's run ended
+	last := make(map[vehicle.ID]signal.UnixMilli) // end of each vehicle's last run
 	for i := 1; i < len(b.Samples); i++ {
 		x, y := &b.Samples[i-1], &b.Samples[i]
 		if x.Vehicle == y.Vehicle {

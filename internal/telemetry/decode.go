@@ -39,8 +39,8 @@ type decoder struct {
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
-// sample gets the vehicle of an MQTT topic, or "". d.unknown and d.unused have, until the next call,
-// what was found up to a refusal. The reason is that of check, and else the first in the line.
+// topic is the vehicle of an MQTT topic, or "". Until the next call, d.unknown and d.unused have
+// what was found up to a refusal. Its reason is that of check, or else the first in the line.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, *Refusal) {
 	x, why, usual := d.parse(line, topic, latest)
 	if usual {
@@ -61,7 +61,7 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli)
 	return x, why
 }
 
-// JSON libraries of Python and JavaScript write these for a float that is no number.
+// notNumber is what some JSON libraries of Python and JavaScript write for NaN and infinities.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
 // check refuses what is no JSON object, too deep, or has a name twice.
@@ -144,7 +144,7 @@ func (d *decoder) signals(p *scanner, r *signal.Readings) {
 	d.dropHalf(r)
 }
 
-// All texts of an entry have codes: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
+// troubleCodes searches all texts of an entry: "P2135", {"code":"P2135"}, the pairs of python-OBD.
 func (d *decoder) troubleCodes(p *scanner, r *signal.Readings) (why *Refusal) {
 	codes := append(d.codes[:0], r.Codes...) // the signal may have had another name before
 	isList := p.space() == '['
@@ -238,7 +238,7 @@ func checkTime(at, latest signal.UnixMilli) *Refusal {
 	return nil
 }
 
-// The first name of a signal wins.
+// If a line has a signal under two names, set keeps the first value.
 func set(s signal.Signal, v value, r *signal.Readings) *Refusal {
 	switch {
 	case v.kind == jsontext.KindNull:

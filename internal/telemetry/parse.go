@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-const maxUnknown = 16 // ignored names of an object that are compared
+const maxUnknown = 16 // ignored names of an object that are searched for duplicates
 
 // scanner reads any valid JSON, and some that is not valid.
 type scanner struct {

@@ -23,7 +23,7 @@ type Origin struct {
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	Events    bool // CloudEvents
+	Events    bool // each line is a CloudEvent
 	// Reserve reports whether a batch may have so many bytes in all. If nil, Growth bytes for each
 	// byte of the message are reserved already.
 	Reserve func(bytes int) bool
@@ -47,8 +47,8 @@ func DecodeJSON(r *bufio.Reader, o Origin) (*Batch, error) {
 	})
 }
 
-// DecodeMessage decodes an MQTT message, by the source's mapping if it has one, or by the mapping a
-// body or the query of a URL, without a topic.
+// DecodeMessage decodes an MQTT message, by the source's mapping if it has one. Of a mapped HTTP
+// request, payload is the body or the query, and topic is empty.
 func DecodeMessage(topic, payload []byte, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error {
 		if o.Source.Format != nil {
@@ -133,7 +133,7 @@ func (rd *reader) readObject(r io.Reader) error {
 	return nil
 }
 
-// A message does not say what it is: NDJSON, an array, or one object that spans lines.
+// readMessage finds out whether p is NDJSON, an array, or one object that spans lines.
 func (rd *reader) readMessage(p []byte) error {
 	rd.text.Reset(p)
 	if isArray(p) {
@@ -207,7 +207,7 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 	}
 	if hold, ok := rd.Source.OnChange.Hold(); ok {
 		if _, read := x.Speed(); read {
-			_ = x.Set(signal.SpeedHolds, hold.Seconds()) // at most a day
+			_ = x.Set(signal.SpeedHolds, hold.Seconds()) // no error: at most a day
 		}
 	}
 	x.Source, x.Crowd = rd.Source.Number, rd.Source.Crowd()

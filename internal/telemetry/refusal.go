@@ -11,7 +11,7 @@ import (
 type Refusal struct {
 	Kind  access.Refusal
 	Text  string
-	Shown string // to operators, if Text repeats input
+	Shown string // what operators see, if Text repeats input
 }
 
 func (r *Refusal) Error() string { return r.Text }
@@ -20,7 +20,7 @@ func Refuse(k access.Refusal, text string) *Refusal { return &Refusal{Kind: k, T
 
 const members = ": a sample has the members vid, time and signals"
 
-// Of a sample.
+// Refusals of a sample.
 var (
 	errNotJSON   = Refuse(access.Malformed, "the line is not valid JSON")
 	errNotUTF8   = Refuse(access.Malformed, "the line is not valid UTF-8")
@@ -56,7 +56,7 @@ func refuseAhead(at, latest signal.UnixMilli) *Refusal {
 		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-maxAhead)+999)/1000))
 }
 
-// Some GPS receivers count weeks modulo 1,024. A time.Duration cannot hold every age.
+// refuseOld hints at GPS receivers that count weeks modulo 1,024. No time.Duration holds every age.
 func refuseOld(age signal.UnixMilli) *Refusal {
 	const (
 		day      = 24 * 60 * 60 * 1000
@@ -99,7 +99,7 @@ func whyUnused(s signal.Signal, err error) *Refusal {
 	return errRange[s]
 }
 
-// Of a whole body or message.
+// Refusals of a whole body or message.
 var (
 	errSampleTooLarge = Refuse(access.OverLimit, "a sample is larger than 64 KiB")
 	errTooManySamples = Refuse(access.OverLimit, "there are more than 10,000 lines: send them in several batches")

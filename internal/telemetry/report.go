@@ -101,7 +101,7 @@ func (b *Batch) ignore(name []byte) {
 	}
 }
 
-// A name is like those of VSS, and not like a secret, because responses may be logged.
+// isShown is true for a name like those of VSS, but no likely secret: responses may be logged.
 func isShown(name []byte) bool {
 	const spelling = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 	return len(name) > 0 && len(name) <= maxIgnoredName && len(bytes.Trim(name, spelling)) == 0 &&

@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// parseRFC3339 drops digits after the milliseconds. Go's time package has no leap seconds.
+// parseRFC3339 drops digits after the milliseconds, and refuses leap seconds, as package time does.
 func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 	var t time.Time
 	if t.UnmarshalText(b) != nil {

@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-const maxEdits = 2 // letters of a misspelt name
+const maxEdits = 2 // wrong letters of a misspelt name
 
 // otherSignals resemble known names but mean something else.
 var otherSignals = []string{
@@ -21,8 +21,8 @@ var (
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 
-// similarSignal's known name ends with the unknown one, has a part less, as in VSS 2, differs in
-// the fewest letters, or begins so.
+// similarSignal returns a known name that ends with name, has a part less, as in VSS 2, differs in
+// the fewest letters, or begins with name.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	switch {
@@ -59,7 +59,7 @@ func similarSignal(name string) (known string, ok bool) {
 	return "", false
 }
 
-// The recursion mostly ends early.
+// The recursion is at most maxEdits deep.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false
