@@ -17,7 +17,7 @@ type newcomers struct {
 	rotated    time.Time
 }
 
-// A newcomer is dropped after one or two lives: its samples may never have been stored.
+// A newcomer lives this long, or twice: its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 func (c *newcomers) has(k key) bool {

@@ -115,7 +115,7 @@ func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// texts are paths, of which the first that a message has is used.
+// Of texts, the first path that a message has is used.
 type texts []string
 
 func (t *texts) UnmarshalYAML(n *yaml.Node) error {
@@ -134,7 +134,7 @@ type Format struct {
 	next *Format
 
 	topics  [][]string
-	topic   []int // slots, as in the next three fields
+	topic   []int // slots, up to names
 	vid     []int
 	time    []int
 	names   []int

@@ -149,7 +149,7 @@ func setCodes(r *signal.Readings, v value, text string) error {
 	return r.SetCodes(slices.Clone(codes[:min(len(codes), maxCodes)]))
 }
 
-// timeUnits has the milliseconds of a unit, or 0 if its times are not numbers.
+// timeUnits are in milliseconds, or 0 if times are not numbers.
 var timeUnits = map[string]float64{
 	"": 1, "rfc3339": 0, "arrival": 0, "time of day": 0, "s": 1e3, "ms": 1, "us": 1e-3, "ns": 1e-6,
 }

@@ -14,8 +14,8 @@ import (
 )
 
 type Store interface {
-	// Append returns nil only when all samples are on disk; after an error, any of them may be.
-	// The samples of each vehicle are in order of time. Append owns the slice.
+	// Append owns the slice, with the samples of each vehicle in order of time. It returns nil
+	// only when all are on disk. After an error, any may be.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
@@ -34,7 +34,7 @@ type Config struct {
 	Sources  *access.Sources
 	Unfolded Unfolded
 
-	// These functions are called for each request or sample, so they must not block.
+	// The functions are called for each request or sample, and must not block.
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool // whether a vehicle is known, or may be added
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
@@ -46,7 +46,7 @@ type Config struct {
 
 	NoDocs             bool
 	Limit              *listen.Limit    // sheds HTTP load
-	TLS                *tls.Config      // for HTTP, which is plain without it, and for [MQTT.ServeTLS]
+	TLS                *tls.Config      // for HTTP (nil: plain) and [MQTT.ServeTLS]
 	MaxHTTPConnections int              // 0: 4,096; DESIGN.md says what happens at the limits
 	MaxConnections     int              // of MQTT; 0: 20,000
 	MaxBytes           int              // of unanswered telemetry, for HTTP and MQTT each; 0: 256 MiB

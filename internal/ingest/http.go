@@ -41,8 +41,8 @@ func NewHTTP(c Config) *HTTP {
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       60 * time.Second, // until a pace replaces it for the body
-		WriteTimeout:      90 * time.Second, // from the arrival of the head
+		ReadTimeout:       60 * time.Second, // replaced by the pace of the body
+		WriteTimeout:      90 * time.Second, // after the head
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(in.Log.Handler(), slog.LevelDebug),
@@ -72,11 +72,11 @@ type post struct {
 	slot     bool
 	memory   reservation
 	base     int // bytes of memory besides the batch
-	unfolded int // samples reserved in Unfolded
+	unfolded int // reserved in Unfolded
 	batch    *telemetry.Batch
 	length   int // bytes of the body, decompressed
 	readErr  error
-	samples  int // how many the request counts as; 0 before its body is read
+	samples  int // charged for the request; 0 before its body is read
 }
 
 type reply struct {
@@ -86,7 +86,7 @@ type reply struct {
 	outcome outcome
 }
 
-// The checks run in this order until one replies. Only decode reads the body; after it, backlog and rate
+// Checks run in this order until one replies. Only decode reads the body; after it, backlog and rate
 // are checked again, for its samples.
 var checks = [...]func(*HTTP, *post) *reply{
 	(*HTTP).checkLoad, (*HTTP).checkPath, (*HTTP).checkKey, (*HTTP).checkHead, (*HTTP).checkRate, (*HTTP).checkBacklog,
@@ -165,7 +165,7 @@ func (h *HTTP) checkPath(p *post) *reply {
 
 // checkKey allows GET only to a source whose format is a form.
 func (h *HTTP) checkKey(p *post) (a *reply) {
-	p.ready = h.in.Ready() // before the key is checked: its table may be loaded in between
+	p.ready = h.in.Ready() // before the key is checked: tables may be loaded in between
 	source, err := h.authenticate(p.r)
 	p.source = source
 	noKey := err == errNoKey || err == errNotBearer
@@ -177,8 +177,8 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 			a.samples = 1
 		}
 	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or be stored by a newer version. After a 401, a sender
-		// would give up.
+		// The sources may not be loaded yet, or be of a newer version. After 401, a sender would
+		// give up.
 		a = h.notReady()
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -219,7 +219,7 @@ func (h *HTTP) checkHead(p *post) *reply {
 	return nil
 }
 
-// Before the body is read, p.samples is 0, so checkRate takes nothing from the budget.
+// checkRate takes p.samples from the budget: none before the body is read.
 func (h *HTTP) checkRate(p *post) *reply {
 	r := p.source.Limit()
 	if !r.Limited() {
@@ -317,12 +317,12 @@ func (h *HTTP) store(p *post) *reply {
 	return nil
 }
 
-// challenge has no error code, because RFC 6750 has none for a request without a key.
+// challenge has no error code: RFC 6750 has none for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source also with an error, if its key is no longer valid.
+// authenticate also returns the source of a key that is no longer valid.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
-	if name, password, ok := r.BasicAuth(); ok { // OwnTracks sends its key so
+	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
 		switch {
 		case err == nil && s.Format != nil:
@@ -364,7 +364,7 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// Torque appends a question mark and its fields even if the address already has a query.
+// Torque appends its fields after a question mark even if the address has one.
 func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
 func (h *HTTP) sendResult(p *post) outcome {

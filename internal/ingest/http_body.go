@@ -58,7 +58,7 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // of 40 KiB each
 
-// Estimates of a request's memory, in bytes. Its first headBytes are read before more is reserved.
+// Estimated memory of a request, in bytes. It begins with headBytes of the body.
 const (
 	requestBytes = 64 << 10 // before the body is read
 	headBytes    = 4 << 10
@@ -77,7 +77,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	text := &limited{Reader: paced}
 	head := heads.Get().(*bufio.Reader)
 	defer func() {
-		head.Reset(nil) // so that the pool does not refer to the request, which has the key
+		head.Reset(nil) // so that the pool keeps no request, which has a key
 		heads.Put(head)
 	}()
 	head.Reset(text)
@@ -150,8 +150,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A body may expand to freeBytes, plus maxDensity times its size: decompression costs a hundred
-// times what sending costs, and honest samples are compressed to a thirtieth at best.
+// A body may expand maxDensity times, plus freeBytes. Decompression costs a hundred times what
+// sending costs. Honest samples are compressed to a thirtieth at best.
 const (
 	maxDensity = 100
 	freeBytes  = 128 << 10
@@ -175,10 +175,10 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-const decoders = 2 // how many bodies of a source are decoded at a time
+const decoders = 2 // bodies of a source that are decoded at a time
 
-// A turn allows to decode. It is not held while its body waits for bytes, so waiting for a turn needs
-// no timeout. A short body has a nil turn, and need not wait.
+// A turn permits decoding. It is not held while its body waits for bytes, so waiting for one needs
+// no limit. If nil, the body needs none.
 type turn chan struct{}
 
 func (h *HTTP) takeTurn(source string) turn {

@@ -39,8 +39,8 @@ const (
 	unauthorised outcome = "unauthorised"
 	unavailable  outcome = "unavailable"
 	readOnlyNow  outcome = "read_only"
-	noRoom       outcome = "no_room" // in the source's share, or in the whole quota
-	documented   outcome = ""        // a document was sent; not observed
+	noRoom       outcome = "no_room" // in the source's share, or at all
+	documented   outcome = ""        // documents are not observed
 )
 
 // Names of metrics that other packages read.
@@ -81,7 +81,7 @@ func newIntake(c Config, protocol string) *intake {
 	for _, why := range telemetry.UnusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
-	// All series begin at 0. One that appeared with its first event would lack it in its rate.
+	// A counter that appeared with its first event would lack this event in its rate.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration[o] = duration.WithLabelValues(string(o))
 	}
@@ -132,7 +132,7 @@ var (
 		"send it as Authorization: Bearer KEY")
 )
 
-// keyReasons has the labels for errors. Others are labelled as the first.
+// keyReasons are labels of errors. Other errors have the first.
 var keyReasons = []struct {
 	err    error
 	reason string

@@ -32,7 +32,7 @@ type MQTT struct {
 	guard     *listen.Guard
 	end       sync.Once
 	refused   *prometheus.CounterVec // by reason
-	unhandled lograte.Warning        // limited, because a client could cause panics without end
+	unhandled lograte.Warning        // a client could cause panics without end
 
 	mu         sync.Mutex // guards the fields below
 	clients    map[clientID]*conn
@@ -73,7 +73,7 @@ func (m *MQTT) ServeTLS(l net.Listener) error {
 
 func (m *MQTT) serve(nc net.Conn) {
 	defer m.serving.Add(-1)
-	// serving includes ended connections whose messages are not stored yet; hence twice the maximum.
+	// serving includes ended connections until their messages are stored.
 	if m.serving.Add(1) > int64(2*m.in.MaxConnections) {
 		m.refused.WithLabelValues("full").Inc()
 		_ = nc.Close()
@@ -84,7 +84,7 @@ func (m *MQTT) serve(nc net.Conn) {
 	defer func() {
 		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
-			// A panic value may contain part of the packet, so only a runtime error is logged.
+			// A panic value may contain part of the packet, except for a runtime error.
 			what := fmt.Sprintf("a %T", p)
 			if e, ok := p.(runtime.Error); ok {
 				what = e.Error()

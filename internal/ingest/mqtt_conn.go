@@ -26,7 +26,7 @@ const (
 
 	readBuffer     = 2 << 10
 	maxSmallPacket = 16 << 10 // bytes of a packet other than PUBLISH
-	smallPublish   = 4 << 10  // a PUBLISH of up to so many bytes reserves memory only once it has arrived
+	smallPublish   = 4 << 10  // a PUBLISH up to this size takes memory only after its arrival
 )
 
 // conn holds no buffer while it waits for a packet, unless it uses TLS.
@@ -38,12 +38,12 @@ type conn struct {
 	raw      syscall.RawConn    // nil with TLS
 	readRaw  func(uintptr) bool // tryRead, made once
 	readErr  error              // of the last tryRead
-	buffer   *[readBuffer]byte  // without TLS, nil while it is empty
+	buffer   *[readBuffer]byte  // without TLS, nil if empty
 	from, to int                // buffer[from:to] is not used yet
 	paced    bool
 	pace     pace
 	deadline time.Time // for the first byte of a packet; zero if beginPace replaced it
-	// Memory reserved for the present packet.
+	// Memory of the present packet.
 	receiving, finishing, processing reservation
 	silence                          time.Duration // how long the client may be silent
 	id                               clientID
@@ -53,10 +53,10 @@ type conn struct {
 	key   []byte
 	grant *access.Grant // nil before the login
 	slot  reservation   // in MQTT.slots, after the login
-	queue queue         // messages that are not acknowledged yet
+	queue queue         // messages not acknowledged yet
 	acks  [8]byte       // room for the usual PUBACK
 
-	writeUntil atomic.Int64    // deadline, since MQTT.began by the monotonic clock; 0 before the first write
+	writeUntil atomic.Int64    // deadline since MQTT.began, monotonic; 0 before the first write
 	parted     atomic.Bool     // a DISCONNECT was sent
 	takenOver  atomic.Bool     // by a client with the same identifier
 	ctx        context.Context // ends when nothing more is to be read
@@ -86,7 +86,7 @@ type closing struct {
 func (e *closing) Error() string { return e.text }
 
 var (
-	errEnding    = errors.New("the connection is ending") // after stop or Close; the client is told no reason
+	errEnding    = errors.New("the connection is ending") // after stop or Close
 	errMalformed = &closing{mqtt.MalformedPacket, "the packet is malformed"}
 )
 
@@ -174,7 +174,7 @@ func (c *conn) readLength() (length int, err error) {
 }
 
 func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, err error) {
-	_ = c.SetDeadline(time.Now().Add(timeout)) // this fails only if the connection is closed; then reads fail, too
+	_ = c.SetDeadline(time.Now().Add(timeout)) // fails only if the connection is closed, as its reads do
 	first, err := c.readByte()
 	if err == nil && first != mqtt.ConnectPacket {
 		err = errors.New("the first packet is no CONNECT")
@@ -237,8 +237,8 @@ func (c *conn) orSlow(err error) error {
 	return err
 }
 
-// A deadline is set up to deadlineStep too late, so that not every packet moves it: this takes about
-// as long as decoding a sample.
+// A deadline is up to deadlineStep too late, so that not each packet moves it, which takes about as
+// long as decoding a sample.
 const deadlineStep = time.Second
 
 func (c *conn) awaitPacket() {
@@ -252,7 +252,7 @@ func (c *conn) awaitPacket() {
 	}
 }
 
-// beginPace replaces the deadline for the first byte by the minimum rate of a packet.
+// beginPace replaces the deadline by the minimum rate of a packet.
 func (c *conn) beginPace() {
 	c.deadline, c.paced = time.Time{}, true
 	c.pace.begin(time.Now(), c.m.in.grace)
@@ -317,7 +317,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// skipPublish discards a PUBLISH that is too large. MQTT 3.1.1 can only stop it by acknowledging it.
+// skipPublish discards a PUBLISH that is too large: only a PUBACK stops it in MQTT 3.1.1.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		c.beginPace()
@@ -352,7 +352,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
-	case c.receiving.bytes == 0: // c holds none, so it may wait without a deadlock
+	case c.receiving.bytes == 0: // it may wait, since it holds no memory
 		return larger, c.receiving.reserveWait(larger, c.ctx.Done())
 	case c.receiving.reserve(larger):
 		return larger, true
@@ -366,7 +366,7 @@ func (c *conn) releaseMemory() {
 	c.processing.release()
 }
 
-// Write has a time limit, because a client that does not read would block the goroutine that
+// Write has a time limit: a client that does not read would block the goroutine that
 // acknowledges. A part of a packet cannot be completed later, so an error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
@@ -381,7 +381,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part closes the connection, after at most one DISCONNECT to an MQTT 5 client.
+// part closes the connection, after one DISCONNECT to an MQTT 5 client.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
 		_, _ = c.Write(mqtt.AppendReason(nil, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
@@ -393,7 +393,7 @@ func (c *conn) part(why *closing) {
 // head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
-// fitting returns text, or "" if it would exceed the client's maximum packet size.
+// fitting returns "" if text would exceed the client's maximum packet size.
 func (c *conn) fitting(text string) string {
 	if c.MaxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.MaxPacket) {
 		return ""

@@ -11,7 +11,7 @@ import (
 
 const (
 	messageBytes = 512     // memory of a message without its samples, estimated
-	maxQueued    = 4 << 20 // memory of a connection's unacknowledged messages; a single one may take more
+	maxQueued    = 4 << 20 // of a connection's unacknowledged messages; a single one may be larger
 )
 
 type pending struct {
@@ -31,7 +31,7 @@ type pending struct {
 // nothing is left, stores together those that arrived while others were stored.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
-	changed sync.Cond  // signals changes of waiting, bytes and working
+	changed sync.Cond  // waiting, bytes or working
 	waiting []pending
 	bytes   int  // of messages that wait or are being stored
 	working bool // drainQueue runs
@@ -47,7 +47,7 @@ func (q *queue) wait() {
 	}
 }
 
-// enqueue blocks while the queue is full. Meanwhile, nothing is read from the client.
+// While the queue is full, enqueue blocks, and nothing is read from the client.
 func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -89,7 +89,7 @@ func (m *MQTT) drainQueue(c *conn) {
 			p.memory.release()
 			m.in.Unfolded.Release(p.source, p.samples)
 		}
-		if clear(messages); q.waiting == nil && cap(messages) == 1 { // reused, for a car that waits for each PUBACK
+		if clear(messages); q.waiting == nil && cap(messages) == 1 { // for a car that waits for each PUBACK
 			q.waiting = messages[:0]
 		}
 	}
@@ -97,7 +97,7 @@ func (m *MQTT) drainQueue(c *conn) {
 	q.changed.Broadcast()
 }
 
-// storeAndAcknowledge returns false after a failure; no later message may be stored then (DESIGN.md).
+// After storeAndAcknowledge returns false, no later message may be stored (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	if err := m.store(messages); err != nil {
 		for _, p := range messages {
@@ -106,7 +106,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		c.part(&closing{mqtt.ServerBusy, errNotStored.Text})
 		return false
 	}
-	// A client that has gone sends its messages again, so errors of Write are ignored.
+	// A client that has gone sends its messages again.
 	acks := c.acks[:0]
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)

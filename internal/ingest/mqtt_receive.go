@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Topics with brokerPrefix are those of messages that a bridge sends about its broker.
+// On topics with brokerPrefix, a bridge sends messages about its broker.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -97,7 +97,7 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// clientID includes the source, so that none can end the connections of another.
+// clientID has the source, which cannot end the connections of another.
 type clientID struct{ source, id string }
 
 func (m *MQTT) enter(c *conn, id clientID) error {
@@ -226,7 +226,7 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	return &closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
 }
 
-// decide returns a batch, or the reason for a refusal, or neither if the message is ignored.
+// If decide returns neither batch nor refusal, the message is ignored.
 func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
 	source, topic := c.grant, string(pk.Topic)
 	id, ok := vehicleOf(topic)
@@ -259,8 +259,8 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// withinLimits waits until the source has room for samples. Only an MQTT 5 message with QoS 1 is
-// refused at once (ok is false). An error ends the connection.
+// withinLimits waits until the source has room, but refuses an MQTT 5 message with QoS 1 (ok is
+// false). An error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
@@ -313,7 +313,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) 
 	if ok {
 		return m.refuse(source, whole, mqtt.WrongPayload)
 	}
-	_ = m.in.store(m.ctx, b) // b has no samples, so this only counts
+	_ = m.in.store(m.ctx, b) // without samples, this only counts
 	why := &closing{mqtt.WrongPayload, b.First.Text}
 	switch b.RefusedTotal() {
 	case b.Refused[access.WasForgotten]:

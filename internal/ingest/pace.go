@@ -2,7 +2,7 @@ package ingest
 
 import "time"
 
-// The bytes of a packet or body may take grace, and perByte each, but at most transitTime.
+// A packet or body may take grace, plus perByte for each byte, but at most transitTime.
 const (
 	grace       = 5 * time.Second
 	perByte     = time.Millisecond // 1 KB/s
@@ -13,7 +13,7 @@ type pace struct {
 	of    interface{ SetReadDeadline(time.Time) error }
 	began time.Time
 	grace time.Duration
-	came  int // bytes that have arrived
+	came  int // bytes
 }
 
 func (p *pace) begin(now time.Time, grace time.Duration) {

@@ -14,7 +14,7 @@ type quota struct {
 	held    map[string]int // by source
 	waiting map[string][]*claim
 	turn    []string // sources with claims, in order
-	short   bool     // a claim within its share does not fit, so nothing else is granted
+	short   bool     // a claim within its share does not fit
 }
 
 type claim struct {
@@ -26,7 +26,7 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// A source may hold an eighth, or as much as stays free. If it holds nothing, n may be anything.
+// A source may hold an eighth, as much as stays free, or one claim of any size.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
@@ -137,7 +137,7 @@ type reservation struct {
 
 const reservationStep = 16 << 10
 
-// reserve enlarges r to n or more, by at least reservationStep, without waiting.
+// reserve enlarges r to n, by at least reservationStep, without waiting.
 func (r *reservation) reserve(n int) bool {
 	if n <= r.bytes {
 		return true

@@ -224,9 +224,9 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// evict reports whether it closed a connection. It does not wait for the owner, because the newer connection
-// needs the descriptor. During an overload, only those that wait for longer than Bounds.Idle are
-// closed. The caller holds mu.
+// evict reports whether it closed a connection. It does not wait for the owner, because the newer
+// one needs the descriptor. During an overload, only those that wait for longer than Bounds.Idle
+// are closed. The caller holds mu.
 func (g *Guard) evict(overload bool) bool {
 	now := time.Since(g.began)
 	if now < g.noneUntil {

@@ -54,7 +54,7 @@ const (
 
 const maxClientID = 1024 // bytes, kept as long as the connection
 
-// Fields reads the fields of a packet in turn. After a failure, all others are zero.
+// Fields reads a packet field by field. After a failure, all others are zero.
 type Fields struct {
 	Rest []byte
 	Code byte
@@ -113,7 +113,7 @@ const (
 	userProperty        = "\x26" // may appear several times
 )
 
-// propertyForms has the form of each property: a number of 1, 2 or 4 bytes or v (variable), s (string), b
+// propertyForms has, by property: a number of 1, 2 or 4 bytes or v (variable), s (string), b
 // (binary) or p (two strings).
 const propertyForms = "_14s____sb_v_____4s2_sb141s_s__s_22211p4"
 
@@ -175,7 +175,7 @@ func (f *Fields) properties(allowed string) (p Properties) {
 	return p
 }
 
-// The slices of a Connect are parts of the packet.
+// The slices of Connect are parts of the packet.
 type Connect struct {
 	Version            byte // 4: MQTT 3.1.1; 5; 0: not known
 	KeepAlive          uint16
@@ -309,7 +309,7 @@ func ParseFilters(version, first byte, body []byte) (id uint16, n int, code byte
 	return id, n, f.Code
 }
 
-// RefuseFilters answers SUBSCRIBE and UNSUBSCRIBE: there is no subscription to end either.
+// RefuseFilters also refuses UNSUBSCRIBE: there is no subscription to end.
 func RefuseFilters(version, first byte, id uint16, n int) []byte {
 	answer, code := byte(SubackPacket), byte(UnspecifiedError)
 	switch {

@@ -15,7 +15,7 @@ type Fact struct {
 	Unit  string
 	// Threshold is NaN if there is none.
 	Threshold float64
-	// Limit is the verdict at or above ("anomaly from") or at or below ("jam up to") Threshold, or "".
+	// Limit says what is at or above ("anomaly from") or at or below ("jam up to") Threshold.
 	Limit string
 	Time  UnixMilli // of the newest reading behind the value
 }

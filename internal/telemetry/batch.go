@@ -98,7 +98,7 @@ func (b *Batch) Join(other *Batch) {
 	other.Free()
 }
 
-// Sort is needed because the fold ignores a sample older than the one before.
+// The fold ignores a sample that is older than the one before.
 func (b *Batch) Sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {
