@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Table is safe for concurrent use. [New] makes one.
+// Table is safe for concurrent use.
 type Table struct {
 	seedHi, seedLo maphash.Seed
 	vehicles       atomic.Int64

@@ -52,8 +52,8 @@ type Listed struct {
 	Place Place
 }
 
-// First returns n vehicles after a place, or the first ones if that is nil. matched is the length
-// of the whole list, and next that after which the next page is, or nil. The table must store vids.
+// First returns n vehicles after a place, or the first ones if that is nil. matched is of the whole
+// list, and next is the after of the next page, or nil. The table must store vids.
 //
 // Without memory for its vid, a vehicle is in matched, but not on the page, which is then shorter.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (

@@ -33,8 +33,8 @@ type key struct{ hi, lo uint64 }
 
 const (
 	maxLoad = 0.9 // a search reads 5 slots on average; just after growing, 3
-	// Small, because new slots are unused memory. While an array grows tenfold, a vehicle is moved
-	// about nine times, at 10 ns each.
+	// Small, because new slots are unused memory. Growing tenfold moves a vehicle about nine times,
+	// at 10 ns each.
 	growth   = 1.125
 	minLoad  = 0.6
 	smallest = 8
@@ -45,8 +45,8 @@ func (s *shard) init(phase float64) {
 	s.slots.Store(new([]slot))
 }
 
-// All shards have about the same number of vehicles, and would grow at the same time if they had
-// the same sizes.
+// Shards have about the same number of vehicles, and with the same sizes would grow at the same
+// time.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
 		return 0
@@ -58,7 +58,7 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// A reader then takes the lock. A write takes about 100 ns.
+// Then a reader takes the lock. A write takes about 100 ns.
 const readTries = 16
 
 func (s *shard) get(k key) value {
@@ -130,7 +130,7 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// set is atomic by word: a reader may read a at the same time.
+// set is atomic by word, because readers may read a.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])

@@ -34,7 +34,7 @@ type mapping struct {
 	About  string   `yaml:"about"`
 	From   string   `yaml:"from"`
 	Topics []string `yaml:"topics"` // filters; if none, every topic
-	Topic  texts    `yaml:"topic"`  // paths of the topic in a message without one of MQTT
+	Topic  texts    `yaml:"topic"`  // topic of a message without one of MQTT
 	VID    struct {
 		Path  texts             `yaml:"path"`
 		Topic []int             `yaml:"topic"` // levels, from 1

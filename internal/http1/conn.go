@@ -143,8 +143,8 @@ func (v *conversation) buffered() []byte {
 // headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
 // the from of the next call.
 //
-// A line end without CR also ends a head, so that the server need not wait before it refuses that
-// head.
+// A line end without CR also ends a head, so that the server refuses it without waiting for the
+// rest.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -223,7 +223,7 @@ func (v *conversation) unlessEvicted(f Fault) Fault {
 	return None
 }
 
-// Only an overdue deadline is moved, because this costs more than many an answer.
+// Only an overdue deadline is moved: this costs more than many an answer.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit

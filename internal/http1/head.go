@@ -141,7 +141,7 @@ func consistsOf(b []byte, set *[256]bool) bool {
 
 const lettersAndDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// The bytes of a token of RFC 9110, such as a header's name, and of a host with or without a port.
+// Bytes of a token of RFC 9110, such as a header's name, and of a host with or without port.
 var (
 	tokenBytes = bytesOf("!#$%&'*+-.^_`|~" + lettersAndDigits)
 	hostBytes  = bytesOf("-._~%!$&'()*+,;=:[]" + lettersAndDigits)

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Limits in bytes: of the request line without its line end, and of all up to the empty line.
+// In bytes: the request line without its line end, and all up to the empty line.
 const (
 	MaxLine = 8 << 10
 	MaxHead = 16 << 10
@@ -81,7 +81,7 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// After a fault, Parse reads no more, so later fields are unset.
+// Parse stops at a fault, and leaves later fields unset.
 func (r *Request) Parse(head []byte) Fault {
 	*r = Request{Peer: r.Peer}
 	i := bytes.IndexByte(head, '\n')

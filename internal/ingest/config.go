@@ -34,7 +34,7 @@ type Config struct {
 	Sources  *access.Sources
 	Unfolded Unfolded
 
-	// The functions are called for each request or sample, and must not block.
+	// The functions are called all the time and must not block.
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool // whether a vehicle is known, or may be added
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)

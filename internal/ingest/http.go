@@ -27,7 +27,7 @@ type HTTP struct {
 	*listen.Server
 	in     *intake
 	memory *quota   // bytes of requests in progress
-	turns  sync.Map // name of a source to its turn
+	turns  sync.Map // source to turn
 	slots  *quota   // connections with a request in progress
 }
 
@@ -86,8 +86,8 @@ type reply struct {
 	outcome outcome
 }
 
-// Checks run in this order until one replies. Only decode reads the body; after it, backlog and rate
-// are checked again, for its samples.
+// Checks run in this order until one replies. Only decode reads the body; backlog and rate
+// are checked again after it, for the samples.
 var checks = [...]func(*HTTP, *post) *reply{
 	(*HTTP).checkLoad, (*HTTP).checkPath, (*HTTP).checkKey, (*HTTP).checkHead, (*HTTP).checkRate, (*HTTP).checkBacklog,
 	(*HTTP).takeSlot, (*HTTP).decode, (*HTTP).checkBacklog, (*HTTP).checkRate, (*HTTP).checkBody, (*HTTP).store,
@@ -163,7 +163,7 @@ func (h *HTTP) checkPath(p *post) *reply {
 		"; queries go to the query listener"}, 0, rejected}
 }
 
-// checkKey allows GET only to a source whose format is a form.
+// GET is only for a source whose format is a form.
 func (h *HTTP) checkKey(p *post) (a *reply) {
 	p.ready = h.in.Ready() // before the key is checked: tables may be loaded in between
 	source, err := h.authenticate(p.r)

@@ -58,7 +58,7 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // of 40 KiB each
 
-// Estimated memory of a request, in bytes. It begins with headBytes of the body.
+// Estimated memory of a request, in bytes.
 const (
 	requestBytes = 64 << 10 // before the body is read
 	headBytes    = 4 << 10
@@ -67,7 +67,7 @@ const (
 
 func (p *post) reserve(bytes int) bool { return p.memory.reserve(p.base + bytes) }
 
-// If read returns an error, the batch has the lines so far, or is nil.
+// After an error, the batch has the lines so far, or is nil.
 func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
 	o.Reserve, o.Events = p.reserve, f.events
@@ -177,8 +177,8 @@ func (l *limited) Read(p []byte) (int, error) {
 
 const decoders = 2 // bodies of a source that are decoded at a time
 
-// A turn permits decoding. It is not held while its body waits for bytes, so waiting for one needs
-// no limit. If nil, the body needs none.
+// A turn is not held while its body waits for bytes, so waiting for one needs no limit. If nil, the
+// body needs none.
 type turn chan struct{}
 
 func (h *HTTP) takeTurn(source string) turn {

@@ -182,7 +182,7 @@ func (in *intake) warn(source *access.Grant) {
 	in.Log.Warn(text, args...)
 }
 
-// If store returns an error, the accepted samples count as refused.
+// After an error, the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
 	if b.First != nil {
 		for why, n := range b.Refused {

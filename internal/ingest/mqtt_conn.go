@@ -45,7 +45,7 @@ type conn struct {
 	deadline time.Time // for the first byte of a packet; zero if beginPace replaced it
 	// Memory of the present packet.
 	receiving, finishing, processing reservation
-	silence                          time.Duration // how long the client may be silent
+	silence                          time.Duration // that a client may keep
 	id                               clientID
 
 	version byte
@@ -381,7 +381,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part closes the connection, after one DISCONNECT to an MQTT 5 client.
+// part sends at most one DISCONNECT, to an MQTT 5 client, and closes.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
 		_, _ = c.Write(mqtt.AppendReason(nil, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))

@@ -17,7 +17,7 @@ const (
 type pending struct {
 	batch   *telemetry.Batch // nil if the message was refused
 	code    byte             // of a refusal
-	text    string           // reason string of the PUBACK
+	text    string           // of the PUBACK
 	outcome outcome
 	qos     byte
 	id      uint16
@@ -38,7 +38,7 @@ type queue struct {
 	broken  bool // a message was not stored, so no later one may be
 }
 
-// wait returns once drainQueue has ended. enqueue must not be called meanwhile.
+// wait waits for drainQueue. enqueue must not be called meanwhile.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// On topics with brokerPrefix, a bridge sends messages about its broker.
+// With brokerPrefix, a bridge sends messages about its broker.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -97,7 +97,7 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// clientID has the source, which cannot end the connections of another.
+// No source can end the connections of another.
 type clientID struct{ source, id string }
 
 func (m *MQTT) enter(c *conn, id clientID) error {

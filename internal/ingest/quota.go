@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A quota of bytes or connections is shared by all sources (DESIGN.md, "Share").
+// All sources share a quota of bytes or connections (DESIGN.md, "Share").
 type quota struct {
 	size int
 

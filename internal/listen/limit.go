@@ -28,8 +28,8 @@ var (
 
 // Limit is an adaptive limit on the open connections of one [Guard]. It becomes active when the
 // mean queueing delay exceeds MaxMean and the minimum exceeds Target. It decreases while the
-// minimum exceeds Target, and otherwise increases, until it is twice Least and twice the number of
-// open connections, and is removed.
+// minimum exceeds Target, and otherwise increases. At twice Least and twice the open connections,
+// it is removed.
 //
 // Refusing all new connections while the delay is long would admit all at once afterwards. A node
 // serves most with just enough connections to be always busy: the next request arrives while its

@@ -87,8 +87,8 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 }
 
 // Serve calls serve for each connection of l, in its own goroutine, and closes l. After
-// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps such a
-// listener, as TLS does.
+// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps one of it, as
+// TLS does.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
 	if g.ending.Load() {

@@ -118,7 +118,7 @@ const (
 const propertyForms = "_14s____sb_v_____4s2_sb141s_s__s_22211p4"
 
 type Properties struct {
-	seen          uint64 // a bit for each property
+	seen          uint64 // bits by property
 	SessionExpiry uint32
 	MaxPacket     uint32 // that the client accepts; 0: any
 	Terse         bool   // no reasons in PUBACKs

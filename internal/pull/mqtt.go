@@ -24,7 +24,7 @@ type mqttBroker struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	version byte       // 5, or 4 for 3.1.1
-	writing sync.Mutex // held to write whole packets
+	writing sync.Mutex // for whole packets
 	acks    []byte     // PUBACKs that flush sends
 }
 

@@ -114,11 +114,11 @@ type puller struct {
 	claimed access.Claims
 
 	messages, accepted, refused   int
-	connected                     time.Time // when a connection was last logged
+	connected                     time.Time // when this was last logged
 	broken, delayed, lost, unused lograte.Warning
 }
 
-// own is the mapping of our own format. The topic may name the vehicle.
+// own is our own format. The topic may name the vehicle.
 const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time: {path: time}, under: $.signals}
 ---
 {vid: {path: vid}, time: {path: time}, under: $.signals}`

@@ -32,7 +32,7 @@ type AccessLogConfig struct {
 }
 
 // AccessLog writes a line per request, in the background: the goroutine that answers only queues a
-// record, and lines are dropped and counted if they cannot be written fast enough.
+// record, and lines are dropped and counted if writing is too slow.
 //
 // A line contains no text copied from the request. It identifies the token by its ID, and the
 // vehicle by a hash whose seed is random for each process.
@@ -94,7 +94,7 @@ func openLog(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Close writes the remaining records. It must be called after the last request was answered.
+// Close writes the remaining records. It must be called after the last answer.
 func (a *AccessLog) Close() error {
 	a.stop()
 	a.running.Wait()

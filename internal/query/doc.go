@@ -3,7 +3,7 @@
 // documentation. DESIGN.md follows one request and has the order of the checks; the scripts in
 // testdata show the bytes.
 //
-// This package must never do I/O while answering. It must never write a request, or any part of one
-// except the vid, into a response, a log or a metric, because the request line has the access
-// token. A client must never see whether a vehicle exists that its token does not grant.
+// This package must never do I/O while answering, nor write any part of a request except the vid
+// into a response, a log or a metric, because the request line has the access token. A client must
+// never see whether a vehicle exists that its token does not grant.
 package query

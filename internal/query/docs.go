@@ -28,7 +28,7 @@ const (
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments panics if a file is missing or a template fails, which only a bug can cause.
+// newDocuments panics if a file is missing or a template fails: this is a bug.
 func newDocuments(maxAge time.Duration) map[string]*document {
 	return map[string]*document{
 		"/":                newDocument("page.html", renderPage(maxAge), cachePage),

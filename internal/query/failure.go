@@ -14,9 +14,9 @@ type failure struct {
 	status  int
 	outcome outcome
 	body    string // an example if response writes the body
-	// value of WWW-Authenticate, or ""
+	// of WWW-Authenticate, or ""
 	authenticate string
-	// value of Retry-After in seconds, or ""
+	// seconds, or ""
 	retryAfter string
 
 	// For the documentation:

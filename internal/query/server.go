@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a server. The fields up to Registry are required.
+// Config requires the fields up to Registry.
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table

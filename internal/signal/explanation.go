@@ -13,7 +13,7 @@ type Fact struct {
 	Name  string
 	Value float64
 	Unit  string
-	// Threshold is NaN if there is none.
+	// NaN if there is none
 	Threshold float64
 	// Limit says what is at or above ("anomaly from") or at or below ("jam up to") Threshold.
 	Limit string

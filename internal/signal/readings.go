@@ -97,7 +97,7 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Groups may come from different senders or with different delays, so each has its own order of time.
+// Groups may come from different senders, or with different delays, so each is ordered by time.
 type Group uint8
 
 const (

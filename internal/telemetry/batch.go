@@ -46,7 +46,7 @@ const (
 	ignoredBytes   = 128 // with the suggested name
 )
 
-// batches saves allocating a Batch, which is larger than most messages.
+// A pool, because a Batch is larger than most messages.
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
 func (b *Batch) Free() {
@@ -98,7 +98,7 @@ func (b *Batch) Join(other *Batch) {
 	other.Free()
 }
 
-// The fold ignores a sample that is older than the one before.
+// The fold ignores samples that are out of order.
 func (b *Batch) Sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {

@@ -238,7 +238,7 @@ func checkTime(at, latest signal.UnixMilli) *Refusal {
 	return nil
 }
 
-// If a signal has two names in a line, set keeps the first value.
+// Of a signal with two names, set keeps the first value.
 func set(s signal.Signal, v value, r *signal.Readings) *Refusal {
 	switch {
 	case v.kind == jsontext.KindNull:

@@ -23,7 +23,7 @@ type Origin struct {
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	Events    bool // each line is a CloudEvent
+	Events    bool // lines are CloudEvents
 	// Reserve reports whether a batch may have so many bytes in all. If nil, Growth bytes for each
 	// byte of the message are reserved already.
 	Reserve func(bytes int) bool
