@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// newcomers are admitted, but have no state yet. They count, because otherwise the table would
-// exceed its limit when their states arrive.
+// newcomers are admitted without a state. They count, because otherwise the table would exceed its
+// limit when their states arrive.
 type newcomers struct {
 	most atomic.Int64 // vehicles, also of the table; 0 means no limit
 	n    atomic.Int64 // of young and old, and of those that Admit is checking

@@ -1,6 +1,6 @@
 // Package format reads the messages of other people's senders. A mapping, a YAML document that is
 // compiled once, says where the vehicle, the time and the signals are. It has no expressions, so
-// that the cost of a message has a limit. The package must never store or send a sample, and its
+// the cost of a message is limited. The package must never store or send a sample, and its
 // errors never repeat a message.
 package format
 
@@ -134,7 +134,7 @@ type Format struct {
 	next *Format
 
 	topics  [][]string
-	topic   []int // slots, up to names
+	topic   []int // slots
 	vid     []int
 	time    []int
 	names   []int

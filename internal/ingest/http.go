@@ -317,7 +317,7 @@ func (h *HTTP) store(p *post) *reply {
 	return nil
 }
 
-// challenge has no error code: RFC 6750 has none for a request without a key.
+// RFC 6750 has no error code for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate also returns the source of a key that is no longer valid.
@@ -364,7 +364,7 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// Torque appends its fields after a question mark even if the address has one.
+// Torque appends its fields after a question mark, even a second one.
 func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
 func (h *HTTP) sendResult(p *post) outcome {

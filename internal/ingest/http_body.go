@@ -58,7 +58,7 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // of 40 KiB each
 
-// Estimated memory of a request, in bytes.
+// Estimated memory, in bytes.
 const (
 	requestBytes = 64 << 10 // before the body is read
 	headBytes    = 4 << 10

@@ -43,7 +43,7 @@ const (
 	documented   outcome = ""        // documents are not observed
 )
 
-// Names of metrics that other packages read.
+// Metrics that other packages read.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"

@@ -46,7 +46,7 @@ type MQTT struct {
 	began   time.Time
 }
 
-// NewMQTT returns a server that needs a Shutdown even if Serve is never called.
+// NewMQTT's server needs a Shutdown even if it is not served.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
 	half, eighth := m.in.MaxBytes/2, m.in.MaxBytes/16
@@ -84,7 +84,7 @@ func (m *MQTT) serve(nc net.Conn) {
 	defer func() {
 		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
-			// A panic value may contain part of the packet, except for a runtime error.
+			// Unlike a runtime error, a panic value may contain part of the packet.
 			what := fmt.Sprintf("a %T", p)
 			if e, ok := p.(runtime.Error); ok {
 				what = e.Error()

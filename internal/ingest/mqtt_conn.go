@@ -237,7 +237,7 @@ func (c *conn) orSlow(err error) error {
 	return err
 }
 
-// A deadline is up to deadlineStep too late, so that not each packet moves it, which takes about as
+// A deadline is up to deadlineStep late, so that not each packet moves it, which takes about as
 // long as decoding a sample.
 const deadlineStep = time.Second
 

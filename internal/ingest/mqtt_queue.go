@@ -47,7 +47,7 @@ func (q *queue) wait() {
 	}
 }
 
-// While the queue is full, enqueue blocks, and nothing is read from the client.
+// While the queue is full, enqueue blocks, and the client is not read.
 func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes

@@ -122,7 +122,7 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// If handle returns a *closing, the client is told this reason.
+// handle returns a *closing as the reason for the client.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == mqtt.PublishPacket {
 		return m.publish(c, first, body)

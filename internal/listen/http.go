@@ -14,7 +14,7 @@ type Server struct {
 	Guard *Guard
 }
 
-// NewServer replaces the ConnState, the ConnContext and the protocols of s. Only HTTP/1 is spoken,
+// NewServer replaces ConnState, ConnContext and Protocols of s. Only HTTP/1 is spoken,
 // also with TLS, so a connection has one request at a time, and its handler's goroutine is the
 // owner.
 func NewServer(s *http.Server, c Config) *Server {

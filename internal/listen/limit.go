@@ -45,8 +45,8 @@ const unlimited = math.MaxInt64
 
 const adaptInterval = 100 * time.Millisecond
 
-// The steps are small: a change affects the delay late, and each connection that is opened again
-// costs as much as many answers.
+// The steps are small: they affect the delay late, and each connection opened again costs as much
+// as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
@@ -89,9 +89,9 @@ func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 	return true
 }
 
-// An overloaded listener pauses before each Accept, for the estimated time of turnsBetween answers,
-// because a refusal costs as much as many answers. Its backlog is short, so that the kernel refuses
-// most connections at no cost, and few in it have clients that have given up.
+// An overloaded listener pauses before each Accept, for the estimated time of turnsBetween answers:
+// a refusal costs as much as many answers. Its backlog is short, so that the kernel refuses most
+// connections at no cost, and few clients of those in it have given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond

@@ -49,7 +49,7 @@ type Guard struct {
 	conns     []*Conn              // in the order of acceptance; nil if it has ended
 	open      int                  // connections
 	clients   map[netip.Prefix]int // open connections of each client
-	noneUntil time.Duration        // before it, no connection is searched for eviction; since began
+	noneUntil time.Duration        // before it, evict does not search; since began
 	listeners []*listener
 	backlog   int // the last that was set
 
@@ -73,7 +73,7 @@ func New(c Config) *Guard {
 	return g
 }
 
-// Accept of the listener returns the connections of l, each as a [*Conn].
+// The listener accepts the connections of l, each as a [*Conn].
 func (g *Guard) Listener(l net.Listener) net.Listener {
 	guarded := &listener{Listener: l, guard: g, closed: make(chan struct{})}
 	guarded.end = sync.OnceValue(func() error {
@@ -87,7 +87,7 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 }
 
 // Serve calls serve for each connection of l, in its own goroutine, and closes l. After
-// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps one of it, as
+// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps such a one, as
 // TLS does.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
@@ -173,7 +173,7 @@ func (l *listener) pause(d time.Duration) bool {
 
 func (l *listener) Close() error { return l.end() }
 
-// isTransient also knows the errors of the connection to be accepted (see accept(2) of Linux).
+// isTransient also knows errors of the connection to be accepted (accept(2) of Linux).
 func isTransient(err error) bool {
 	e, ok := errors.AsType[syscall.Errno](err)
 	return ok && (e.Temporary() || slices.Contains([]syscall.Errno{
@@ -287,7 +287,7 @@ func (g *Guard) choose(now time.Duration, overload bool) (victim *Conn, use Use)
 	return victim, use
 }
 
-// Count counts the connections that have one of the uses, or all.
+// Count counts the connections with one of the uses, or all.
 func (g *Guard) Count(uses ...Use) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

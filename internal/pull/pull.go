@@ -118,7 +118,7 @@ type puller struct {
 	broken, delayed, lost, unused lograte.Warning
 }
 
-// own is our own format. The topic may name the vehicle.
+// Our own format: the topic may name the vehicle.
 const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time: {path: time}, under: $.signals}
 ---
 {vid: {path: vid}, time: {path: time}, under: $.signals}`

@@ -226,7 +226,7 @@ func (a *AccessLog) format(r *record) {
 
 type fields struct {
 	b     []byte
-	start int // of the line, with the brace of JSON
+	start int // of the line, with JSON's brace
 	json  bool
 }
 

@@ -18,17 +18,17 @@ import (
 //go:embed docs
 var docFiles embed.FS
 
-// pagePolicy permits a page to load files from this service and to call it, and nothing else.
+// pagePolicy permits a page only to load files from this service and to call it.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// A browser revalidates a page at each use, so it shows no old one after an update.
+// A browser revalidates a page at each use, so it shows no old one.
 const (
 	cachePage  = "no-cache"
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments panics if a file is missing or a template fails: this is a bug.
+// newDocuments panics if a file is missing or a template fails: a bug.
 func newDocuments(maxAge time.Duration) map[string]*document {
 	return map[string]*document{
 		"/":                newDocument("page.html", renderPage(maxAge), cachePage),

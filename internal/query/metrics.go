@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) observe(r *response, took time.Duration) {
 	o := r.outcome
 	if r.sandbox {
-		// The errors that the sandbox makes up must not look like real ones.
+		// Errors that the sandbox makes up must not look like real ones.
 		o = sandboxed
 	}
 	m.queries[r.operation][o].Inc()

@@ -18,7 +18,7 @@ type params struct {
 
 // parseQuery parses application/x-www-form-urlencoded, and allocates only if *scratch, to which it
 // appends decoded text, is too small. It continues after a failure, because the rate-limit headers
-// of the answer depend on the token.
+// depend on the token.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding

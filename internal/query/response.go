@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// response is used again for the next request. Its contents are valid until the next start.
+// response is reused: its contents are valid until the next start.
 type response struct {
 	http1.Response
 	result
@@ -48,7 +48,7 @@ func (w *response) start(now time.Time) {
 	w.begin(now, "application/json", "private, no-store")
 }
 
-// begin replaces all headers by those that every answer carries.
+// begin replaces all headers by those of every answer.
 func (w *response) begin(now time.Time, contentType, cache string) {
 	w.id = requestID{rand.Uint64(), rand.Uint64()}
 	b := append(w.Headers[:0], "Date: "...)

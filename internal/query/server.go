@@ -19,13 +19,13 @@ import (
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// Ready is called for every query, and must not block or allocate. Its error is not shown to
-	// clients.
+	// Ready is called for every query, and must not block or allocate. Clients do not see its
+	// error.
 	Ready    func(now time.Time) error
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
-	// If MaxAge is zero or less, verdicts of any age are answered.
+	// If MaxAge is zero or less, verdicts may have any age.
 	MaxAge         time.Duration
 	NoDocs         bool           // the documentation gets 404
 	TrustedProxies []netip.Prefix // their X-Forwarded-For names the client

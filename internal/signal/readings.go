@@ -15,7 +15,7 @@ func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milli
 
 func (m UnixMilli) Seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
 
-// Readings are the signals that were read at one time, without earlier values of others.
+// Readings are the signals read at one time, without earlier values of others.
 type Readings struct {
 	present uint32
 	value   [Num]float32
@@ -106,7 +106,7 @@ const (
 	PositionGroup
 )
 
-// Signals that are not listed belong to ThrottleGroup.
+// Signals not listed belong to ThrottleGroup.
 var groupOf = [Num]Group{
 	Speed: MotionGroup, OBDSpeed: MotionGroup, EngineSpeed: MotionGroup, LowVoltageSystemState: MotionGroup,
 	FreeFlowSpeed: MotionGroup, SpeedHolds: MotionGroup,

@@ -10,7 +10,7 @@ import (
 
 type Signal uint8
 
-// FreeFlowSpeed and SpeedHolds have names of our own, because VSS has none.
+// FreeFlowSpeed and SpeedHolds have names of our own: VSS has none.
 const (
 	Speed Signal = iota
 	OBDSpeed

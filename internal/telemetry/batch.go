@@ -98,7 +98,7 @@ func (b *Batch) Join(other *Batch) {
 	other.Free()
 }
 
-// The fold ignores samples that are out of order.
+// The fold ignores samples out of order.
 func (b *Batch) Sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {

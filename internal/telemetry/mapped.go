@@ -11,7 +11,7 @@ var (
 		"characters: the operator can give the mapping a table, or clean: hash")
 )
 
-// Errors that are not listed are of a wrong vid.
+// Errors not listed are of a wrong vid.
 var mappedKinds = map[error]access.Refusal{
 	format.ErrSyntax: access.Malformed, format.ErrForm: access.Malformed, format.ErrTopic: access.BadTopic,
 	format.ErrNoTime: access.BadTime, format.ErrTime: access.BadTime, format.ErrWork: access.OverLimit,

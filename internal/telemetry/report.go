@@ -62,7 +62,7 @@ func (b *Batch) Report() Report {
 	return r
 }
 
-// InWords is the report without refused samples. If nothing is to be told, it is empty.
+// InWords is the report without refused samples, or "" if it would be empty.
 func (b *Batch) InWords() string {
 	var parts, list []string
 	for _, n := range b.names {
