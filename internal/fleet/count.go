@@ -83,7 +83,7 @@ func (t *Table) eachSlot(do func(*slot)) {
 	}
 }
 
-// ReadBetween returns the vehicles with a verdict of after from, up to to, whose vid is stored.
+// ReadBetween returns the vehicles with a verdict after from and up to to, whose vid is stored.
 func (t *Table) ReadBetween(from, to signal.UnixMilli) []Listed {
 	var found []Listed
 	within := func(at int64) bool { return int64(from) < at && at <= int64(to) }

@@ -21,7 +21,7 @@ type names struct {
 	shards  [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard of the table, so a loop has that in the processor's cache.
+// nameShard has the vids of one shard, which a loop over them keeps in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
@@ -30,7 +30,7 @@ type nameShard struct {
 // At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames, before the first Put, makes the table store vids, up to most bytes with one more for
+// KeepNames, called before any Put, makes the table store vids, up to most bytes with one more for
 // each. The memory used is about 5 bytes a vehicle more.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 

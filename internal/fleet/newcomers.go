@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// newcomers are admitted without a state. They count, because otherwise the table would exceed its
+// newcomers are admitted vehicles without a state. They count, lest the table exceeds its
 // limit when their states arrive.
 type newcomers struct {
 	most atomic.Int64 // vehicles, also of the table; 0 means no limit

@@ -58,7 +58,7 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// Then a reader takes the lock. A write takes about 100 ns.
+// After readTries, a reader takes the lock. A write takes 100 ns.
 const readTries = 16
 
 func (s *shard) get(k key) value {

@@ -149,7 +149,7 @@ type Format struct {
 type mapped struct {
 	signal.Signal
 	slots  []int
-	name   string // that names its element
+	name   string // text of Names that selects it
 	factor float64
 	values map[string]string
 }
@@ -225,7 +225,7 @@ func parse(text string) (*Format, error) {
 	for n := 1; ; n++ {
 		f := new(Format)
 		var tree yaml.Node
-		if _ = trees.Decode(&tree); hasAlias(&tree) { // an error comes again
+		if _ = trees.Decode(&tree); hasAlias(&tree) { // dec returns the same error
 			return nil, errors.New(errAlias) // a short text could become long
 		}
 		switch err := dec.Decode(&f.mapping); {

@@ -143,8 +143,8 @@ func (v *conversation) buffered() []byte {
 // headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
 // the from of the next call.
 //
-// A line end without CR also ends a head, so that the server refuses it without waiting for the
-// rest.
+// A line end without CR also ends a head, which is then refused without waiting for an empty
+// line.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -313,7 +313,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		e.out = append(e.out, w.Body...)
 		return goesOn
 	}
-	v.sendUntil = time.Time{} // both get a new deadline
+	v.sendUntil = time.Time{} // a new deadline for out and Shared
 	if !v.send(e) {
 		return false
 	}

@@ -48,7 +48,7 @@ type Request struct {
 	Gzip          bool // accepts it
 
 	hosts     int
-	length    bool // has the header
+	length    bool // has Content-Length
 	closes    bool
 	keepAlive bool // said so, as HTTP/1.0 requires
 }

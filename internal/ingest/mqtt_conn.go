@@ -352,7 +352,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
-	case c.receiving.bytes == 0: // it may wait, since it holds no memory
+	case c.receiving.bytes == 0: // c may wait, since it holds no memory
 		return larger, c.receiving.reserveWait(larger, c.ctx.Done())
 	case c.receiving.reserve(larger):
 		return larger, true

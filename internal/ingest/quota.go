@@ -71,10 +71,10 @@ func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok
 	defer q.mu.Unlock()
 	if at := slices.Index(q.waiting[source], c); at >= 0 {
 		q.removeClaim(source, at)
-	} else { // it was granted at the same time
+	} else { // c was granted at the same time
 		q.subtract(source, n)
 	}
-	q.grantWaiting() // those behind may fit now
+	q.grantWaiting() // claims behind c may fit now
 	return 0, false
 }
 

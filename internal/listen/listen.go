@@ -87,8 +87,8 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 }
 
 // Serve calls serve for each connection of l, in its own goroutine, and closes l. After
-// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps such a one, as
-// TLS does.
+// [Guard.Shutdown] it returns [net.ErrClosed]. l is from [Guard.Listener], or wraps one, as TLS
+// does.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
 	if g.ending.Load() {
@@ -185,7 +185,7 @@ func isTransient(err error) bool {
 // admit returns nil if there is no room, or if the guard ends.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
-		_ = t.SetWriteBuffer(g.c.SendBuffer) // fails only if it is closed
+		_ = t.SetWriteBuffer(g.c.SendBuffer) // fails only if nc is closed
 	}
 	c := &Conn{Conn: nc, guard: g}
 	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {

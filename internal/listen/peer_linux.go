@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// Many clients have closed during an overload, while their connections wait in the backlog.
+// During an overload, many clients give up while their connections wait in the backlog.
 func peerClosed(c net.Conn) (gone bool) {
 	withFD(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

@@ -134,7 +134,7 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 
 // The caller holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
-	d := delays{mean: max(p.mean, p.meanAt(now))} // that of the byte in flight still grows
+	d := delays{mean: max(p.mean, p.meanAt(now))} // the delay of the byte in flight still grows
 	d.min = p.recent[p.last].took
 	if !p.sent.IsZero() {
 		d.min = max(d.min, now.Sub(p.wrote))

@@ -34,10 +34,10 @@ type Config struct {
 	// At MaxConnections, each of about 10 KiB, one is evicted for a newer one, or the newer one
 	// gets 503. If zero, it is 16384.
 	MaxConnections                         int
-	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // of [http1.Config]
+	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // see [http1.Config]
 
 	TLS *tls.Config      // if nil, plain HTTP
-	Now func() time.Time // of answers; if nil, time.Now
+	Now func() time.Time // for answers; if nil, time.Now
 }
 
 // SpareConnections beyond MaxConnections get an answer that says so.

@@ -15,7 +15,7 @@ type Fact struct {
 	Unit  string
 	// NaN if there is none
 	Threshold float64
-	// Limit says what is at or above ("anomaly from") or at or below ("jam up to") Threshold.
+	// Limit names the side of Threshold: "anomaly from" (or above), "jam up to" (or below), or "".
 	Limit string
 	Time  UnixMilli // of the newest reading behind the value
 }

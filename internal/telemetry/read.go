@@ -143,7 +143,7 @@ func (rd *reader) readMessage(p []byte) error {
 	first, rest, _ := bytes.Cut(object, []byte{'\n'})
 	switch {
 	case len(first) == 0 || len(p) > MaxSample:
-	case len(rest) == 0: // as most messages, which need no buffer
+	case len(rest) == 0: // most messages: they need no buffer
 		rd.add(1, object)
 		return nil
 	default:
