@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// During an overload, many clients give up while their connections wait in the backlog.
+// During an overload, many clients give up while they wait in the backlog.
 func peerClosed(c net.Conn) (gone bool) {
 	withFD(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

@@ -13,7 +13,7 @@ import (
 
 type kafkaBroker struct{ *kgo.Client }
 
-// kafkaLog logs why there is no connection: the client does not return the reason.
+// kafkaLog logs why there is no connection, because the client does not return it.
 type kafkaLog struct{ *puller }
 
 func (kafkaLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }

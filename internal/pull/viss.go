@@ -55,7 +55,7 @@ func (b vissBroker) subscribe(ctx context.Context, id int) error {
 		period = 1000
 	}
 	request := map[string]any{"action": "subscribe", "path": b.paths[id%len(b.paths)], "requestId": strconv.Itoa(id),
-		"filter": map[string]any{"type": "timebased", "variant": "timebased", // VISS 2 has type, VISS 3 variant
+		"filter": map[string]any{"type": "timebased", "variant": "timebased", // VISS 2: type; 3: variant
 			"parameter": map[string]any{"period": period}}}
 	if b.token != "" {
 		request["authorization"] = b.token

@@ -75,7 +75,7 @@ func withoutToken(name string) *failure {
 // retryAfter has seconds for the failures that the client has not caused.
 var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1", "upgrading": "5", "broken": "5"}
 
-// Failures used in several places. Those of framing have the names of [http1.Fault].
+// Failures used in several places. Those of framing are named as [http1.Fault].
 var (
 	failMethod      = failures["method"]
 	failEncoding    = failures["encoding"]

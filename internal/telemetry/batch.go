@@ -64,7 +64,7 @@ func (b *Batch) RefusedTotal() int {
 	return n
 }
 
-// hopeless ends a batch whose first thousand lines are all refused.
+// hopeless ends a batch whose first thousand lines are refused.
 func (b *Batch) hopeless(n int) bool {
 	if b.Accepted > 0 || len(b.Rejected) != maxRejections-1 {
 		return false

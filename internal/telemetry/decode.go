@@ -61,7 +61,7 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli)
 	return x, why
 }
 
-// notNumber is what some JSON libraries of Python and JavaScript write for NaN and infinities.
+// notNumber is how JSON libraries of Python and JavaScript write NaN and infinities.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
 // check refuses what is no JSON object, too deep, or has a name twice.
