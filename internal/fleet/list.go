@@ -53,7 +53,7 @@ type Listed struct {
 }
 
 // First returns n vehicles after a place, or the first ones if that is nil. matched is of the whole
-// list, and next is the after of the next page, or nil. The table must store vids.
+// list, and next is after for the next page, or nil. The table must store vids.
 //
 // Without memory for its vid, a vehicle is in matched, but not on the page, which is then shorter.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (

@@ -69,7 +69,7 @@ func (m *MQTT) logIn(c *conn) error {
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !listen.Under(c.Conn).Become(listen.Held) {
-		return errEnding // it was evicted
+		return errEnding // c was evicted
 	}
 	c.grant, c.key = source, bytes.Clone(p.Password)
 	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
@@ -188,7 +188,7 @@ func (m *MQTT) receive(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) error 
 		if ok, err := m.withinLimits(c, &p, samples); !ok {
 			return err
 		}
-		batch.Rejected = nil // they are counted, and MQTT has no place to list them
+		batch.Rejected = nil // refusals are counted, and MQTT has no place to list them
 		p.outcome, p.batch = stored, batch
 		if p.qos > 0 && c.version == 5 {
 			p.text = batch.InWords()

@@ -14,7 +14,7 @@ import (
 type natsBroker struct {
 	*nats.Conn
 	consumer jetstream.Consumer
-	in       chan *nats.Msg // of a subscription
+	in       chan *nats.Msg // from a subscription
 	closed   chan struct{}
 }
 

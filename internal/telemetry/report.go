@@ -101,7 +101,7 @@ func (b *Batch) ignore(name []byte) {
 	}
 }
 
-// isShown is true for a name like those of VSS, but no likely secret: responses may be logged.
+// isShown is true for a name like those of VSS and no likely secret: responses may be logged.
 func isShown(name []byte) bool {
 	const spelling = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 	return len(name) > 0 && len(name) <= maxIgnoredName && len(bytes.Trim(name, spelling)) == 0 &&
