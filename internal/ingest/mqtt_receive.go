@@ -97,7 +97,7 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// No source can end the connections of another.
+// With a clientID, no source can end the connections of another.
 type clientID struct{ source, id string }
 
 func (m *MQTT) enter(c *conn, id clientID) error {

@@ -10,7 +10,7 @@ import (
 
 type Bounds struct {
 	MaxMean time.Duration // a longer mean queueing delay: more arrives than is served
-	Target  time.Duration // of the minimum delay
+	Target  time.Duration // for the minimum delay
 	// Least is the lowest limit. If the delay is long with fewer connections, closing some would
 	// not help, because the machine is slow or has other work.
 	Least int
