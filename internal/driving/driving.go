@@ -29,7 +29,7 @@ type Car struct {
 }
 
 type Memory struct {
-	MeanSpeed    float32 // has a time constant of one minute (see stopCounts)
+	MeanSpeed    float32 // km/h, with a time constant of one minute (see stopCounts)
 	Pace         State   // zero until a speed was read
 	Traffic      Traffic
 	Way          Way // zero for a car that sends no position
@@ -40,10 +40,10 @@ type Memory struct {
 type Verdict struct {
 	State      State // 0 if nothing is known or the car is not driving
 	NotDriving bool
-	Time       signal.UnixMilli // of the oldest reading behind the verdict, of the newest of each signal
+	Time       signal.UnixMilli // the oldest of the readings behind the verdict, each the newest of its signal
 }
 
-// Verdict is zero without any speed, neither read nor shown by positions.
+// Verdict is zero if no speed is known, by a reading or positions, unless the ignition is off.
 func (c Car) Verdict() Verdict {
 	m := &c.Traffic
 	switch {
@@ -59,15 +59,15 @@ func (c Car) Verdict() Verdict {
 	return Verdict{State: c.Pace, Time: c.roadTime(m.At)}
 }
 
-// ObserveStop needs the readings in Latest that Observe had, and the speed before.
+// ObserveStop ends a drive. It needs the readings in Latest that Observe had, and the speed before.
 func (c Car) ObserveStop(before signal.Reading) {
 	c.observeIgnition(before)
 	c.observeRest(before)
 }
 
-// observeRest also resets the memory of traffic if the car has stopped driving. An engine speed of
-// 0 older than before, the speed before this sample, is ignored, because the car may have moved
-// since.
+// observeRest finds since when the car rests, and resets the memory of traffic if it has stopped
+// driving. An engine speed of 0 older than before, the speed before this sample, is ignored,
+// because the car may have moved since.
 func (c Car) observeRest(before signal.Reading) {
 	m := &c.Traffic
 	engine := c.Latest[signal.EngineSpeed]
@@ -103,7 +103,7 @@ func (c Car) stays() bool {
 }
 
 // observeIgnition discards an "ignition off" if the car moves later than coasting. Without
-// positions, one speed may be noise: two, or a running engine, show it.
+// positions, one speed may be noise, so two, or a running engine, must show the motion.
 func (c Car) observeIgnition(before signal.Reading) {
 	i, m, w, engine := &c.Latest[signal.LowVoltageSystemState], &c.Traffic, &c.Way, c.Latest[signal.EngineSpeed]
 	after := i.Time.Add(coasting)
@@ -131,13 +131,13 @@ func (c Car) IgnitionOff() bool {
 	return !coasts
 }
 
-// The car may have driven since its newest speed.
+// resting is as of the newest speed, because the car may have driven since.
 func (c Car) resting() bool {
 	t := c.Traffic.At
 	return c.RestingSince != 0 && t.Sub(c.RestingSince) >= restAfter && !c.ignitionOn(t)
 }
 
-// If the engine speed shows whether the car waits in traffic, resting decides.
+// parked leaves the decision to resting if the engine speed shows whether the car waits in traffic.
 func (c Car) parked() bool {
 	t, engine := c.Traffic.At, c.Latest[signal.EngineSpeed].Time
 	if c.Traffic.Stood == 0 || t.Sub(c.Traffic.Stood) < c.parksAfter() || c.ignitionOn(t) {

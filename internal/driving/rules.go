@@ -6,8 +6,8 @@ import "time"
 const Version = 7
 
 // The share is the speed of traffic divided by its speed in light traffic, or the inverse of travel
-// times, ordinary red lights included. docs/verdicts.md compares the borders with the Highway
-// Capacity Manual, DATEX II and the travel-time index.
+// times, ordinary red lights included. It decides on the state. docs/verdicts.md compares the
+// borders with the Highway Capacity Manual, DATEX II and the travel-time index.
 const (
 	JamShare  = 0.4
 	SlowShare = 2.0 / 3
@@ -23,9 +23,9 @@ func StateOfShare(share float32) State {
 	return Normal
 }
 
-// Chosen by the results on two simulated roads (Bologna and a motorway, with Eclipse SUMO);
-// docs/verdicts.md has those on three that were held back. On the recorded drives (tds), none of
-// 511 random sets reached a macro-F1 of 0.50.
+// These numbers were chosen by the results on two simulated roads (Bologna and a motorway, with
+// Eclipse SUMO); docs/verdicts.md has those on three that were held back. On the recorded drives
+// (tds), none of 511 random sets reached a macro-F1 of 0.50.
 const (
 	// Within paceHolds after a change, the state changes only if the share is beyond a border by
 	// clearBy. Half of the changes of the true state follow the previous one within a minute.
@@ -35,26 +35,26 @@ const (
 	// From this RoadAround.Apart on, the free flow of the road may be that of another stream.
 	apartFrom = 0.5
 
-	// In a stop, a car is slower than stopKmh. The next moveUp metres belong to it, because parking
-	// takes moves of one or two car lengths.
+	// In a stop, a car is slower than stopKmh. The next moveUp metres belong to the stop, because
+	// parking takes moves of one or two car lengths.
 	stopKmh, moveUp = 4, 12
-	// The mean has the first stopCounts seconds of a stop and the time after longStop: lights
+	// MeanSpeed has the first stopCounts seconds of a stop and the time after longStop: lights
 	// complete their cycle in two minutes, and parking takes no longer.
 	stopCounts, longStop = 30, 120
 	meanDecay            = time.Minute
-	// For the cycle of a light, a speed that the car reached shows that the road is free.
+	// So long, the cycle of a light, a speed that the car reached shows that the road is free.
 	topHolds = 2 * time.Minute
 
-	// An unknown free flow is perCruise times the mean of the speeds above cruiseFromKmh, from
-	// streetKmh to mostAssumed. Lights and crossings make the mean a quarter lower than the speed
-	// between them. A limit of 50 km/h allows a mean of 33; jams on a motorway are below. With
-	// cruiseDecay, minutes in a city forget a motorway.
+	// An unknown free flow is taken as perCruise times the mean of the speeds above cruiseFromKmh,
+	// from streetKmh to mostAssumed. Lights and crossings make the mean a quarter lower than the
+	// speed between them. A limit of 50 km/h allows a mean of 33; jams on a motorway are below.
+	// With cruiseDecay, minutes in a city forget a motorway.
 	cruiseFromKmh, perCruise, streetKmh, mostAssumed = 27, 0.75, 33, 82
 	cruiseDecay                                      = 4 * time.Minute
-	// Of a free flow that a source sends: below 10 km/h is a yard, and no mean is above 130.
+	// Limits of a free flow that a source sends: below 10 km/h is a yard, and no mean is above 130.
 	leastFree, mostFree = 10, 130
 
-	// How long a mean must be to change the state, longer if the car was never fast, because
+	// The mean must cover so much time to change the state, more if the car was never fast, because
 	// leaving a car park takes a minute or two at 8 to 12 km/h. A requirement: the first minute of
 	// a drive is never a jam.
 	paceAfter, paceAfterPark, firstMinute = 25 * time.Second, 80 * time.Second, time.Minute
@@ -62,8 +62,8 @@ const (
 
 const (
 	// Up to maxStep, the speed between two readings is interpolated; a car that reports once a
-	// minute may be late. After sparse, positions show better how the car drove. A reading after
-	// maxStep is valid for sampleCounts, and the car may have left the road.
+	// minute may be late. After sparse, positions show better how the car drove. After maxStep, a
+	// reading counts for sampleCounts alone, and the car may have left the road.
 	maxStep, sparse, sampleCounts = 75 * time.Second, 15 * time.Second, 20 * time.Second
 	freeFlowHolds, roadHolds      = maxStep, maxStep
 	// A speed may be missing for so long before positions replace it.
@@ -71,20 +71,21 @@ const (
 	// A speed that is sent only when it changes is repeated when it is older than unchangedAfter.
 	// Nobody drives longer than unchangedHolds at exactly one speed.
 	unchangedAfter, unchangedHolds = 30 * time.Second, 30 * time.Minute
-	// 1 m/s², which drivers exceed at a light
+	// at a stop, speed changes at 1 m/s², which drivers exceed at a light
 	rampKmhPerSecond = 3.6
-	// A slower car is stationary. An engine at rest above drivingFrom is that of an electric or
-	// hybrid car: a towed car is slower, and few start-stop systems stop the engine.
+	// Below stationaryBelow, a car is stationary. An engine at rest above drivingFrom is that of an
+	// electric or hybrid car: a towed car is slower, and few start-stop systems stop the engine.
 	stationaryBelow, drivingFrom = 1, 20
 	// After so long in one circle (StayMetres), a car was slower than 1.5 km/h, whatever its
 	// receiver's drift.
 	stayShows = 2 * time.Minute
-	// Start-stop systems stop the engine for minutes.
+	// A car whose engine is off rests after this: start-stop systems stop engines for minutes.
 	restAfter = 5 * time.Minute
-	// If neither engine nor ignition shows it: cars in a queue rarely wait longer without moving
-	// once. For a mean above motorway before: cars do not park there, and it may be closed.
+	// If neither engine nor ignition shows it, a car is parked after this: queues rarely stand
+	// longer. After a mean above motorway, closedAfter: cars do not park there, and it may be
+	// closed.
 	parkedAfter, closedAfter, motorway = 10 * time.Minute, time.Hour, 80
-	// so long, an "ignition on" keeps a car with its engine at rest from being parked
+	// An "ignition on" shows for so long that a standing car is not parked.
 	ignitionHolds = time.Hour
 	// A car may roll so long after its ignition went off. If it moves later, the "ignition on" was
 	// lost.

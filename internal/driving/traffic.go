@@ -14,15 +14,15 @@ type Traffic struct {
 	Share, FreeKmh float32
 	MeanSeconds    float32 // the weight of MeanSpeed
 	Stop           float32 // seconds of the present stop, at most longStop
-	Rolled         float32 // metres driven since, up to moveUp
+	Rolled         float32 // metres driven since the stop, up to moveUp
 	TopKmh         float32 // the highest speed in the time topHolds
 	TopAt          signal.UnixMilli
 	Cruise         float32 // mean of the speeds above cruiseFromKmh; zero if there were none in this drive
 	Source         FreeFlowSource
 	Moved          bool
-	EngineMute     bool             // The engine was at rest while the car drove.
+	EngineMute     bool             // The engine speed was 0 while the car drove: it shows nothing.
 	Stood          signal.UnixMilli // since when the car is stationary, or zero
-	Repeats        uint8            // speeds that equal the one before: a source that sends changes only has none
+	Repeats        uint8            // speeds that equalled the one before: a source that sends changes only has none
 }
 
 // FreeFlowSource says how a free flow is known, the best last.
@@ -118,9 +118,9 @@ func (c Car) startDrive(kmh float32, t signal.UnixMilli) {
 	c.MeanSpeed, c.Pace = kmh, Normal
 }
 
-// collect adds a linear change to the mean, which then does not depend on how often a car reports.
-// At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that reports once
-// in 30 s would seem to creep.
+// collect adds a linear change of speed to the mean, which then does not depend on how often a car
+// reports. At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that
+// reports once in 30 s would seem to creep.
 func (c Car) collect(from, to, seconds float32) {
 	c.Traffic.Moved = c.Traffic.Moved || to > signal.MovingKmh
 	stops, starts := to < stopKmh, from < stopKmh
@@ -196,7 +196,7 @@ func (c Car) addToMean(from, to, seconds float32) {
 }
 
 // timeFor returns after how many seconds of a linear change the car has driven the metres, at most
-// all.
+// seconds.
 func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
@@ -308,8 +308,8 @@ func (c Car) seenByOthers(t signal.UnixMilli) bool {
 	return c.knowsRoad(t) && (c.Road.DelayBehind > 0 || c.Road.DelayAhead > 0)
 }
 
-// freeFlow returns the first that is known: learned (unless Young), sent, the guess for the road,
-// shown by the car itself, that of any street.
+// freeFlow returns the first value that is known: learned (unless Young), sent, the guess for the
+// road, shown by the car itself, that of any street.
 func (c Car) freeFlow(t signal.UnixMilli) (float32, FreeFlowSource) {
 	shown, sent := max(streetKmh, min(perCruise*c.Traffic.Cruise, mostAssumed)), c.Latest[signal.FreeFlowSpeed]
 	switch {

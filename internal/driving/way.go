@@ -22,7 +22,7 @@ type Way struct {
 	LegKmh                          float32 // between the last two circles; negative: unknown
 	Outside                         bool    // The newest fix is the first outside the circle.
 	LineMetres, SpeedMetres         float32 // by positions and by speeds since they were last compared
-	Doubts                          uint8   // contradictions less agreements
+	Doubts                          uint8   // of speeds: contradictions by positions less agreements
 	Distrusted                      bool    // The positions refute the speeds.
 	FromLatitude, FromLongitude     float32 // where the drive began
 	OnRoad                          bool    // Until it is set, the car may be in a car park.
@@ -35,16 +35,16 @@ type Way struct {
 
 const WaySteps = 12
 
-// StayMetres is the worst accuracy of a position that is used.
+// StayMetres is the radius of the circle in Way, and the worst accuracy of a position that is used.
 const StayMetres = 50
 
 type WayStep struct {
 	Stretch         Stretch
-	Metres, Seconds float32 // They go on if the car comes back to the stretch.
+	Metres, Seconds float32 // summed, also when the car comes back to the stretch
 }
 
-// RoadAround is in light traffic, ordinary red lights included. Behind is where the free flow is
-// known; ahead is the likeliest way, where at least three cars drive.
+// RoadAround is how fast cars drive here. Free is in light traffic, red lights included. Behind is
+// where the free flow is known; ahead is the likeliest way, where at least three cars drive.
 type RoadAround struct {
 	Time                                signal.UnixMilli // of the fix
 	FreeSecondsBehind, FreeSecondsAhead float32
@@ -57,8 +57,8 @@ type RoadAround struct {
 	Young                               bool             // The free flow of more than half of the road is a guess.
 }
 
-// shownKmh returns the speed of the last leg, limited by the time in the circle since. Without a
-// leg, ok is false until this limit is below walking pace.
+// shownKmh returns the speed that positions show: that of the last leg, limited by the time in the
+// circle since. Without a leg, ok is false until this limit is below walking pace.
 func (w *Way) shownKmh() (kmh float32, ok bool) {
 	limit := float32(math.Inf(1))
 	if stayed := w.Time.Seconds(w.StaySince); stayed > 0 {

@@ -26,21 +26,21 @@ const (
 	maxStep = time.Minute
 	// A leg is at least so long by its speeds; to use positions here would bias the measurement.
 	legMetres, legTime = 25, 3 * time.Second
-	// of a round; a factor is found after minRounds
+	// A round of a car has so many legs; a factor is found after minRounds.
 	legs, minRounds = 10, 3
-	// tyres and receivers differ by less
+	// a ratio further from 1 is wrong; tyres and receivers differ by less
 	off = 1.15
-	// the greatest quotient of the seventh eighth and the median of one car's ratios
+	// the greatest quotient of the 7/8 quantile and the median of a round
 	scatter = 1.2
-	// the greatest quotients of equal factors, and of a factor and its unit
+	// the greatest quotients of factors that agree, and of a factor and its unit
 	agree, unitWithin = 1.15, 1.12
 )
 
 type Finding struct {
 	Factor   float64 // a speed as sent, times this, is in km/h
 	Unit     string  // of Units, or empty
-	Vehicles int     // with this factor
-	Compared int     // whose speeds and positions could be compared
+	Vehicles int     // vehicles with this factor
+	Compared int     // vehicles whose speeds and positions could be compared
 }
 
 var Units = []struct {
@@ -53,7 +53,7 @@ var Units = []struct {
 
 const metresPerSecond = "m/s"
 
-// Check is of one source. The zero value is ready for use.
+// Check watches one source. The zero value is ready for use.
 type Check struct {
 	Found Finding
 	told  bool
@@ -62,8 +62,8 @@ type Check struct {
 
 type car struct {
 	hash  uint64
-	drove signal.UnixMilli // with at least slowest
-	// of the newest sample with a speed, and the newest position
+	drove signal.UnixMilli // when it last drove at least slowest
+	// time and speed of the newest sample with a speed, and the newest position
 	last signal.UnixMilli
 	kmh  float32
 	at   position
@@ -97,7 +97,7 @@ func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	return first
 }
 
-// A car that drives takes a free place, or that of a silent one.
+// watched returns the car of x, or nil. A car that drives takes a free or a silent car's place.
 func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	hash := maphash.String(seed, string(x.Vehicle))
 	for i := range c.cars {
@@ -128,8 +128,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= driving.StayMetres
 }
 
-// Late and repeated samples are ignored. Many receivers repeat a position, so a leg begins and ends
-// only where it is new.
+// add reports whether a round ended. Late and repeated samples are ignored. Many receivers repeat a
+// position, so a leg begins and ends only where it is new.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {
@@ -165,8 +165,8 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	return true
 }
 
-// A shorter line says nothing if the car may have driven a curve or stopped, which change the
-// velocity by about twice the speed. It is a proof only at more than 4 m/s².
+// ratio is 1 for a shorter line if the car may have driven a curve or stopped, which change the
+// velocity by about twice the speed. At more than 4 m/s², that is impossible.
 func ratio(line, metres, seconds float32) float32 {
 	if line < metres && metres < 2*seconds*seconds {
 		return 1
@@ -181,8 +181,8 @@ func (p position) metresFrom(q position) float32 {
 	return float32(perDegree * math.Hypot(north, east))
 }
 
-// Ratios above the median are noise if they scatter; those below may, because a line cuts corners.
-// Three quarters must be off in the same direction.
+// judge finds a factor if three quarters of the ratios are off in the same direction. Those above
+// the median are noise if they scatter; those below may, because a line cuts corners.
 func (k *car) judge() {
 	r, factor := k.ratios[:], float32(1)
 	slices.Sort(r)
@@ -200,8 +200,8 @@ func (k *car) judge() {
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
 
-// One car is enough only if there is no other. If most cars are right, only m/s is found: nothing
-// else has a factor so far from 1.
+// One car is enough only if there is no other. If most cars are right, only m/s is found: no other
+// factor above 1 is so great.
 func (c *Check) judge() {
 	c.Found = Finding{}
 	var wrong []float64

@@ -8,11 +8,11 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// ObserveCodes needs the list of r in Latest; now is the time of the newest reading.
+// ObserveCodes folds the list of r, which Latest must have; now is the time of the newest reading.
 //
 // A car answers with one list for each of its computers and services (stored, pending, permanent),
 // so a list without a code says that it is gone only when, by the rhythm of such lists, the code
-// was due again. It is over a minute later.
+// was due again. The fault is over a minute later.
 func (c Car) ObserveCodes(r *signal.Readings, now signal.UnixMilli) {
 	m := c.Memory
 	if r.Has(signal.DTCList) {
@@ -40,7 +40,7 @@ func (m *Memory) codeDue() signal.UnixMilli {
 	return signal.UnixMilli(max(m.CodeGap, codeRoundFor))
 }
 
-// AddsCode reports whether a list read at t would be new after another of that time.
+// AddsCode reports whether a list read at t has a code after one of that time without any.
 func (m *Memory) AddsCode(codes []signal.TroubleCode, t signal.UnixMilli) bool {
 	return m.CodeSeen != t && slices.ContainsFunc(codes, signal.TroubleCode.IsThrottle)
 }

@@ -7,7 +7,7 @@ import "example.org/carstate/internal/signal"
 // learn the lag with which one sensor follows the other; for so long, a repeated value is not a
 // reading.
 
-// LagMemory is in hundredths of a second.
+// LagMemory is a sensor's delay in hundredths of a second.
 type LagMemory struct {
 	Behind uint16 // since the other sensor moved, if this one has not moved since
 	Lag    uint16 // about the longest: an average that rises fast (weight 1/2) and falls slowly (1/64)
@@ -19,7 +19,7 @@ func (m *LagMemory) repeats() bool {
 	return m.Behind > 0 && m.Lag >= lagLeast && m.Behind < m.Lag+m.Lag/2+lagSpare
 }
 
-// If the sensors disagree, this one may be wrong, so nothing is learned.
+// observe learns nothing if the sensors disagree, because this one may be wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -62,7 +62,7 @@ func (c Car) observeLags(t signal.UnixMilli) (followed [NumPairs]bool) {
 	return followed
 }
 
-// agree is true while nothing is known about the pair.
+// agree reports whether the pair agrees now; if little is known about it, true.
 func (c Car) agree(pair int) bool {
 	d, p := &pairs[pair], &c.Pairs[pair]
 	x, y := c.reading(d.x).Value, c.reading(d.y).Value

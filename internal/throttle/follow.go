@@ -64,7 +64,7 @@ func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// A rise without a movement is a sign of a fault only if the plate is known to follow.
+// addRise counts a rise without a movement as a sign of a fault only if the plate follows.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {

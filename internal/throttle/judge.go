@@ -82,7 +82,7 @@ func (c Car) engineOff(t signal.UnixMilli) bool {
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || c.IgnitionOff
 }
 
-// pauseEngine keeps an anomaly.
+// pauseEngine drops evidence, but no anomaly, because the engine is off.
 func (m *Memory) pauseEngine() {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -129,7 +129,7 @@ func (c Car) report(f finding, after float32) {
 	}
 }
 
-// expected returns 0 if unknown.
+// expected returns what y should read, or 0 if unknown.
 func (c Car) expected(x, y Sensor) float32 {
 	for i := range pairs {
 		d, p := &pairs[i], &c.Pairs[i]

@@ -104,9 +104,9 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 // doubt is the greatest error of the slope that is still possible.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the least distance between y and where some x expects it, or the reverse. While the
-// slope is in doubt, one of these may be 0 although one sensor moves and the other does not. It is
-// not conclusive if almost any value agrees.
+// off returns how far y is at least from where some x expects it, or the reverse if that is more.
+// While the slope is in doubt, one of these may be 0 although one sensor moves and the other does
+// not. It is not conclusive if almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
@@ -123,7 +123,7 @@ func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
 }
 
-// expect covers all lines through (from, to) with a slope between flat and steep.
+// expect returns where lines through (from, to) with a slope between flat and steep lead from a.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
 	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
@@ -154,8 +154,8 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a reading. partner is the range of the other sensor since began. Unless sure, the
-// other may also have been in its range before.
+// observe folds a reading of the sensor. partner is the range of the other since began. Unless
+// sure, the other may also have been in its range before.
 func (m *StuckMemory) observe(r signal.Reading, atEnd bool, partner span, began signal.UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}

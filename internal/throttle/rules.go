@@ -55,30 +55,31 @@ const (
 	// in less than a second. Others are compared only under one time stamp. With 5 s, 23 of 94
 	// healthy drives thinned to a reading in 3 or 4 s had a false anomaly.
 	bracketWithin = 2.5
-	// the period of a range, because a logger gives all readings of a row one time stamp
+	// A sensor's extremes are kept by period, as a logger gives readings of a row one time stamp.
 	bucketMillis = 500
 	// The most that one reading adds to a measure; coversAlone if there is no other within
 	// bracketWithin, because its time stamp may be wrong by seconds.
 	coversMost, coversAlone = 2.0, 1.0
 
 	// After one sensor of a pair has moved by movesBy, an unchanged value of the other is a
-	// repetition for one and a half times its lag, plus lagSpare. The lag lasts until it has moved
-	// by followsBy and agrees. Lags are in hundredths of a second.
+	// repetition for one and a half times its lag, plus lagSpare. The lag lasts until the other
+	// moves by followsBy and agrees. Lags are in hundredths of a second.
 	movesBy, followsBy          = 2.0, 1.5
 	lagLeast, lagMost, lagSpare = 5, 2500, 50
 
-	// A pair is learned while the recent readings of both sensors differ by less. Both must have
-	// been settled for matureAfter to be compared, and for trustedAfter to be learned only within
-	// the normal difference, not twice that.
+	// A pair is learned while the recent readings of each sensor are settled: within so much. Both
+	// must have been settled for matureAfter to be compared, and for trustedAfter to be learned
+	// only within the normal difference, not twice that.
 	settledWithin, matureAfter, trustedAfter = 2.0, 12.0, 30.0
-	// the greatest weight, in seconds, of what is known of a pair, and of that in a new drive
+	// the greatest weight, in seconds, of a pair's memory, and of what a new drive keeps of it
 	pairMemory, pairDriveMemory = 300.0, 20.0
 	// slopePrior is the weight, in percent² × seconds, of a slope of 1, which may be wrong by
 	// slopeDoubt. No real pair is below slopeLeast. With slopeLeverage, one chance agreement far
 	// from the usual positions does not determine the slope.
 	slopePrior, slopeDoubt, slopeLeast, slopeLeverage = 50.0, 2.0, 0.3, 60.0
-	// Ends of a range: on one car, sensor B stays at 99.2 % while A moves from 67 to 78 %. Others
-	// end at 4.75 or 4.5 V of 5 V: from clipsFrom on, where the sensor never read more.
+	// Positions that may be ends of a range: on one car, sensor B stays at 99.2 % while A moves
+	// from 67 to 78 %. Others end at 4.75 or 4.5 V of 5 V: from clipsFrom on, where the sensor
+	// never read more.
 	saturatedFrom, clipsFrom = 97.0, 80
 
 	// Redundant sensors, plate and command: distance (at most disagreementMost) less the allowance,
@@ -119,9 +120,9 @@ const (
 	missedAlarm, plateMoves                    = 3.0, 1.5
 	followsAfter, ignoredShare                 = 8, 8
 	restsClosedBelow, restsFor, loadRests      = 50.0, 20.0, 12.0
-	// A plate that rests open after that number of demands is stuck open (a diesel whose plate was at
-	// first closed at idle, at up to 49 %, followed 22). An open rest before counts as closed after
-	// closedShare times as long.
+	// A plate that rests open after it followed trustedOpen demands is stuck open (a diesel whose
+	// plate was at first closed at idle, at up to 49 %, followed 22). After an open rest before
+	// that, a closed one must last closedShare times as long.
 	trustedAt, trustedRest, trustedOpen, closedShare = 12, 28.0, 30, 4.0
 
 	// How long an engine speed of 0 is valid; loggers read it at least that often.
@@ -131,7 +132,7 @@ const (
 	// doubles the calm time of the next, up to mostReturns times, and returnShare of the evidence
 	// raises it.
 	calmFor, mostReturns, returnShare = 60.0, 4, 0.7
-	// A list within codeRoundFor may be the answer of another computer.
+	// A list without a code within codeRoundFor may be of another computer.
 	codeGoneFor, codeRoundFor = calmFor, 10
 )
 

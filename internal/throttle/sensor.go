@@ -2,8 +2,8 @@ package throttle
 
 import "example.org/carstate/internal/signal"
 
-// Observe changes the memories of the sensors alone, so the readings of one time may arrive in any
-// order. Latest must still have the previous ones.
+// Observe changes the memories of single sensors only, so the readings of one time may arrive in
+// any order. Latest must still have the previous readings.
 func (c Car) Observe(r *signal.Readings, t signal.UnixMilli) {
 	for i := range Sensor(NumSensors) {
 		latest := c.Latest[signals[i]]
@@ -65,8 +65,9 @@ const (
 	highEnd
 )
 
-// end returns 0 if a healthy sensor of this car may be at v. A plate that rests open is the flap of
-// a diesel; it may read 0 when it is driven, unless the car has driven long enough without that.
+// end returns at which end v is, or 0 if a healthy sensor of this car may be at v. A plate that
+// rests open is the flap of a diesel; it may read 0 when driven, unless the car has driven long
+// without.
 func (m *Memory) end(i Sensor, v float32) int {
 	sensor := &m.Sensors[i]
 	switch {
@@ -79,7 +80,7 @@ func (m *Memory) end(i Sensor, v float32) int {
 	return 0
 }
 
-// The reading covers after seconds; first means that the sensor was elsewhere before.
+// observeScale learns where a sensor rests, and counts the time at an end. first: it was elsewhere.
 func (c Car) observeScale(i Sensor, t signal.UnixMilli, after float32, first bool) {
 	sensor, v := &c.Sensors[i], c.Latest[signals[i]].Value
 	speed, _ := c.Latest.Speed()
@@ -100,7 +101,7 @@ func (c Car) observeScale(i Sensor, t signal.UnixMilli, after float32, first boo
 	switch at := c.end(i, v); {
 	case at == 0 || first:
 		sensor.AtLimit = 0
-	case at == lowEnd && (i != PlateA || sensor.Rest < restsClosedBelow), // else a flap, which may be closed
+	case at == lowEnd && (i != PlateA || sensor.Rest < restsClosedBelow), // otherwise a flap, which may be closed
 		c.closed(i, t, stands) == (at == highEnd), c.Alarm.Rule == RuleElectricalLimit && c.Alarm.X == i:
 		// A sensor with an anomaly needs no further witness.
 		sensor.AtLimit = min(sensor.AtLimit+after, 2*highLimitAlarm)

@@ -25,7 +25,7 @@ type Car struct {
 	IgnitionOff bool
 }
 
-// PlateTime has every sensor of the plate and its command.
+// PlateTime is that of the newest reading of a plate sensor or of the command.
 func (c Car) PlateTime() (newest signal.UnixMilli) {
 	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
 		signal.RelativeThrottlePosition, signal.ThrottleActuator} {
@@ -44,15 +44,15 @@ type Memory struct {
 	Alarm     AlarmMemory
 	Lags      [NumPairs][2]LagMemory // of x and y
 	Ages      [NumSensors]uint16     // hundredths since the reading that the newest value repeats
-	CodeSeen  signal.UnixMilli       // the last list with a code; later if CodeGone could not hold the time since
+	CodeSeen  signal.UnixMilli       // when a list last had a code; later if CodeGone could not hold the time since
 	CodeGap   uint16                 // the longest time between two such lists of one drive
-	CodeGone  uint16                 // that to the first list without a code when one was due
-	Driven    uint16                 // hundredths with plate A between the ends of its range, up to drivenKnown
+	CodeGone  uint16                 // the time to the first list without a code when one was due; 0: none
+	Driven    uint16                 // hundredths driven with plate A between the ends of its range, up to drivenKnown
 }
 
 type Sensor uint8
 
-// Load is compared with the plate if only one sensor reports that.
+// Load replaces a missing second sensor of the plate, and a missing pedal.
 const (
 	PlateA Sensor = iota
 	PlateB
@@ -73,13 +73,13 @@ var signals = [NumSensors]signal.Signal{
 }
 
 type SensorMemory struct {
-	Start, PrevStart       signal.UnixMilli // extremes of the present period and of the previous one
+	Start, PrevStart       signal.UnixMilli // beginning of the present and the previous period
 	Lo, Hi, PrevLo, PrevHi float32
-	Gap, Step              float32 // between the last two readings; Gap is 0 above bracketWithin
+	Gap, Step              float32 // time and change between the last two readings; Gap is 0 above bracketWithin
 	Travel                 float32 // see travelMost
-	AtLimit                float32 // at an end of the range although another sensor contradicts it
+	AtLimit                float32 // seconds at an end of the range although another sensor contradicts it
 	RestFor                uint16  // hundredths at a standstill, up to restKnown
-	Rest, Top              uint8   // the lowest reading then, and the highest ever
+	Rest, Top              uint8   // the lowest reading at a standstill, and the highest ever
 	// Marks are markFalling (the newest movement was downwards), and markOpen and markZero: the
 	// sensor was at 100 %, or 0, before the car had driven long enough without, so a healthy one
 	// may be.
@@ -96,39 +96,40 @@ type PairMemory struct {
 	Noise                          [2]NoiseMemory
 }
 
-// The other sensor was at or below Low once since, and at or above High once: the lowest upper
-// bound and the highest lower bound of its ranges.
+// StuckMemory shows a sensor that stays at At. Since then, the other was at or below Low once, and
+// at or above High once: the lowest upper bound and the highest lower bound of its ranges.
 type StuckMemory struct {
-	Since             signal.UnixMilli // since when the sensor has had the value At
+	Since             signal.UnixMilli // when the sensor reached At
 	At, Low, High     float32
-	PrevLow, PrevHigh float32 // of the range before
+	PrevLow, PrevHigh float32 // the other's range before
 	For               float32 // how long it has stayed although High - Low shows that it should have moved
 }
 
 type NoiseMemory struct {
-	Level float32 // decays with noiseDecay
+	Level float32 // movement beyond the other sensor's; decays with noiseDecay
 	Moved float32 // movement since the other sensor was last observed
 	Wide  float32 // range of the other sensor at that time
 }
 
-// FollowMemory is of the demand: the pedal, or engine load without a pedal. A rise is measured from
-// Low; the plate has been between PlateLo and PlateHi since, and the demand high enough for For.
+// FollowMemory shows how the plate follows the demand: the pedal, or engine load without a pedal. A
+// rise is measured from Low; the plate has been between PlateLo and PlateHi since, and the demand
+// high enough for For.
 type FollowMemory struct {
 	Last                       signal.UnixMilli
 	Low, PlateLo, PlateHi, For float32
 	Floor, Rest                float32 // the lowest demand, and the highest position of the plate near it
 	RestFor                    float32 // up to restsFor; negative: how long the plate must still rest closed
 	Followed, Ignored          uint16  // rises that moved the plate, and that did not before it was known to follow
-	Missed                     uint8   // rises that did not since
+	Missed                     uint8   // rises in a row that did not since
 	Demand                     Sensor  // PlateA before one was read
 }
 
-// AlarmMemory has Returns alone if there is no anomaly.
+// AlarmMemory has only Returns set if there is no anomaly.
 type AlarmMemory struct {
 	Since             signal.UnixMilli
-	Seen, Looked      signal.UnixMilli // when the rule last measured half of its alarm, and when it could
-	Calm              float32          // of readings after Seen
-	ValueX, ValueY    float32          // when the alarm was raised, as the next two
+	Seen, Looked      signal.UnixMilli // when the rule last measured half of its alarm, and when it last measured
+	Calm              float32          // seconds of readings after Seen
+	ValueX, ValueY    float32          // like the next two, as the alarm was raised
 	Expected, Measure float32          // Expected is 0 if unknown.
 	Rule              Rule
 	X, Y              Sensor // the same if there is only one

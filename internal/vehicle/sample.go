@@ -50,14 +50,14 @@ func CheckID[T string | []byte](s T) error {
 type Sample struct {
 	Vehicle ID
 	Time    signal.UnixMilli
-	Source  uint32           // number; 0 if none
-	Crowd   bool             // each car of the source is believed to be one, so each is a voice on roads
-	Stored  signal.UnixMilli // when the telemetry log stored it, or 0
+	Source  uint32           // number of the source; 0 if none
+	Crowd   bool             // the source is trusted not to invent cars, so each is a voice on roads
+	Stored  signal.UnixMilli // when the telemetry log stored the sample, or 0
 	signal.Readings
 }
 
-// Relearn returns a list with the zero code, which no sender can name: the rules then know nothing
-// of the throttle, not even a fault.
+// Relearn returns a sample that makes [State.Fold] forget all of the throttle, even a fault, by the
+// zero code, which no sender can name.
 func Relearn(id ID, at signal.UnixMilli) Sample {
 	x := Sample{Vehicle: id, Time: at, Codes: []signal.TroubleCode{{}}}
 	_ = x.Set(signal.DTCList, 0) // 0 is in its range

@@ -16,11 +16,11 @@ import (
 // reported.
 type State struct {
 	Time signal.UnixMilli
-	// An "ignition off" that a later motion disproves keeps its time, and becomes
-	// [signal.IgnitionUndefined].
+	// Latest has the newest readings; but an "ignition off" that a later motion disproves becomes
+	// [signal.IgnitionUndefined], and keeps its time.
 	Latest signal.Latest
 	driving.Memory
-	// The throttle rules run when a sample with a later time arrives.
+	// The throttle rules fold a reading when one with a later time arrives.
 	ThrottleMemory throttle.Memory
 }
 
@@ -28,7 +28,7 @@ type State struct {
 // the newest of its group, or if its signal was already read at that time; but of several lists of
 // trouble codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
-	t, r := x.Time, x.Readings // only those that are used
+	t, r := x.Time, x.Readings // Select removes unused readings
 	newCodes := s.Latest[signal.DTCList].Time == t && s.ThrottleMemory.AddsCode(x.Codes, t)
 	throttleNext := s.Latest.Select(&r, t, newCodes)
 	if r.Empty() || t == 0 {
@@ -56,7 +56,7 @@ func (s *State) Fold(x *Sample) (changed bool) {
 	throttled.ObserveCodes(&r, s.Time)
 	drives.ObserveStop(before)
 	if v := drives.Verdict(); parked && v.State != 0 {
-		// The car may have been silent since it parked, and may be on another road.
+		// A new drive: the car may have been silent since it parked, and be on another road.
 		s.Traffic.Start, s.Traffic.Cruise = t, 0
 	}
 	return true

@@ -54,19 +54,19 @@ func (s *State) ExplainDriving() signal.Explanation { return s.driving().Explain
 
 type ThrottleVerdict struct {
 	System throttle.System
-	// Time is that of the car's newest reading for an anomaly, because a known fault does not age
-	// while the car reports; otherwise that of the plate.
+	// Time is that of the newest reading of the plate; for an anomaly, of any signal, because a
+	// known fault does not age while the car reports.
 	Time signal.UnixMilli
 }
 
-// At also returns Stale if Time is more than MaxAhead after now. If maxAge is zero or less, no
-// verdict is stale.
+// At returns Stale if Time is more than maxAge before now, or more than MaxAhead after it. If
+// maxAge is zero or less, no verdict is stale.
 func (v ThrottleVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle has no verdict without a trouble code and any reading of the plate. Silence ends no
-// anomaly.
+// Throttle returns a zero Time, so no verdict, if no code of the throttle and nothing of its plate
+// was read. Silence ends no anomaly.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.ThrottleMemory.FaultCode != (signal.TroubleCode{}) {
 		return ThrottleVerdict{throttle.Anomaly, s.Time}
