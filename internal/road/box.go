@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// Box crosses the date line if West is greater than East.
+// Box is in degrees. It crosses the date line if West is greater than East.
 type Box struct{ West, South, East, North float64 }
 
 func (b Box) rect() s2.Rect {
@@ -38,7 +38,7 @@ func Around(s driving.Stretch, metres float64) Box {
 // cellMetres is a low estimate of a cell's width.
 const cellMetres = 45
 
-// ConditionsIn looks up each cell of a small box.
+// ConditionsIn is Conditions in a box. If that is small, it looks up each cell.
 func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, do func(Condition)) {
 	box := b.rect()
 	if box.IsEmpty() {

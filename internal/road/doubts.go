@@ -5,8 +5,8 @@ import "sync"
 type Doubt uint8
 
 const (
-	Old   Doubt = iota // when it was stored, a reading was older than a day, or of an operator's own car 28 days
-	Fast               // a quarter hour was limited to 1.3 times the speed of others
+	Old   Doubt = iota // a reading was older than a day when it was stored, or 28 days if its source is trusted
+	Fast               // a source's quarter hour was limited to 1.3 times the speed of others
 	Share              // a new stretch is beyond the source's share
 	NumDoubts
 )
@@ -47,7 +47,7 @@ func (m *Map) Doubted(why Doubt) (n uint64) {
 	return n
 }
 
-// Forget returns how many stretches it discards. Cars teach them again.
+// Forget discards the knowledge of stretches, and returns how many. Cars teach them again.
 func (m *Map) Forget(b Box) (n int) {
 	m.ConditionsIn(b, 0, func(c Condition) {
 		sh := m.shardOf(c.Stretch)

@@ -10,10 +10,10 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// The order and types of the fields are a format (see pack).
+// evidence is of one car. The order and types of the fields are a format (see pack).
 type evidence struct {
 	Stretch driving.Stretch
-	// what it drove on the stretch before, if it has just entered this one
+	// the stretch before, and what it drove there, if it has just entered this one
 	From                    driving.Stretch
 	Unix                    uint32 // seconds since 1970
 	Metres, Seconds         float32
@@ -23,7 +23,7 @@ type evidence struct {
 	Source                  uint32 // 0 if each of its cars is a voice
 }
 
-// outbox is for other nodes. mu guards waiting.
+// outbox has evidence for other nodes. mu guards waiting.
 type outbox struct {
 	sharing atomic.Bool
 	mu      sync.Mutex
@@ -71,7 +71,7 @@ func pack(some ...evidence) []byte {
 
 var errMalformed = errors.New("malformed")
 
-// Absorb ignores a malformed message as a whole.
+// Absorb adds what another node drained, but nothing of a malformed message.
 func (m *Map) Absorb(message []byte) error {
 	all := make([]evidence, len(message)/evidenceBytes)
 	if n, err := binary.Decode(message, binary.LittleEndian, all); err != nil || n != len(message) {

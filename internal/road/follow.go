@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// A worse one cannot identify a stretch.
+	// A position of worse accuracy cannot identify a stretch.
 	worstAccuracyMetres    = 50
 	fastestMetresPerSecond = 300 / 3.6   // 300 km/h
 	halvesWithin           = time.Second // between a latitude and a longitude that come alone
@@ -18,22 +18,22 @@ const (
 )
 
 const (
-	headingMetres     = 20 // long in comparison with a receiver's noise
-	hysteresisDegrees = 10 // outside the present octant
+	headingMetres     = 20 // to measure a direction: long in comparison with a receiver's noise
+	hysteresisDegrees = 10 // how far outside the octant a direction changes it
 	// A car that has left the place where it began is farther away or faster: car parks and yards
 	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
 	compassKmh              = 10 // the least speed for the receiver's heading
-	compassDegrees          = 60 // from the direction in which the car moved
-	// Below, noise changes neither the direction nor the stretch.
+	compassDegrees          = 60 // a heading that is farther from the motion is wrong
+	// Below stationaryKmh, noise changes neither direction nor stretch.
 	stationaryKmh = 1
 	partMetres    = 25
 	// Between closer positions, the speeds show better how far the car drove.
 	measuredMetres = 40
-	// A limit of distance would leave out the passages of fast cars. This is the default of
-	// --max-age.
+	// A longer gap begins a new way. A limit of distance would leave out the passages of fast cars.
+	// This is the default of --max-age.
 	mostGap = 5 * time.Minute
-	// lineKmh is the least speed on a line.
+	// lineKmh is the least speed assumed on a line.
 	mostParts, lineKmh = 256, 20
 	behindMetres       = 300
 )
@@ -60,7 +60,7 @@ type fix struct {
 	heading             float32 // negative: unknown
 }
 
-// fixOf returns NumDropped if the position is accepted.
+// fixOf returns the position of x, and NumDropped if it is accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(signal.CurrentLatitude)
 	longitude, east := x.Value(signal.CurrentLongitude)
@@ -94,7 +94,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(signal.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// A new way begins then, which also ends the effect of a wrong last fix.
+	// After mostGap, a new way begins, which also ends the effect of a wrong last fix.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -166,12 +166,12 @@ func follow(w *driving.Way, f fix, driven parts) parts {
 }
 
 const (
-	standsAfter    = 2 * time.Minute // then, one position outside does not show that the car has left
-	comparedMetres = 300             // by positions or speeds
+	standsAfter    = 2 * time.Minute // in a circle; then, one position outside does not show that the car left
+	comparedMetres = 300             // the distance, by positions or speeds, after which they are compared
 	// A car cannot drive less than the line, but more around corners and blocks, so only a line
 	// shorter by speedFactor refutes speeds.
 	lineFactor, speedFactor = 1.25, 0.4
-	doubtsRefute            = 2 // contradictions, and agreements after which they are trusted again
+	doubtsRefute            = 2 // contradictions refute speeds, as many agreements restore trust
 )
 
 func observeStay(w *driving.Way, f *fix) {
@@ -192,7 +192,7 @@ func observeStay(w *driving.Way, f *fix) {
 		w.LegKmh = 3.6 * line / float32(f.time.Sub(w.StaySince).Seconds())
 	}
 	if known {
-		compareSpeeds(w, step <= trustedGap*time.Second || f.kmh == w.SpeedKmh) // or it never changes
+		compareSpeeds(w, step <= trustedGap*time.Second || f.kmh == w.SpeedKmh) // or the speed never changes
 	} else {
 		w.LineMetres, w.SpeedMetres = 0, 0
 	}
@@ -204,7 +204,7 @@ func observeStay(w *driving.Way, f *fix) {
 	}
 }
 
-// On a winding way, only dense positions refute too high a speed.
+// compareSpeeds counts doubts. On a winding way, only dense positions refute too high a speed.
 func compareSpeeds(w *driving.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-driving.StayMetres) < comparedMetres {
@@ -250,8 +250,8 @@ func turn(w *driving.Way, f fix) {
 	}
 }
 
-// The speed changes linearly along the line, so a car that stopped at one end spent most of the
-// time there.
+// cut splits the line into stretches. The speed changes linearly along it, so a car that stopped at
+// one end spent most of the time there.
 func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
 	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -278,7 +278,8 @@ func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
 	return d
 }
 
-// A step of the same stretch grows, so driving back and forth makes one passage.
+// extend adds p to the way. A step of the same stretch grows, so driving back and forth makes one
+// passage.
 func extend(w *driving.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {

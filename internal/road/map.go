@@ -12,11 +12,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The way ahead begins where the car is in aheadSeconds and a quarter of its reporting interval.
-// Evaluations compare with 300 m behind to 300 m ahead.
+// The way ahead ends aheadMetres after where the car is in aheadSeconds and a quarter of its
+// reporting interval. Evaluations compare with 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// With less known free flow, nothing is concluded.
+// If the free flow of less of the way is known, nothing is concluded.
 const knownShare = 0.5
 
 // Map is safe for concurrent use. The zero Map is empty and without a limit.
@@ -47,7 +47,7 @@ func (m *Map) Refused() uint64 { return m.refused.Load() }
 // Fold is [vehicle.State.Fold] with what the map knows. It adds what the car shows.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, true) }
 
-// Refold adds nothing to the map, because the car has shown it before.
+// Refold is Fold, but adds nothing to the map, because the car has shown it before.
 func (m *Map) Refold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, false) }
 
 func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed bool) {
@@ -95,8 +95,8 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	return true
 }
 
-// A car that has not left where its drive begins may be looking for a place to park. The fix before
-// f was metres away; if that is far, the car is on its way.
+// begin sets OnRoad: a car that has not left where its drive begins may be looking for a place to
+// park. The fix before f was metres away; if that is far, the car is on its way.
 func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
 	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
@@ -126,14 +126,14 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 
 func unixOf(t signal.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// Readings that were older when they were stored teach nothing. nextHolds is shorter, because a
-// source could pass many times at once with them.
+// Older readings, when they were stored, teach nothing. Of a source that is one voice, those after
+// nextHolds teach no next stretch, because with them it could pass many times at once.
 const (
 	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// gap is in seconds between the two positions.
+// show adds what a car drove. gap is in seconds between the two positions.
 func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
@@ -164,8 +164,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 	}
 }
 
-// apply has bound reduce the evidence under the lock of the stretch. It returns false if there is
-// no room.
+// apply adds evidence, which bound may first reduce under the lock of the stretch. It returns false
+// if there is no room.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.Stretch)
 	sh.mu.Lock()
@@ -248,7 +248,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns only a Time if too little is known.
+// around returns what is known of the road here, or only a Time if it is too little.
 func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) driving.RoadAround {
 	road := driving.RoadAround{Time: at}
@@ -321,7 +321,7 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 
 const maxAhead = 16
 
-// carsOf is linear counting (Whang et al., 1990): -32·ln(empty/32).
+// carsOf counts cars by linear counting (Whang et al., 1990): -32·ln(empty/32).
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
@@ -363,14 +363,14 @@ type Condition struct {
 	Stretch           driving.Stretch
 	State             driving.State // 0 if too few cars show it, or if the free flow is unknown
 	SpeedKmh, FreeKmh float64       // 0 if unknown
-	// About how many in the last 3 to 6 minutes; 0 if fewer than three.
+	// About how many cars in the last 3 to 6 minutes; 0 if fewer than three.
 	Cars int
 	// FreeKmh is a guess: three cars drove here in fewer than four quarter hours.
 	Young bool
-	Since signal.UnixMilli // 0 if unknown
+	Since signal.UnixMilli // of State; 0 if unknown
 }
 
-// Conditions holds no lock while it calls do.
+// Conditions calls do for each stretch, without a lock.
 func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
 	unix := unixOf(at)
 	var some []Condition
@@ -388,7 +388,7 @@ func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
 	}
 }
 
-// CountByState has 0 for no state, and leaves out stretches of unknown free flow.
+// CountByState counts stretches by state, 0 for none, except those of unknown free flow.
 func (m *Map) CountByState(at signal.UnixMilli) (n [4]int) {
 	m.Conditions(at, func(c Condition) {
 		if c.FreeKmh != 0 {

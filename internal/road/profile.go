@@ -8,14 +8,15 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Reasoning chose these, not a search. On the simulated roads of docs/verdicts.md, no single number
-// has much influence.
+// Reasoning chose these numbers, not a search. On the simulated roads of docs/verdicts.md, no
+// single one has much influence.
 const (
-	// time constants; on a street, the decay must average over the cycles of lights
+	// Time constants of present traffic, above fastKmh fastDecay; streets average over cycles of
+	// lights.
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
 	// A car is counted in one period and the next, so for 3 to 6 minutes.
 	voicesSeconds = 180
-	// Fewer cars show nothing.
+	// Fewer cars than this show nothing.
 	fewestCars = 3
 	// One source cannot raise the free flow further above the fastest of others, so flowing traffic
 	// is still normal.
@@ -36,16 +37,17 @@ const (
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
-	// The largest of so few is the best estimate.
+	// The largest of so few quarter hours is the best estimate.
 	smallSample = 3
-	// Until then, it is a guess: at least the mean speed that a street with lights allows.
+	// After fewer quarter hours, free flow is a guess: at least the mean speed of a street with
+	// lights.
 	youngQuarters = 4
 	streetKmh     = 25
-	leastFreeKmh  = 10 // of a road that is open to cars
+	leastFreeKmh  = 10 // the least free flow of a road that is open to cars
 
 	// A shorter passage does not show a speed.
 	passageMetres = 30
-	usualMetres   = 75 // until cars have shown it
+	usualMetres   = 75 // of a passage, until cars have shown it
 )
 
 // stretch has no pointers, for the garbage collector, and only 88 bytes.
@@ -59,7 +61,7 @@ type stretch struct {
 	// If alone, only lead has driven here. Otherwise it has most seconds, by at least leadSeconds.
 	lead                uint32
 	leadSeconds         float32
-	since, passedFreely uint32 // of state, and of the newest passage that was not slow
+	since, passedFreely uint32 // when state began, and a passage was last not slow
 
 	next       [2]place // the two most often entered (see passed)
 	nextWeight [2]uint8
@@ -67,7 +69,7 @@ type stretch struct {
 
 	free         float32 // m/s; 0 if there was no quarter hour
 	now          tally   // of the quarter hour in progress
-	quarter      uint8   // since 1970, modulo 256
+	quarter      uint8   // its number since 1970, modulo 256
 	quarters     uint8   // in the profile, at most 255
 	lengthMetres uint8   // of a passage; 0: unknown
 	freely       uint8   // 1 + the voice of the source that passed freely in this quarter hour
@@ -86,7 +88,7 @@ func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
 // add returns the source whose quarter hour was not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// Otherwise each pair in the wrong order would end another quarter hour.
+	// Older evidence ends no quarter hour, or each pair in the wrong order would end another.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0
@@ -161,7 +163,8 @@ func (s *stretch) mostSeconds(all float32) float32 {
 
 type tally struct {
 	metres, seconds float32
-	// top is the source that drove fastest, if others were slower; in 1/speedUnits m/s
+	// top is the source that drove fastest, if others were slower. fastest and others: 1/speedUnits
+	// m/s
 	top             uint32
 	voices          uint16 // each voice sets one bit
 	fastest, others uint8
@@ -169,8 +172,8 @@ type tally struct {
 
 const speedUnits = 3
 
-// Positions so close in time show the way. A longer line cuts corners and has less weight, so cars
-// that report often decide.
+// Positions so many seconds apart show the way. A longer line cuts corners and has less weight, so
+// cars that report often decide.
 const trustedGap = 10
 
 func (t *tally) add(e *evidence, metres, seconds float32) {
@@ -189,7 +192,7 @@ func (t *tally) add(e *evidence, metres, seconds float32) {
 	}
 }
 
-// speed returns the source that was too fast, or 0.
+// speed returns a mean, limited by othersFactor, and the source that was too fast, or 0.
 func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
 	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
@@ -265,8 +268,9 @@ func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok b
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// A jam without cars is over: after jamSilence, the time beyond that in light traffic fades. Where
-// fewer than jamCars were at once, they are seen less often.
+// relaxed returns the seconds at unix. A jam without cars is over: after jamSilence, the time
+// beyond that in light traffic fades. Where fewer than jamCars were at once, cars are seen less
+// often.
 func (s *stretch) relaxed(unix uint32) float32 {
 	const jamSilence, jamFades, jamCars = 45, 30, 2
 	cars := s.seconds / float32(s.decay().Seconds())
@@ -282,7 +286,7 @@ func (s *stretch) relaxed(unix uint32) float32 {
 // slowestMetresPerSecond, 0.7 km/h, keeps the pace of stationary cars finite.
 const slowestMetresPerSecond = 0.2
 
-// stateAt returns 0 if too few cars show it, or if the free flow is unknown.
+// stateAt returns 0 if too few cars show a state, or if the free flow is unknown.
 func (s *stretch) stateAt(unix uint32) driving.State {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix, 0)

@@ -11,8 +11,8 @@ import (
 // one source alone has driven is ever removed; no other has it as its next.
 const (
 	shards      = 64
-	pageSize    = 128 // together 11,264 bytes
-	sourceShare = 8   // for stretches of one source alone
+	pageSize    = 128 // stretches; together 11,264 bytes
+	sourceShare = 8   // 1/sourceShare of a shard may be stretches of one source alone
 )
 
 type shard struct {
@@ -20,9 +20,9 @@ type shard struct {
 	pages []*[pageSize]stretch
 	count uint32
 	most  uint32   // zero means mostInShard
-	index []uint32 // open addressing: numbers plus one; zero is free
+	index []uint32 // open addressing: numbers of stretches plus one; zero is free
 	late  map[uint32]lateQuarter
-	// by source, the number of stretches that it alone has driven; queue has the oldest first, with
+	// stretches that a source alone has driven: their number, and queue, the oldest first, with
 	// some that others have driven since
 	alone map[uint32]uint32
 	queue []uint32
@@ -58,13 +58,13 @@ func (sh *shard) find(name driving.Stretch) (uint32, bool) {
 // With mostLate late quarter hours, a shard adds them all to the profiles.
 const mostLate = 4096
 
-// lateQuarter is of readings that come for example a day later, and still show light traffic.
+// lateQuarter sums readings that come for example a day later, and still show light traffic.
 type lateQuarter struct {
 	quarter uint32 // number since 1970
 	tally
 }
 
-// addLate returns the source that was not believed, or 0.
+// addLate adds to a past quarter hour. It returns the source that was not believed, or 0.
 func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
@@ -160,7 +160,7 @@ func (sh *shard) addToIndex(i uint32) {
 	sh.index[h&mask] = i + 1
 }
 
-// removeFromIndex moves back the stretches that its place displaced.
+// removeFromIndex moves back the stretches that stretch i displaced.
 func (sh *shard) removeFromIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	home := func(i uint32) uint64 { return hashOf(sh.at(i).name) / shards & mask }

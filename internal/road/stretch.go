@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Level gives cells of about 70 m. Level 16 gave equally good verdicts, but there a street 70 m
-// from a motorway shares its stretches.
+// Level is that of the S2 cells of stretches, about 70 m wide. Level 16 gave equally good verdicts,
+// but there a street 70 m from a motorway shares its stretches.
 const Level = 17
 
 // Octants are directions of travel, north first, then north-east.
@@ -17,7 +17,7 @@ const Octants = 8
 
 const octantDegrees = 360.0 / Octants
 
-// The octant is in the low bits, which are the same for all cells of one level.
+// stretchAt stores the octant in the low bits, which are equal in all cells of a level.
 func stretchAt(latitude, longitude float64, octant uint8) driving.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return driving.Stretch(uint64(cell) | uint64(octant))
@@ -61,10 +61,10 @@ func octantOf(degrees float64) uint8 {
 	return uint8(int(math.Floor(degrees/octantDegrees+0.5)) & (Octants - 1))
 }
 
-// mean radius (IUGG)
+// mean radius of the earth (IUGG)
 const earthMetres = 6_371_008.8
 
-// Near a pole, offset is too far to the east, but never NaN.
+// offset returns metres. Near a pole, east is too great, but never NaN.
 func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east, north float64) {
 	turn := toLongitude - fromLongitude
 	if turn > 180 {

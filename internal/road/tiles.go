@@ -27,12 +27,12 @@ func ParseTile(token string) (Tile, error) {
 	return Tile(c), nil
 }
 
-// profileBytes: stretch (uint64), free flow in m/s (float32), quarter hours and metres of a passage
-// (bytes), two next stretches, each a uint64 and a byte of weight; little endian.
+// A packed profile: stretch (uint64), free flow in m/s (float32), quarter hours and metres of a
+// passage (bytes), two next stretches, each a uint64 and a byte of weight; little endian.
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
-// Changed returns all profiles of each tile that has changed. A tile without profiles was
-// forgotten. Tiles that want refuses are left out until they change again.
+// Changed returns all profiles of each tile with a change since the last call. A tile without
+// profiles was forgotten. Tiles that want refuses are left out until they change again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -85,8 +85,9 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	return b
 }
 
-// Load adds a tile's profiles, or none if one is malformed. The map keeps its own from at least as
-// many quarter hours, and a full one counts in [Map.Refused].
+// Load adds a tile's profiles, or none if one is malformed. A profile that the map has from at
+// least as many quarter hours is kept; one for which a full map has no room counts in
+// [Map.Refused].
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
@@ -110,7 +111,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// Outside leaves out the stretches in boxes. It returns all if packed is malformed.
+// Outside returns packed without the stretches in boxes, or all if it is malformed.
 func Outside(packed []byte, boxes []Box) (kept []byte) {
 	if len(boxes) == 0 || len(packed)%profileBytes != 0 {
 		return packed

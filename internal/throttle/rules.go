@@ -77,9 +77,8 @@ const (
 	// slopeDoubt. No real pair is below slopeLeast. With slopeLeverage, one chance agreement far
 	// from the usual positions does not determine the slope.
 	slopePrior, slopeDoubt, slopeLeast, slopeLeverage = 50.0, 2.0, 0.3, 60.0
-	// Positions that may be ends of a range: on one car, sensor B stays at 99.2 % while A moves
-	// from 67 to 78 %. Others end at 4.75 or 4.5 V of 5 V: from clipsFrom on, where the sensor
-	// never read more.
+	// Range ends may be here: on one car, sensor B stays at 99.2 % while A moves from 67 to 78 %.
+	// Others end at 4.75 or 4.5 V of 5 V: from clipsFrom on, where the sensor never read more.
 	saturatedFrom, clipsFrom = 97.0, 80
 
 	// Redundant sensors, plate and command: distance (at most disagreementMost) less the allowance,

@@ -65,8 +65,8 @@ const (
 	highEnd
 )
 
-// end returns at which end v is, or 0 if a healthy sensor of this car may be at v. A plate that
-// rests open is the flap of a diesel; it may read 0 when driven, unless the car has driven long
+// end returns 0 if a healthy sensor of this car may be at v, or else which end v is. A plate
+// resting open is the flap of a diesel; driven, it may read 0, unless the car drove long enough
 // without.
 func (m *Memory) end(i Sensor, v float32) int {
 	sensor := &m.Sensors[i]

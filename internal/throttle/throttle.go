@@ -47,7 +47,7 @@ type Memory struct {
 	CodeSeen  signal.UnixMilli       // when a list last had a code; later if CodeGone could not hold the time since
 	CodeGap   uint16                 // the longest time between two such lists of one drive
 	CodeGone  uint16                 // the time to the first list without a code when one was due; 0: none
-	Driven    uint16                 // hundredths driven with plate A between the ends of its range, up to drivenKnown
+	Driven    uint16                 // hundredths driven with plate A not at an end, up to drivenKnown
 }
 
 type Sensor uint8
@@ -111,9 +111,8 @@ type NoiseMemory struct {
 	Wide  float32 // range of the other sensor at that time
 }
 
-// FollowMemory shows how the plate follows the demand: the pedal, or engine load without a pedal. A
-// rise is measured from Low; the plate has been between PlateLo and PlateHi since, and the demand
-// high enough for For.
+// FollowMemory shows whether the plate follows the demand: the pedal, or else engine load. A rise
+// is measured from Low; since, the plate was in PlateLo to PlateHi, and the demand high for For.
 type FollowMemory struct {
 	Last                       signal.UnixMilli
 	Low, PlateLo, PlateHi, For float32
