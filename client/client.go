@@ -83,7 +83,7 @@ func newTransport() *http.Transport {
 	}
 }
 
-// A URL's user, query or fragment could hold a secret.
+// parseBase refuses a user, query or fragment, which could hold a secret.
 func parseBase(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
@@ -147,7 +147,7 @@ func (c *Client) redact(s string) string {
 
 const (
 	maxTries = 4
-	// The longest vehicle id that fits into a request line has 8 KiB.
+	// An answer repeats the vehicle id, of which 8 KiB fit into a request line.
 	maxBody = 64 << 10
 	// firstDelay is the longest wait before the first retry without Retry-After. It doubles with
 	// each.
@@ -187,8 +187,8 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns the wait after attempt try, counted from 1: wait plus at most spread; both 0: no
-// retry.
+// delay returns the wait after attempt try, counted from 1: wait plus at most spread. Both are 0
+// for no retry.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):

@@ -104,7 +104,7 @@ func oneLine(s string, redact func(string) string) string {
 	return s
 }
 
-// After an outage, the client retries even without Retry-After, which gateways mostly omit.
+// isOutage reports whether the client retries even without Retry-After, which gateways mostly omit.
 func isOutage(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }

@@ -75,15 +75,15 @@ func parse(r *reply, vid string) (*result, *Error) {
 	}
 	a.AsOf, a.Age = r.times()
 	if a.Status == Fail {
-		// Some services send a value without an answer. The throttle's "0" would then mean an
+		// Some services send a value with status Fail. The throttle's "0" would then mean an
 		// anomaly.
 		return &result{answer: a}, nil
 	}
-	// The interface spells the first name like this.
+	// The interface spells vehicle_runing_state like this.
 	return &result{a, r.value(rec.text("vehicle_runing_state")), r.value(rec.text("throttle_system"))}, nil
 }
 
-// The valid texts have one character. A longer one may contain the token.
+// value redacts a text of several characters: it is not valid, and may contain the token.
 func (r *reply) value(text string) string {
 	if len(text) < 2 {
 		return text
@@ -134,7 +134,7 @@ func (r *reply) times() (asOf time.Time, age time.Duration) {
 	return asOf, max(0, r.date().Sub(asOf))
 }
 
-// By the service's clock if possible.
+// date is by the service's clock if possible.
 func (r *reply) date() time.Time {
 	if t, err := http.ParseTime(r.header.Get("Date")); err == nil {
 		return t
@@ -144,7 +144,7 @@ func (r *reply) date() time.Time {
 
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// In whole seconds, rounded up; 0 if there is no valid Retry-After.
+// retryAfter returns whole seconds, rounded up; 0 if there is no valid Retry-After.
 func (r *reply) retryAfter() time.Duration {
 	value := r.header.Get("Retry-After")
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {

@@ -69,7 +69,7 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The verdict is then as new as the last speed, in whole seconds.
+	// The last verdict is as new as the last speed, in whole seconds.
 	end := lastSpeed(samples).Truncate(time.Second)
 	developer := s.developer(issued.AccessToken)
 	return issued.AccessToken, poll(ctx, func() error {
@@ -93,7 +93,7 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// poll's error at the end of ctx is the last of ask.
+// poll returns the last error of ask if ctx ends first.
 func poll(ctx context.Context, ask func() error) (err error) {
 	for range periodic.NowAndEvery(ctx, 20*time.Millisecond) {
 		if err = ask(); err == nil {

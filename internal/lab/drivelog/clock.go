@@ -7,7 +7,7 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// Without it, the times of a file of gaps could exceed a [time.Duration].
+	// Without this limit, the times of a file of gaps could exceed a [time.Duration].
 	longestDrive = 366 * day
 )
 

@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// If f is nil, it is the format of this service or of OpenXC.
+// readJSON tries the formats of this service and of OpenXC if f is nil.
 func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 	text, err := io.ReadAll(l.in)
 	if err != nil {

@@ -18,7 +18,7 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// The first value of a recording is a change, too.
+// changes finds cells with a new value, such as the first of a recording.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := t.blank()
@@ -36,7 +36,7 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// The KIT logger reads a sensor every 0.09 s: in such a gap, no read can have failed.
+// The KIT logger reads a sensor every 0.09 s: such a gap is a pause, not a failed read.
 const pollingPause = 2 * time.Second
 
 // roundRobin is for loggers that read one sensor for each row and repeat the others. Without a
@@ -91,8 +91,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 }
 
 const (
-	// In all 54 files, two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, so all
-	// sensors are read once in 1.8 s.
+	// In all 54 carOBD files, two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, so
+	// all sensors are read once in 1.8 s.
 	snapshotCycle = 4
 	snapshotPause = 5 * time.Second
 )

@@ -11,7 +11,7 @@ import (
 
 type column struct {
 	signal signal.Signal
-	used   bool    // no rule uses it, but it shows what was read
+	used   bool    // if false, no rule uses it, but it shows what was read
 	factor float64 // to the signal's unit
 	values map[string]string
 }
@@ -61,7 +61,7 @@ func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
 
 func setOf(column int) readSet { return 1 << column }
 
-// A stamp is in the years 2000 to 2099, or counts from the beginning.
+// isReadable: a stamp is in the years 2000 to 2099, or counts from the beginning.
 func (t *table) isReadable(ms int64) bool {
 	if t.format.Log.Clock == "absolute" || len(t.records) > 0 && isAbsolute(t.records[0].stamp) || isAbsolute(ms) {
 		return isAbsolute(ms) && ms < 4102444800000 && (len(t.records) == 0 || isAbsolute(t.records[0].stamp))

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// The rules ignore the time of longer pauses, too.
+	// Longer pauses are not driven; the rules ignore them, too.
 	drivenGap = 75 * time.Second
 	maxAge    = 5 * time.Minute // the default of the service
 )
@@ -43,7 +43,7 @@ type evaluator struct {
 
 	seen    bool
 	driven  time.Duration // without pauses
-	last    time.Duration // with pauses
+	last    time.Duration // time of the last row, with pauses
 	verdict driving.State
 	anomaly *anomaly
 }

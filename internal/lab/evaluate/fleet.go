@@ -27,22 +27,22 @@ type FleetConfig struct {
 }
 
 type FleetResult struct {
-	Vehicles int             // that sent
+	Vehicles int             // cars that sent
 	Readings int             // without those of the learned days
 	All      score.Agreement // all labels
 	Sure     score.Agreement
-	// The caller sets Stretches.
+	// Stretches known to the map; the caller sets it.
 	Stretches int
 }
 
-// No reading must get a time before 1970.
+// origin is time 0 of a fleet: no reading of a learned day must be before 1970.
 var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
-// Fleet compares the answers at the times of the labels, in order. First, so that the map knows the
-// roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers a
-// day, because files may reuse names. It is an error if no label is about a car that sends.
+// Fleet compares the labels with the answers at their times, in order. First, so that the map knows
+// the roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers
+// a day, because files may reuse names. It is an error if no label is about a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
@@ -91,7 +91,7 @@ type fleetRun struct {
 
 type car struct {
 	state vehicle.State
-	next  signal.UnixMilli // of the earliest reading that is kept
+	next  signal.UnixMilli // readings before it are left out
 }
 
 func (r *fleetRun) begin(day *fcd.Fleet) {
@@ -133,7 +133,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// fraction is below 1; those for which = 0 to 3 are independent.
+// fraction returns a hash from 0 to 1; those for which = 0 to 3 are independent.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64
@@ -145,7 +145,8 @@ type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
 	Stretches int `json:"stretches"` // known at the end
-	// By the true state and the verdict, 0 for none. Sure is without labels close to a border.
+	// Labels by the true state and the verdict, 0 for none. Sure is without labels close to a
+	// border.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

@@ -19,7 +19,7 @@ import (
 const spotDegrees = 0.0001
 
 const (
-	pictureLasts = 2 * time.Minute // a verdict
+	pictureLasts = 2 * time.Minute // of a verdict at a place
 	pictureEvery = time.Minute
 )
 
@@ -40,7 +40,7 @@ type Picture struct {
 	places      map[place]judgement
 	first, next signal.UnixMilli // first sample and next check
 	now         signal.UnixMilli
-	most        int // jammed places then
+	most        int // jammed places at the time at
 	at          signal.UnixMilli
 	then        map[place]driving.State
 }
@@ -88,7 +88,7 @@ var mapMarks = [...]struct {
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// The two sides of the date line are at the two ends.
+// Map draws an SVG. The two sides of the date line are at its two ends.
 func (p *Picture) Map(name string) string {
 	p.look()
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
@@ -108,7 +108,7 @@ func (p *Picture) Map(name string) string {
 	g := newPage(title, height)
 	g.legend(margin, func(x int, state driving.State) { g.mark(float64(x+7), 21, state) })
 	g.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
-	// Worse states are above.
+	// Worse states are drawn above.
 	order := slices.SortedFunc(maps.Keys(p.places), func(a, b place) int {
 		return cmp.Or(cmp.Compare(p.then[a], p.then[b]), cmp.Compare(a.latitude, b.latitude),
 			cmp.Compare(a.longitude, b.longitude))

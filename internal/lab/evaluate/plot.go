@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/plot"
 )
 
-// Track has times without the pauses.
+// Track is a drive to plot, at times without the pauses.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -23,10 +23,10 @@ type Track struct {
 type speedAt struct {
 	at    time.Duration
 	kmh   float32
-	after bool // no line leads to it
+	after bool // a pause: no line leads to it
 }
 
-// band has 0 for none; among the anomalies, 1 is one.
+// band is a time with one value: a state, or 1 for an anomaly; 0 for none.
 type band = plot.Span[time.Duration, driving.State]
 
 const (

@@ -17,8 +17,8 @@ const (
 	ShortBattery             // reads 100 %
 	Noise                    // adds up to ± Size percent to each reading
 	LostCommand              // reads 0 %, because it does not arrive
-	StuckPlate               // as both its sensors say
-	OpenPlate                // by Size percent more, at most fully
+	StuckPlate               // both its sensors repeat the last healthy value
+	OpenPlate                // is at least Size percent above closed, at most fully
 	LimpHome                 // falls to where its springs hold it
 	NumKinds     = iota
 )
@@ -79,7 +79,7 @@ func (j Injector) Begin(f Fault) *Injector {
 	return &j
 }
 
-// Apply returns the greatest change in percent.
+// Apply puts the fault into r, and returns the greatest change in percent.
 func (j *Injector) Apply(r *signal.Readings) (changed float64) {
 	concerned := []signal.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {

@@ -18,16 +18,16 @@ import (
 
 type Fleet struct {
 	Vehicles    []vehicle.ID
-	Readings    int           // a row without any reading is none
+	Readings    int           // rows with any reading
 	First, Last time.Duration // since the file's time 0
-	// WithoutPositions may be set after Open.
+	// If WithoutPositions, set after Open, Samples has speeds only.
 	WithoutPositions bool
 
 	path   string
 	prefix vehicle.ID
 }
 
-// The service refuses older samples, and carstate replay shifts a file to the present.
+// maxSpan: carstate replay shifts a file to the present, and the service refuses older samples.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open reads the whole file to check it, and [Fleet.Samples] reads it again, so a pipe is refused.
@@ -111,7 +111,7 @@ var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed",
 
 const neededFleetColumns = 5
 
-// fleetSignals are from the third column on.
+// fleetSignals are those of fleetColumns, from the third on.
 var fleetSignals = [...]signal.Signal{
 	signal.CurrentLatitude, signal.CurrentLongitude, signal.Speed, signal.CurrentHeading, signal.CurrentAccuracy,
 }

@@ -20,7 +20,6 @@ type Label struct {
 	Sure bool
 }
 
-// maxLabels limits the memory.
 const maxLabels = 5_000_000
 
 var labelColumns = []string{"vehicle", "time", "truth", "sure"}

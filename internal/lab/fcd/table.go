@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// Otherwise a quote that is never closed would make the rest of the file one cell.
+	// Without maxRow, a quote that is never closed would make the rest of the file one cell.
 	maxRow      = 64 << 10
 	maxVehicles = 100_000 // also the limit of carstate simulate
 	maxSeconds  = 5e9     // in 2128, as Unix time
-	checkEvery  = 4096    // rows
+	checkEvery  = 4096    // rows between two looks at the context
 )
 
 type table struct {
 	name  string
 	rows  *csv.Reader
 	bound *bounded
-	at    []int // -1: absent
+	at    []int // where each column is in a row; -1: absent
 	cells []string
 	line  int
 	known map[string]vehicle.ID // so that each name is checked and stored once
@@ -57,7 +57,7 @@ func rows[T any](ctx context.Context, r io.Reader, name string, columns []string
 	}
 }
 
-// The first needed columns must exist.
+// openTable needs the first needed columns to exist.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)

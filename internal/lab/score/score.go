@@ -5,10 +5,10 @@ import "example.org/carstate/internal/driving"
 
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
-	// by the true state minus 1 and the verdict, 0 for none
+	// rows by the true state minus 1 and the verdict, 0 for none
 	Confusion [3][4]int `json:"confusion"`
 	Accuracy  float64   `json:"accuracy"`
-	// of the states that occur
+	// mean F1 of the states that occur
 	MacroF1 float64 `json:"macro_f1"`
 }
 
@@ -60,7 +60,7 @@ func (a *Agreement) Of(state driving.State) State {
 	return s
 }
 
-// F1 has a row without a verdict as a miss.
+// F1 counts a row without a verdict as a miss.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
 func (s State) Precision() float64 { return Part(s.right, s.said) }

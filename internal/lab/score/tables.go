@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// A line without a tab, also an empty one, ends a table.
+// Tables aligns cells between tabs. A line without a tab, also an empty one, ends a table.
 type Tables struct {
 	w   *tabwriter.Writer
 	out *bufio.Writer // keeps the first error

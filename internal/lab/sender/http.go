@@ -18,7 +18,7 @@ import (
 // sendTries is how often a batch is sent while the service is busy.
 const sendTries = 8
 
-// The rate, or too many samples are not processed yet.
+// errOverRate is also for too many samples that are not processed yet.
 var errOverRate = errors.New("the source is over its rate")
 
 type httpSender struct {

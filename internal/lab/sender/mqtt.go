@@ -30,9 +30,9 @@ type mqttSender struct {
 }
 
 const (
-	// well below the packet limit
+	// samples per message, well below the packet limit
 	mqttBatch = 500
-	// the service allows 128 without an acknowledgement
+	// unacknowledged messages; the service allows 128
 	mqttWindow = 64
 )
 
@@ -165,7 +165,7 @@ func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*
 			return resp, err
 		}
 		wait := waitInWords.FindStringSubmatch(reasonOf(resp))
-		if wait == nil { // not the rate
+		if wait == nil { // refused, but not for its rate
 			return resp, err
 		}
 		seconds, _ := strconv.Atoi(wait[1])
@@ -175,7 +175,7 @@ func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*
 	}
 }
 
-// MQTT has no other place for it.
+// MQTT has no other place than the reason for the time to wait.
 var waitInWords = regexp.MustCompile(`wait ([0-9]+) s$`)
 
 func reasonOf(resp *paho.PublishResponse) string {
@@ -188,6 +188,6 @@ func reasonOf(resp *paho.PublishResponse) string {
 func (s *mqttSender) Door() string { return "MQTT at " + s.host }
 
 func (s *mqttSender) Close() {
-	// It may be broken already.
+	// The connection may be broken already.
 	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
 }

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// Between begins a new drive.
+	// A pause of Between begins a new drive.
 	Between = 20 * time.Minute
 	Batch   = 500
 )
 
-// Samples is from time zero, with Between after each drive.
+// Samples returns drives from time zero on, with Between after each.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
 	start := signal.UnixMilli(0)
@@ -33,7 +33,7 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	return samples
 }
 
-// Shift gives the last sample the time end.
+// Shift moves all times, so that the last is end.
 func Shift(samples []vehicle.Sample, end signal.UnixMilli) {
 	if len(samples) == 0 {
 		return

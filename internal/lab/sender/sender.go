@@ -15,14 +15,14 @@ import (
 
 type Sender interface {
 	// Send returns nil once all samples are acknowledged, a [Refusal] if some were refused for
-	// good. After another error, it is unknown which were stored. Those of one vehicle are in
+	// good. After another error, it is unknown which were stored. Samples of one vehicle are in
 	// order.
 	Send(ctx context.Context, samples []vehicle.Sample) error
 	Door() string
 	Close()
 }
 
-// Refusal is for good; the others of the batch were stored.
+// Refusal is of samples that are refused for good; the others of the batch were stored.
 type Refusal struct {
 	Samples int
 	Reason  string // of the first of them
@@ -34,7 +34,7 @@ func (r Refusal) Error() string {
 
 type Login struct {
 	Name, Key string
-	Made      time.Time // of the source; zero: long ago
+	Made      time.Time // when the source was made; zero: long ago
 }
 
 const (

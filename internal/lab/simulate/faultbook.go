@@ -35,7 +35,7 @@ type standingFault struct {
 }
 
 const (
-	// Otherwise the rules would learn the fault as a property of the car (docs/verdicts.md).
+	// An earlier fault would be learned as a property of the car (docs/verdicts.md).
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute

@@ -18,18 +18,18 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// Larger fleets are always mixed.
+	// So large fleets are always mixed.
 	alwaysMixed = 1000
 )
 
-// Mixed returns when a fleet is first mixed, or the rarest state has most cars.
+// Mixed returns when a fleet is first mixed, or if never, when its rarest state has most cars.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
 	}
-	c.PerSecond = 1.0 / 3600 // their number does not change the traffic
+	c.PerSecond = 1.0 / 3600 // the number of readings does not change the traffic
 	fleet := underWay(c.Config)
-	var rarest []int // by step
+	var rarest []int // cars of the rarest state, by step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
 		if fleet.Step(func(int, time.Duration, signal.Readings) {}); fleet.Now()%mixedStep != 0 {

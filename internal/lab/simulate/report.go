@@ -25,15 +25,15 @@ type Report struct {
 
 type drivingScore struct {
 	score.Agreement
-	// of cars on a road, and within a minute of a change of its state
+	// wrong answers about cars on a road, and those within a minute of a change of its state
 	Disagreed int `json:"disagreed"`
 	SoonAfter int `json:"disagreed_within_60_s_of_a_change"`
-	// Behind are too old to be compared.
+	// answers; those Behind are too old to be compared
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
-	// by tenths of the speed in light traffic, and verdict, 0 for none
+	// answers by tenths of the speed in light traffic, and verdict, 0 for none
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
@@ -56,10 +56,10 @@ type throttleReport struct {
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// queried after it was observable for a minute
+	// queries came after it was observable for a minute
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// of faults that became observable after the queries had begun, or nil
+	// time to find faults that became observable after the queries had begun, or nil
 	Median *float64 `json:"median_seconds"`
 }
 

@@ -35,11 +35,11 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// The rules change a verdict late, and readings take time.
+	// A verdict changes later than the truth, and readings take time.
 	changedSoon = time.Minute
 	// An anomaly ends only after a minute of healthy readings.
 	recovers = 3 * time.Minute
-	tellable = time.Minute // to find a fault
+	tellable = time.Minute // the time that the rules have to find a fault
 )
 
 func newScoreBoard(cars int) *scoreBoard {
@@ -58,11 +58,12 @@ type known struct {
 	mended time.Duration
 }
 
-// Verdicts cannot include a sample that is not stored yet.
+// While samples are later than this, no verdict is compared: it cannot include them.
 const lateMost = 2 * time.Second
 
-// behind is by more than lateMost on a road; of a parked car, without the latest sample, which may
-// be the first that says so. "Not driving" has no time, and a car in a side street is not compared.
+// behind reports whether a is more than lateMost older than the latest sample; for a parked car,
+// older at all, as that sample may be the first that says so. "Not driving" has no time, and a car
+// in a side street is not compared.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:

@@ -53,7 +53,7 @@ type Simulation struct {
 	fleet  *traffic.Fleet
 	ids    []vehicle.ID
 	faults *faultBook
-	lanes  []chan vehicle.Sample // for each connection
+	lanes  []chan vehicle.Sample // samples for each connection
 
 	begin        signal.UnixMilli // event time
 	handed       atomic.Int64
@@ -137,7 +137,7 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return nil
 }
 
-// At the speed of the clock, or while it is behind, as fast as samples are accepted.
+// drive goes at the speed of the clock, or while behind it, as fast as samples are accepted.
 func (s *Simulation) drive(ctx context.Context) {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -204,7 +204,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late is called with mu locked.
+// late returns how far the service is behind the clock; mu is locked.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.fleet.Now()).Time()) +

@@ -12,14 +12,14 @@ type car struct {
 	receiver
 	place
 	road   *road         // that the car is on, or drives to; nil: none
-	left   point         // its last road
-	there  time.Duration // at the next road
+	left   point         // where it left its last road
+	there  time.Duration // when it is at the next road
 	parks  bool          // when it has stopped
 	until  time.Duration
 	due    time.Duration // next report
 	truth  driving.State
 	share  float64       // of the speed in light traffic, by the cars around
-	change time.Duration // of truth
+	change time.Duration // when truth changed
 }
 
 type place uint8

@@ -13,7 +13,7 @@ type receiver struct {
 	fixAt         time.Duration // 0: never
 }
 
-// Drift changes slowly, and jitter fast.
+// Errors of positions: drift changes slowly, and jitter fast.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
@@ -21,7 +21,7 @@ const (
 	jitterSeconds = 1 // a receiver smooths faster changes
 
 	accuracyMeter = 5
-	// of the velocity from which the heading is computed; none below leastCourseMps
+	// error of the velocity from which the heading is computed; none below leastCourseMps
 	courseMps, leastCourseMps = 0.2, 1
 )
 
@@ -32,8 +32,8 @@ func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the position, seconds ago. A parked car is at the kerb where it left its road. In
-// side streets there is no reception.
+// locate adds the position at the time at, seconds ago. A parked car is at the kerb where it left
+// its road. In side streets there is no reception.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *signal.Readings) {
 	var is point
 	var heading, mps float64

@@ -13,9 +13,9 @@ const carLength = 4.5
 type road struct {
 	*kind
 	lengthMeter float64
-	lightMeter  float64 // 0 if there are none
-	phase       float64 // 0 to 2π
-	swellPerKm  float64 // at its highest
+	lightMeter  float64 // between two lights; 0 if there are none
+	phase       float64 // of the tide, 0 to 2π
+	swellPerKm  float64 // cars added by the tide at its highest
 	// Each car is behind the next one, and the last is behind the first.
 	cars  []*car
 	flow  flow
@@ -87,7 +87,7 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 // Treiber, Helbing, "MOBIL", 2007).
 const politeMps2 = 4
 
-// admit is false if there is no room in front of the i-th car without hard braking.
+// admit puts c before the i-th car, unless there is no room without hard braking.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0
@@ -125,7 +125,7 @@ func (r *road) meanMps() float64 {
 
 const apartMeter = 250
 
-// The order is random, so that roads that are full at the same time are not all close.
+// layOut places roads in random order, so that those full at the same time are not all close.
 func layOut(roads []*road, random *rand.Rand) {
 	var reach float64
 	for _, r := range roads {

@@ -43,7 +43,7 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort is a share of the greatest force, which power limits at speed.
+// effort is the share of the greatest force, which power limits at speed, that a car needs.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -73,7 +73,7 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read is of the time at, seconds ago.
+// read returns the readings of the time at, seconds ago.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r signal.Readings) {
 	if c.place == parked {
 		set(&r, signal.Speed, 0)
