@@ -43,7 +43,7 @@ type Verdict struct {
 	Time       signal.UnixMilli // the oldest of the readings behind the verdict, each the newest of its signal
 }
 
-// Verdict is zero if no speed is known, by a reading or positions, unless the ignition is off.
+// Verdict is zero without any speed, read or shown by positions, unless the ignition is off.
 func (c Car) Verdict() Verdict {
 	m := &c.Traffic
 	switch {
@@ -65,9 +65,9 @@ func (c Car) ObserveStop(before signal.Reading) {
 	c.observeRest(before)
 }
 
-// observeRest finds since when the car rests, and resets the memory of traffic if it has stopped
-// driving. An engine speed of 0 older than before, the speed before this sample, is ignored,
-// because the car may have moved since.
+// observeRest also resets the memory of traffic if the car has stopped driving. An engine speed of
+// 0 older than before, the speed before this sample, is ignored, because the car may have moved
+// since.
 func (c Car) observeRest(before signal.Reading) {
 	m := &c.Traffic
 	engine := c.Latest[signal.EngineSpeed]
@@ -131,7 +131,7 @@ func (c Car) IgnitionOff() bool {
 	return !coasts
 }
 
-// resting is as of the newest speed, because the car may have driven since.
+// resting is as of the newest speed: the car may have driven since.
 func (c Car) resting() bool {
 	t := c.Traffic.At
 	return c.RestingSince != 0 && t.Sub(c.RestingSince) >= restAfter && !c.ignitionOn(t)

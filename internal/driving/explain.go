@@ -15,7 +15,7 @@ const (
 	RuleTraffic      = "driving/traffic"
 )
 
-// Explain says why Verdict is as it is. Without one, it has a Text, but no Rule and no Facts.
+// Explain without a verdict has a Text, but no Rule and no Facts.
 func (c Car) Explain() signal.Explanation {
 	e := signal.Explanation{Version: Version}
 	v := c.Verdict()

@@ -35,7 +35,7 @@ type Way struct {
 
 const WaySteps = 12
 
-// StayMetres is the radius of the circle in Way, and the worst accuracy of a position that is used.
+// StayMetres is the circle's radius, and the worst accuracy of a position used.
 const StayMetres = 50
 
 type WayStep struct {
@@ -43,8 +43,8 @@ type WayStep struct {
 	Metres, Seconds float32 // summed, also when the car comes back to the stretch
 }
 
-// RoadAround is how fast cars drive here. Free is in light traffic, red lights included. Behind is
-// where the free flow is known; ahead is the likeliest way, where at least three cars drive.
+// RoadAround is of other cars. Free is in light traffic, red lights included. Behind is where the
+// free flow is known; ahead is the likeliest way, where at least three cars drive.
 type RoadAround struct {
 	Time                                signal.UnixMilli // of the fix
 	FreeSecondsBehind, FreeSecondsAhead float32

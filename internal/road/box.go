@@ -38,7 +38,7 @@ func Around(s driving.Stretch, metres float64) Box {
 // cellMetres is a low estimate of a cell's width.
 const cellMetres = 45
 
-// ConditionsIn is Conditions in a box. If that is small, it looks up each cell.
+// ConditionsIn looks up each cell of a small box, or scans all stretches.
 func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, do func(Condition)) {
 	box := b.rect()
 	if box.IsEmpty() {

@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// evidence is of one car. The order and types of the fields are a format (see pack).
+// The order and types of the fields of evidence are a format (see pack).
 type evidence struct {
 	Stretch driving.Stretch
 	// the stretch before, and what it drove there, if it has just entered this one

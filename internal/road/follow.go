@@ -18,8 +18,8 @@ const (
 )
 
 const (
-	headingMetres     = 20 // to measure a direction: long in comparison with a receiver's noise
-	hysteresisDegrees = 10 // how far outside the octant a direction changes it
+	headingMetres     = 20 // measure a direction: long beside a receiver's noise
+	hysteresisDegrees = 10 // outside the octant change it
 	// A car that has left the place where it began is farther away or faster: car parks and yards
 	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
@@ -30,8 +30,8 @@ const (
 	partMetres    = 25
 	// Between closer positions, the speeds show better how far the car drove.
 	measuredMetres = 40
-	// A longer gap begins a new way. A limit of distance would leave out the passages of fast cars.
-	// This is the default of --max-age.
+	// A longer gap begins a new way. A distance would leave out the passages of fast cars. This is
+	// the default of --max-age.
 	mostGap = 5 * time.Minute
 	// lineKmh is the least speed assumed on a line.
 	mostParts, lineKmh = 256, 20
@@ -166,8 +166,8 @@ func follow(w *driving.Way, f fix, driven parts) parts {
 }
 
 const (
-	standsAfter    = 2 * time.Minute // in a circle; then, one position outside does not show that the car left
-	comparedMetres = 300             // the distance, by positions or speeds, after which they are compared
+	standsAfter    = 2 * time.Minute // in a circle, one position outside does not show that the car left
+	comparedMetres = 300             // by positions or speeds, before they are compared
 	// A car cannot drive less than the line, but more around corners and blocks, so only a line
 	// shorter by speedFactor refutes speeds.
 	lineFactor, speedFactor = 1.25, 0.4
@@ -250,8 +250,8 @@ func turn(w *driving.Way, f fix) {
 	}
 }
 
-// cut splits the line into stretches. The speed changes linearly along it, so a car that stopped at
-// one end spent most of the time there.
+// cut changes the speed linearly along the line, so a car that stopped at one end spent most of the
+// time there.
 func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
 	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -278,8 +278,7 @@ func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
 	return d
 }
 
-// extend adds p to the way. A step of the same stretch grows, so driving back and forth makes one
-// passage.
+// extend lets a step of the same stretch grow: driving back and forth makes one passage.
 func extend(w *driving.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {

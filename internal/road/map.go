@@ -16,7 +16,7 @@ import (
 // reporting interval. Evaluations compare with 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// If the free flow of less of the way is known, nothing is concluded.
+// Unless this share of free flow is known, nothing is concluded.
 const knownShare = 0.5
 
 // Map is safe for concurrent use. The zero Map is empty and without a limit.
@@ -126,14 +126,14 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 
 func unixOf(t signal.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// Older readings, when they were stored, teach nothing. Of a source that is one voice, those after
-// nextHolds teach no next stretch, because with them it could pass many times at once.
+// Readings older than this when stored teach nothing. After nextHolds, a source teaches no next
+// stretch: it could pass many times at once.
 const (
 	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// show adds what a car drove. gap is in seconds between the two positions.
+// show adds what the car drove. gap: seconds between the positions.
 func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
@@ -248,7 +248,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road here, or only a Time if it is too little.
+// around returns what is known of the road, or only a Time.
 func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) driving.RoadAround {
 	road := driving.RoadAround{Time: at}

@@ -192,7 +192,7 @@ func (t *tally) add(e *evidence, metres, seconds float32) {
 	}
 }
 
-// speed returns a mean, limited by othersFactor, and the source that was too fast, or 0.
+// speed returns a limited mean, and the source that was too fast, or 0.
 func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
 	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
@@ -268,9 +268,8 @@ func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok b
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// relaxed returns the seconds at unix. A jam without cars is over: after jamSilence, the time
-// beyond that in light traffic fades. Where fewer than jamCars were at once, cars are seen less
-// often.
+// relaxed ends a jam without cars: after jamSilence, the time beyond that in light traffic fades.
+// Where fewer than jamCars were at once, they are seen less often.
 func (s *stretch) relaxed(unix uint32) float32 {
 	const jamSilence, jamFades, jamCars = 45, 30, 2
 	cars := s.seconds / float32(s.decay().Seconds())

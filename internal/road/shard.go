@@ -12,7 +12,7 @@ import (
 const (
 	shards      = 64
 	pageSize    = 128 // stretches; together 11,264 bytes
-	sourceShare = 8   // 1/sourceShare of a shard may be stretches of one source alone
+	sourceShare = 8   // of a shard's stretches may be of one source alone
 )
 
 type shard struct {
@@ -64,7 +64,7 @@ type lateQuarter struct {
 	tally
 }
 
-// addLate adds to a past quarter hour. It returns the source that was not believed, or 0.
+// addLate returns the source that was not believed, or 0.
 func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {

@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Level is that of the S2 cells of stretches, about 70 m wide. Level 16 gave equally good verdicts,
-// but there a street 70 m from a motorway shares its stretches.
+// Level is that of S2 cells of about 70 m. Level 16 gave equally good verdicts, but there a street
+// 70 m from a motorway shares its stretches.
 const Level = 17
 
 // Octants are directions of travel, north first, then north-east.

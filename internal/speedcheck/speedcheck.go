@@ -26,9 +26,9 @@ const (
 	maxStep = time.Minute
 	// A leg is at least so long by its speeds; to use positions here would bias the measurement.
 	legMetres, legTime = 25, 3 * time.Second
-	// A round of a car has so many legs; a factor is found after minRounds.
+	// legs of a round; a factor is found after minRounds
 	legs, minRounds = 10, 3
-	// a ratio further from 1 is wrong; tyres and receivers differ by less
+	// a wrong ratio; tyres and receivers differ by less
 	off = 1.15
 	// the greatest quotient of the 7/8 quantile and the median of a round
 	scatter = 1.2
@@ -62,8 +62,8 @@ type Check struct {
 
 type car struct {
 	hash  uint64
-	drove signal.UnixMilli // when it last drove at least slowest
-	// time and speed of the newest sample with a speed, and the newest position
+	drove signal.UnixMilli // last, at slowest or more
+	// of the newest sample with a speed, and the newest position
 	last signal.UnixMilli
 	kmh  float32
 	at   position
@@ -97,7 +97,7 @@ func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	return first
 }
 
-// watched returns the car of x, or nil. A car that drives takes a free or a silent car's place.
+// A car that drives gets a free place, or that of a silent car; otherwise nil.
 func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	hash := maphash.String(seed, string(x.Vehicle))
 	for i := range c.cars {
@@ -128,8 +128,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= driving.StayMetres
 }
 
-// add reports whether a round ended. Late and repeated samples are ignored. Many receivers repeat a
-// position, so a leg begins and ends only where it is new.
+// add ends a round. Late and repeated samples are ignored. Receivers repeat positions, so a leg
+// begins and ends only where it is new.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {
@@ -181,8 +181,8 @@ func (p position) metresFrom(q position) float32 {
 	return float32(perDegree * math.Hypot(north, east))
 }
 
-// judge finds a factor if three quarters of the ratios are off in the same direction. Those above
-// the median are noise if they scatter; those below may, because a line cuts corners.
+// judge needs three quarters of the ratios off in one direction. Those above the median are noise
+// if they scatter; those below may, because a line cuts corners.
 func (k *car) judge() {
 	r, factor := k.ratios[:], float32(1)
 	slices.Sort(r)

@@ -82,7 +82,7 @@ func (c Car) engineOff(t signal.UnixMilli) bool {
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || c.IgnitionOff
 }
 
-// pauseEngine drops evidence, but no anomaly, because the engine is off.
+// pauseEngine drops evidence, but no anomaly.
 func (m *Memory) pauseEngine() {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0

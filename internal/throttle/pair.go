@@ -104,9 +104,9 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 // doubt is the greatest error of the slope that is still possible.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns how far y is at least from where some x expects it, or the reverse if that is more.
-// While the slope is in doubt, one of these may be 0 although one sensor moves and the other does
-// not. It is not conclusive if almost any value agrees.
+// off returns the distance between y and where some x expects it, or the reverse if greater. While
+// the slope is in doubt, one of these may be 0 although one sensor moves and the other does not. It
+// is not conclusive if almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()

@@ -25,7 +25,7 @@ type Car struct {
 	IgnitionOff bool
 }
 
-// PlateTime is that of the newest reading of a plate sensor or of the command.
+// PlateTime is that of the plate's sensors and its command.
 func (c Car) PlateTime() (newest signal.UnixMilli) {
 	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
 		signal.RelativeThrottlePosition, signal.ThrottleActuator} {
@@ -96,8 +96,8 @@ type PairMemory struct {
 	Noise                          [2]NoiseMemory
 }
 
-// StuckMemory shows a sensor that stays at At. Since then, the other was at or below Low once, and
-// at or above High once: the lowest upper bound and the highest lower bound of its ranges.
+// While the sensor is at At, the other was at or below Low once, and at or above High once: the
+// lowest upper bound and the highest lower bound of its ranges.
 type StuckMemory struct {
 	Since             signal.UnixMilli // when the sensor reached At
 	At, Low, High     float32
@@ -106,7 +106,7 @@ type StuckMemory struct {
 }
 
 type NoiseMemory struct {
-	Level float32 // movement beyond the other sensor's; decays with noiseDecay
+	Level float32 // of noise; decays with noiseDecay
 	Moved float32 // movement since the other sensor was last observed
 	Wide  float32 // range of the other sensor at that time
 }

@@ -16,8 +16,8 @@ import (
 // reported.
 type State struct {
 	Time signal.UnixMilli
-	// Latest has the newest readings; but an "ignition off" that a later motion disproves becomes
-	// [signal.IgnitionUndefined], and keeps its time.
+	// An "ignition off" that a later motion disproves is stored as [signal.IgnitionUndefined], with
+	// its time.
 	Latest signal.Latest
 	driving.Memory
 	// The throttle rules fold a reading when one with a later time arrives.

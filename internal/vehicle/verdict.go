@@ -59,14 +59,14 @@ type ThrottleVerdict struct {
 	Time signal.UnixMilli
 }
 
-// At returns Stale if Time is more than maxAge before now, or more than MaxAhead after it. If
-// maxAge is zero or less, no verdict is stale.
+// At returns Stale if Time is more than maxAge before now, or MaxAhead after. If maxAge is zero or
+// less, no verdict is stale.
 func (v ThrottleVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle returns a zero Time, so no verdict, if no code of the throttle and nothing of its plate
-// was read. Silence ends no anomaly.
+// Throttle has a zero Time without a trouble code and any reading of the plate. Silence ends no
+// anomaly.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.ThrottleMemory.FaultCode != (signal.TroubleCode{}) {
 		return ThrottleVerdict{throttle.Anomaly, s.Time}

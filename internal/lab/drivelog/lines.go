@@ -21,8 +21,7 @@ var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }
 
-// lines yields the lines of a file. The last one before damage is left out: a number that is cut
-// off is wrong.
+// lines leaves out the last line before damage: a number that is cut off is wrong.
 type lines struct {
 	in      *bufio.Reader
 	scan    *bufio.Scanner

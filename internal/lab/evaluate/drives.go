@@ -43,7 +43,7 @@ type evaluator struct {
 
 	seen    bool
 	driven  time.Duration // without pauses
-	last    time.Duration // time of the last row, with pauses
+	last    time.Duration // the last row, with pauses
 	verdict driving.State
 	anomaly *anomaly
 }

@@ -31,11 +31,11 @@ type FleetResult struct {
 	Readings int             // without those of the learned days
 	All      score.Agreement // all labels
 	Sure     score.Agreement
-	// Stretches known to the map; the caller sets it.
+	// Stretches of the map, set by the caller.
 	Stretches int
 }
 
-// origin is time 0 of a fleet: no reading of a learned day must be before 1970.
+// No learned reading must get a time before 1970.
 var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/plot"
 )
 
-// Track is a drive to plot, at times without the pauses.
+// Track has a drive's times without pauses.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -26,7 +26,7 @@ type speedAt struct {
 	after bool // a pause: no line leads to it
 }
 
-// band is a time with one value: a state, or 1 for an anomaly; 0 for none.
+// band has a state, or 1 for an anomaly; 0 is none.
 type band = plot.Span[time.Duration, driving.State]
 
 const (

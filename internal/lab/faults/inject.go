@@ -17,8 +17,8 @@ const (
 	ShortBattery             // reads 100 %
 	Noise                    // adds up to ± Size percent to each reading
 	LostCommand              // reads 0 %, because it does not arrive
-	StuckPlate               // both its sensors repeat the last healthy value
-	OpenPlate                // is at least Size percent above closed, at most fully
+	StuckPlate               // repeats the last healthy value of both sensors
+	OpenPlate                // is Size percent above closed, at most open
 	LimpHome                 // falls to where its springs hold it
 	NumKinds     = iota
 )
@@ -79,7 +79,7 @@ func (j Injector) Begin(f Fault) *Injector {
 	return &j
 }
 
-// Apply puts the fault into r, and returns the greatest change in percent.
+// Apply changes r, and returns by how many percent at most.
 func (j *Injector) Apply(r *signal.Readings) (changed float64) {
 	concerned := []signal.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {

@@ -23,14 +23,14 @@ const (
 	maxRow      = 64 << 10
 	maxVehicles = 100_000 // also the limit of carstate simulate
 	maxSeconds  = 5e9     // in 2128, as Unix time
-	checkEvery  = 4096    // rows between two looks at the context
+	checkEvery  = 4096    // rows until ctx is checked
 )
 
 type table struct {
 	name  string
 	rows  *csv.Reader
 	bound *bounded
-	at    []int // where each column is in a row; -1: absent
+	at    []int // index of each column; -1: absent
 	cells []string
 	line  int
 	known map[string]vehicle.ID // so that each name is checked and stored once

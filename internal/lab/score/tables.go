@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Tables aligns cells between tabs. A line without a tab, also an empty one, ends a table.
+// Tables ends a table at a line without a tab, also an empty one.
 type Tables struct {
 	w   *tabwriter.Writer
 	out *bufio.Writer // keeps the first error

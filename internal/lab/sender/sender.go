@@ -22,7 +22,7 @@ type Sender interface {
 	Close()
 }
 
-// Refusal is of samples that are refused for good; the others of the batch were stored.
+// Refusal of samples is for good; the others of the batch were stored.
 type Refusal struct {
 	Samples int
 	Reason  string // of the first of them

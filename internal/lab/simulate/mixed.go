@@ -29,7 +29,7 @@ func Mixed(c Config) time.Duration {
 	}
 	c.PerSecond = 1.0 / 3600 // the number of readings does not change the traffic
 	fleet := underWay(c.Config)
-	var rarest []int // cars of the rarest state, by step
+	var rarest []int // state's cars, by step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
 		if fleet.Step(func(int, time.Duration, signal.Readings) {}); fleet.Now()%mixedStep != 0 {

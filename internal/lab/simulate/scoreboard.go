@@ -39,7 +39,7 @@ const (
 	changedSoon = time.Minute
 	// An anomaly ends only after a minute of healthy readings.
 	recovers = 3 * time.Minute
-	tellable = time.Minute // the time that the rules have to find a fault
+	tellable = time.Minute // for the rules to find a fault
 )
 
 func newScoreBoard(cars int) *scoreBoard {
@@ -61,9 +61,9 @@ type known struct {
 // While samples are later than this, no verdict is compared: it cannot include them.
 const lateMost = 2 * time.Second
 
-// behind reports whether a is more than lateMost older than the latest sample; for a parked car,
-// older at all, as that sample may be the first that says so. "Not driving" has no time, and a car
-// in a side street is not compared.
+// behind is by more than lateMost on a road; a parked car's answer must have the latest sample,
+// which may be the first that says so. "Not driving" has no time, and no car in a side street is
+// compared.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:

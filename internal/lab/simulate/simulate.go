@@ -204,7 +204,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns how far the service is behind the clock; mu is locked.
+// late is how late the service is; mu is locked.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.fleet.Now()).Time()) +

@@ -12,8 +12,8 @@ type car struct {
 	receiver
 	place
 	road   *road         // that the car is on, or drives to; nil: none
-	left   point         // where it left its last road
-	there  time.Duration // when it is at the next road
+	left   point         // end of its last road
+	there  time.Duration // arrival at the next road
 	parks  bool          // when it has stopped
 	until  time.Duration
 	due    time.Duration // next report

@@ -170,7 +170,7 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r signal.Readings)) 
 	}
 }
 
-// target is the number of cars due on the road, which is low most of the time.
+// target is how many cars are due, few most of the time.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000

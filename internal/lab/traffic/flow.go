@@ -74,13 +74,13 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// light is the speed of light traffic, with stops at red lights.
+// light is light traffic, with stops at red lights.
 type light struct {
 	aroundMps []float64
 	meanMps   float64
 }
 
-// Light traffic is measured for lightWindow, once cars have spread out for lightSettle.
+// Cars spread out for lightSettle before lightWindow is measured.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute

@@ -43,7 +43,7 @@ func (g *ring) lengthMeter() float64 {
 	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
 }
 
-// at returns a place, and the heading there in radians from north.
+// at returns the heading in radians from north.
 func (g *ring) at(meter float64) (p point, heading float64) {
 	length := g.lengthMeter()
 	meter = math.Mod(math.Mod(meter, length)+length, length)

@@ -13,9 +13,9 @@ const carLength = 4.5
 type road struct {
 	*kind
 	lengthMeter float64
-	lightMeter  float64 // between two lights; 0 if there are none
+	lightMeter  float64 // between lights; 0 without
 	phase       float64 // of the tide, 0 to 2π
-	swellPerKm  float64 // cars added by the tide at its highest
+	swellPerKm  float64 // added by the highest tide
 	// Each car is behind the next one, and the last is behind the first.
 	cars  []*car
 	flow  flow
