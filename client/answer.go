@@ -137,7 +137,6 @@ const (
 	ReasonUnknown Reason = "unknown"
 	// ReasonStale: the newest reading is too old.
 	ReasonStale Reason = "stale"
-	// ReasonNotDriving: the vehicle is not driving.
 	ReasonNotDriving Reason = "not_driving"
 )
 

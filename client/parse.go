@@ -83,7 +83,7 @@ func parse(r *reply, vid string) (*result, *Error) {
 	return &result{a, r.value(rec.text("vehicle_runing_state")), r.value(rec.text("throttle_system"))}, nil
 }
 
-// value redacts a text of several characters: it is not valid, and may contain the token.
+// The valid texts have one character. A longer one may contain the token.
 func (r *reply) value(text string) string {
 	if len(text) < 2 {
 		return text

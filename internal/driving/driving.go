@@ -22,7 +22,6 @@ func (d State) String() string {
 	return [...]string{"none", "normal driving", "slow driving", "traffic jam"}[d]
 }
 
-// Car is what the rules see of a car.
 type Car struct {
 	*Memory
 	*signal.Latest
@@ -103,7 +102,7 @@ func (c Car) stays() bool {
 }
 
 // observeIgnition discards an "ignition off" if the car moves later than coasting. Without
-// positions, one speed may be noise, so two, or a running engine, must show the motion.
+// positions, one speed may be noise: two, or a running engine, show motion.
 func (c Car) observeIgnition(before signal.Reading) {
 	i, m, w, engine := &c.Latest[signal.LowVoltageSystemState], &c.Traffic, &c.Way, c.Latest[signal.EngineSpeed]
 	after := i.Time.Add(coasting)
@@ -137,7 +136,7 @@ func (c Car) resting() bool {
 	return c.RestingSince != 0 && t.Sub(c.RestingSince) >= restAfter && !c.ignitionOn(t)
 }
 
-// parked leaves the decision to resting if the engine speed shows whether the car waits in traffic.
+// parked yields to resting if the engine speed shows whether the car waits in traffic.
 func (c Car) parked() bool {
 	t, engine := c.Traffic.At, c.Latest[signal.EngineSpeed].Time
 	if c.Traffic.Stood == 0 || t.Sub(c.Traffic.Stood) < c.parksAfter() || c.ignitionOn(t) {

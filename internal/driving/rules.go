@@ -71,7 +71,7 @@ const (
 	// A speed that is sent only when it changes is repeated when it is older than unchangedAfter.
 	// Nobody drives longer than unchangedHolds at exactly one speed.
 	unchangedAfter, unchangedHolds = 30 * time.Second, 30 * time.Minute
-	// the change of speed at a stop: 1 m/s², which drivers exceed
+	// at a stop, speed changes by 1 m/s², which drivers exceed
 	rampKmhPerSecond = 3.6
 	// Below stationaryBelow, a car is stationary. An engine at rest above drivingFrom is that of an
 	// electric or hybrid car: a towed car is slower, and few start-stop systems stop the engine.
@@ -79,7 +79,7 @@ const (
 	// After so long in one circle (StayMetres), a car was slower than 1.5 km/h, whatever its
 	// receiver's drift.
 	stayShows = 2 * time.Minute
-	// The engine must be off longer than for start-stop systems: minutes.
+	// longer than start-stop systems stop an engine: minutes
 	restAfter = 5 * time.Minute
 	// If neither engine nor ignition shows it, a car is parked after this: queues rarely stand
 	// longer. After a mean above motorway, closedAfter: cars do not park there, and it may be

@@ -20,7 +20,7 @@ type Traffic struct {
 	Cruise         float32 // mean of the speeds above cruiseFromKmh; zero if there were none in this drive
 	Source         FreeFlowSource
 	Moved          bool
-	EngineMute     bool             // The engine speed was 0 while the car drove: it shows nothing.
+	EngineMute     bool             // The engine speed was 0 in motion: it shows nothing.
 	Stood          signal.UnixMilli // since when the car is stationary, or zero
 	Repeats        uint8            // speeds that equalled the one before: a source that sends changes only has none
 }

@@ -22,7 +22,7 @@ type Way struct {
 	LegKmh                          float32 // between the last two circles; negative: unknown
 	Outside                         bool    // The newest fix is the first outside the circle.
 	LineMetres, SpeedMetres         float32 // by positions and by speeds since they were last compared
-	Doubts                          uint8   // of speeds: contradictions by positions less agreements
+	Doubts                          uint8   // of speeds: contradictions less agreements
 	Distrusted                      bool    // The positions refute the speeds.
 	FromLatitude, FromLongitude     float32 // where the drive began
 	OnRoad                          bool    // Until it is set, the car may be in a car park.
@@ -57,8 +57,8 @@ type RoadAround struct {
 	Young                               bool             // The free flow of more than half of the road is a guess.
 }
 
-// shownKmh returns the speed that positions show: that of the last leg, limited by the time in the
-// circle since. Without a leg, ok is false until this limit is below walking pace.
+// shownKmh returns the speed of the last leg, limited by the time in the circle since. Without a
+// leg, ok is false until this limit is below walking pace.
 func (w *Way) shownKmh() (kmh float32, ok bool) {
 	limit := float32(math.Inf(1))
 	if stayed := w.Time.Seconds(w.StaySince); stayed > 0 {

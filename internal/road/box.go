@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// Box is in degrees. It crosses the date line if West is greater than East.
+// Box, in degrees, crosses the date line if West is greater than East.
 type Box struct{ West, South, East, North float64 }
 
 func (b Box) rect() s2.Rect {

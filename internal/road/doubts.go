@@ -47,7 +47,7 @@ func (m *Map) Doubted(why Doubt) (n uint64) {
 	return n
 }
 
-// Forget discards the knowledge of stretches, and returns how many. Cars teach them again.
+// Forget discards stretches, and returns how many. Cars teach them again.
 func (m *Map) Forget(b Box) (n int) {
 	m.ConditionsIn(b, 0, func(c Condition) {
 		sh := m.shardOf(c.Stretch)

@@ -71,7 +71,7 @@ func pack(some ...evidence) []byte {
 
 var errMalformed = errors.New("malformed")
 
-// Absorb adds what another node drained, but nothing of a malformed message.
+// Absorb adds a drained message, or nothing if it is malformed.
 func (m *Map) Absorb(message []byte) error {
 	all := make([]evidence, len(message)/evidenceBytes)
 	if n, err := binary.Decode(message, binary.LittleEndian, all); err != nil || n != len(message) {

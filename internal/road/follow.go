@@ -204,7 +204,7 @@ func observeStay(w *driving.Way, f *fix) {
 	}
 }
 
-// compareSpeeds counts doubts. On a winding way, only dense positions refute too high a speed.
+// On a winding way, only dense positions refute too high a speed.
 func compareSpeeds(w *driving.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-driving.StayMetres) < comparedMetres {

@@ -47,7 +47,7 @@ func (m *Map) Refused() uint64 { return m.refused.Load() }
 // Fold is [vehicle.State.Fold] with what the map knows. It adds what the car shows.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, true) }
 
-// Refold is Fold, but adds nothing to the map, because the car has shown it before.
+// Refold adds nothing to the map, because the car has shown it before.
 func (m *Map) Refold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, false) }
 
 func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed bool) {

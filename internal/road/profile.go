@@ -43,11 +43,11 @@ const (
 	// lights.
 	youngQuarters = 4
 	streetKmh     = 25
-	leastFreeKmh  = 10 // the least free flow of a road that is open to cars
+	leastFreeKmh  = 10 // least free flow of an open road
 
 	// A shorter passage does not show a speed.
 	passageMetres = 30
-	usualMetres   = 75 // of a passage, until cars have shown it
+	usualMetres   = 75 // of a passage, if unknown
 )
 
 // stretch has no pointers, for the garbage collector, and only 88 bytes.
@@ -88,7 +88,7 @@ func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
 // add returns the source whose quarter hour was not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// Older evidence ends no quarter hour, or each pair in the wrong order would end another.
+	// Older evidence ends no quarter hour: pairs in the wrong order would end others.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0

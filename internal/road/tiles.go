@@ -31,8 +31,8 @@ func ParseTile(token string) (Tile, error) {
 // passage (bytes), two next stretches, each a uint64 and a byte of weight; little endian.
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
-// Changed returns all profiles of each tile with a change since the last call. A tile without
-// profiles was forgotten. Tiles that want refuses are left out until they change again.
+// Changed returns all profiles of each tile changed since the last call. A tile without profiles
+// was forgotten. Tiles that want refuses are left out until they change again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {

@@ -7,8 +7,8 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// Explain has the readings and measures of the rule that found the anomaly, or of all rules if none
-// did; now is the time of the newest reading.
+// Explain has the readings and measures of the rule with the anomaly, or of all rules; now is the
+// time of the newest reading.
 func (c Car) Explain(now signal.UnixMilli) signal.Explanation {
 	switch {
 	case c.FaultCode != (signal.TroubleCode{}):

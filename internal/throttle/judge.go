@@ -129,7 +129,7 @@ func (c Car) report(f finding, after float32) {
 	}
 }
 
-// expected returns what y should read, or 0 if unknown.
+// expected returns y, or 0 if unknown.
 func (c Car) expected(x, y Sensor) float32 {
 	for i := range pairs {
 		d, p := &pairs[i], &c.Pairs[i]

@@ -127,9 +127,8 @@ const (
 	// How long an engine speed of 0 is valid; loggers read it at least that often.
 	engineHolds = 10 * time.Second
 
-	// A fault that comes and goes is not repaired between two episodes: each anomaly that has ended
-	// doubles the calm time of the next, up to mostReturns times, and returnShare of the evidence
-	// raises it.
+	// A fault may come and go: each anomaly that has ended doubles the calm time of the next, up to
+	// mostReturns times, and returnShare of the evidence raises it.
 	calmFor, mostReturns, returnShare = 60.0, 4, 0.7
 	// A list without a code within codeRoundFor may be of another computer.
 	codeGoneFor, codeRoundFor = calmFor, 10

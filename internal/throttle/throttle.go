@@ -18,7 +18,6 @@ func (t System) String() string {
 	return "anomaly"
 }
 
-// Car is what the rules see of a car.
 type Car struct {
 	*Memory
 	*signal.Latest

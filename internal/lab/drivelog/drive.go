@@ -74,8 +74,8 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads a drive as a format; if nil, it recognizes one. A pipe may never send anything, so if
-// ctx ends, Open returns, and the read continues in the background.
+// Open recognizes the format if as is nil. A pipe may never send anything, so if ctx ends, Open
+// returns, and the read continues in the background.
 func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

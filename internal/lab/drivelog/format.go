@@ -18,7 +18,7 @@ import (
 // maxColumns is what a readSet holds.
 const maxColumns = 64
 
-// help ends error texts. No error repeats the file.
+// help ends errors, which never repeat the file.
 const help = "; carstate format list shows the formats, carstate format show NAME a mapping to start from, " +
 	"and --format-file FILE reads one of your own"
 
@@ -55,7 +55,7 @@ func newLogger(f *format.Format) (*logger, error) {
 	return l, nil
 }
 
-// loggers has the presets for CSV, those with the most particular columns first.
+// loggers has those with the most particular columns first.
 var loggers = sync.OnceValue(func() (all []*logger) {
 	names, _ := format.Presets()
 	for _, name := range names {

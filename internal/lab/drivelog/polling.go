@@ -18,7 +18,7 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes finds cells with a new value, such as the first of a recording.
+// changes has the first value of a recording, too.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := t.blank()

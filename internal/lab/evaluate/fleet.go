@@ -31,7 +31,7 @@ type FleetResult struct {
 	Readings int             // without those of the learned days
 	All      score.Agreement // all labels
 	Sure     score.Agreement
-	// Stretches of the map, set by the caller.
+	// Stretches is set by the caller.
 	Stretches int
 }
 
@@ -133,7 +133,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// fraction returns a hash from 0 to 1; those for which = 0 to 3 are independent.
+// fraction, a hash, is below 1; those for which = 0 to 3 are independent.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64
@@ -145,8 +145,7 @@ type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
 	Stretches int `json:"stretches"` // known at the end
-	// Labels by the true state and the verdict, 0 for none. Sure is without labels close to a
-	// border.
+	// By the true state and the verdict, 0 for none. Sure is without labels close to a border.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

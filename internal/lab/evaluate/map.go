@@ -19,7 +19,7 @@ import (
 const spotDegrees = 0.0001
 
 const (
-	pictureLasts = 2 * time.Minute // of a verdict at a place
+	pictureLasts = 2 * time.Minute // for a verdict
 	pictureEvery = time.Minute
 )
 
@@ -88,7 +88,7 @@ var mapMarks = [...]struct {
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// Map draws an SVG. The two sides of the date line are at its two ends.
+// Map has the two sides of the date line at its two ends.
 func (p *Picture) Map(name string) string {
 	p.look()
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0

@@ -30,7 +30,7 @@ type table struct {
 	name  string
 	rows  *csv.Reader
 	bound *bounded
-	at    []int // index of each column; -1: absent
+	at    []int // column indexes; -1: absent
 	cells []string
 	line  int
 	known map[string]vehicle.ID // so that each name is checked and stored once

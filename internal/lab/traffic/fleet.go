@@ -12,7 +12,7 @@ import (
 
 type Config struct {
 	Vehicles int
-	// Reports of a car; the intervals vary at random by up to a fifth.
+	// The intervals of reports vary at random by up to a fifth.
 	PerSecond float64
 	Seed      uint64
 	FreeFlow  bool // cars also report the mean speed of the road in light traffic
@@ -44,7 +44,7 @@ type Truth struct {
 
 const (
 	carsPerRoad = 60
-	onRoads     = 0.8 // share of the cars, on average
+	onRoads     = 0.8 // of the cars, on average
 	// A smaller fleet has a single road.
 	fewRoads      = 30
 	shortestMeter = 400
@@ -170,7 +170,7 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r signal.Readings)) 
 	}
 }
 
-// target is how many cars are due, few most of the time.
+// The target number of cars is low most of the time.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000

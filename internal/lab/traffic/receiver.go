@@ -32,8 +32,8 @@ func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the position at the time at, seconds ago. A parked car is at the kerb where it left
-// its road. In side streets there is no reception.
+// locate adds the position of seconds ago. A parked car is at the kerb where it left its road. In
+// side streets there is no reception.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *signal.Readings) {
 	var is point
 	var heading, mps float64

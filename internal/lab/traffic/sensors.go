@@ -43,7 +43,7 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort is the share of the greatest force, which power limits at speed, that a car needs.
+// effort is the needed share of the greatest force, which power limits at speed.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
