@@ -35,8 +35,8 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithPatience sets how long after its start a call may be retried, not counting the random part of
-// the wait. The default is 30 seconds; zero is no retry.
+// WithPatience sets how long after its start a call may be retried, without the random part of the
+// wait. The default is 30 seconds; zero is no retry.
 func WithPatience(d time.Duration) Option {
 	return func(c *Client) { c.patience = d }
 }
@@ -98,9 +98,9 @@ const (
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// CarDrivingState asks how a vehicle drives. vid has 1 to 256 letters and digits. If the service
-// has no answer, the error is nil, and [Answer.Answered] is false. Every error is an [*Error]; it
-// matches that of ctx if ctx has ended.
+// CarDrivingState asks how a vehicle drives. vid has 1 to 256 letters and digits. Without an
+// answer, the error is nil, and [Answer.Answered] is false. Every error is an [*Error]; it matches
+// that of ctx if ctx has ended.
 func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer, error) {
 	r, err := c.ask(ctx, drivingPath, vid)
 	if err != nil {

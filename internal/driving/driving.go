@@ -64,9 +64,8 @@ func (c Car) ObserveStop(before signal.Reading) {
 	c.observeRest(before)
 }
 
-// observeRest also resets the memory of traffic if the car has stopped driving. An engine speed of
-// 0 older than before, the speed before this sample, is ignored, because the car may have moved
-// since.
+// observeRest also resets the memory of traffic when a drive ends. An engine speed of 0 older than
+// before, the speed before this sample, is ignored: the car may have moved since.
 func (c Car) observeRest(before signal.Reading) {
 	m := &c.Traffic
 	engine := c.Latest[signal.EngineSpeed]

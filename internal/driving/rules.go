@@ -28,7 +28,7 @@ func StateOfShare(share float32) State {
 // (tds), none of 511 random sets reached a macro-F1 of 0.50.
 const (
 	// Within paceHolds after a change, the state changes only if the share is beyond a border by
-	// clearBy. Half of the changes of the true state follow the previous one within a minute.
+	// clearBy. Half of the true changes follow the previous one within a minute.
 	clearBy, paceHolds = 1.03, time.Minute
 	// Weight of other cars in the delay of the stretches just driven.
 	othersWeight = 0.8
@@ -47,16 +47,16 @@ const (
 
 	// An unknown free flow is taken as perCruise times the mean of the speeds above cruiseFromKmh,
 	// from streetKmh to mostAssumed. Lights and crossings make the mean a quarter lower than the
-	// speed between them. A limit of 50 km/h allows a mean of 33; jams on a motorway are below.
-	// With cruiseDecay, minutes in a city forget a motorway.
+	// speed between them. A limit of 50 km/h allows 33; jams on a motorway are below. With
+	// cruiseDecay, minutes in a city forget a motorway.
 	cruiseFromKmh, perCruise, streetKmh, mostAssumed = 27, 0.75, 33, 82
 	cruiseDecay                                      = 4 * time.Minute
 	// Limits of a free flow that a source sends: below 10 km/h is a yard, and no mean is above 130.
 	leastFree, mostFree = 10, 130
 
-	// The mean must cover so much time to change the state, more if the car was never fast, because
-	// leaving a car park takes a minute or two at 8 to 12 km/h. A requirement: the first minute of
-	// a drive is never a jam.
+	// The mean must cover so much to change the state, more if the car was never fast, because
+	// leaving a car park takes a minute or two at 8 to 12 km/h. A requirement: no jam in the first
+	// minute of a drive.
 	paceAfter, paceAfterPark, firstMinute = 25 * time.Second, 80 * time.Second, time.Minute
 )
 

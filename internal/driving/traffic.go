@@ -120,7 +120,7 @@ func (c Car) startDrive(kmh float32, t signal.UnixMilli) {
 
 // collect adds a linear change of speed to the mean, which then does not depend on how often a car
 // reports. At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that
-// reports once in 30 s would seem to creep.
+// reports every 30 s would creep.
 func (c Car) collect(from, to, seconds float32) {
 	c.Traffic.Moved = c.Traffic.Moved || to > signal.MovingKmh
 	stops, starts := to < stopKmh, from < stopKmh
@@ -272,9 +272,9 @@ func weight(counted time.Duration) float64 {
 	return meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/meanDecay.Seconds())
 }
 
-// share computes Share as of t: the car's own mean speed divided by the free flow, or if others
-// show it (road), travel times just behind and ahead of the car. Ahead, the delay is that of the
-// others; behind, theirs weighs othersWeight·ShownBehind, and the car's own the rest.
+// share computes Share at t: the car's own mean speed divided by the free flow, or if others show
+// it (road), travel times just behind and ahead of the car. Ahead, the delay is the others';
+// behind, theirs weighs othersWeight·ShownBehind, and the car's own the rest.
 func (c Car) share(t signal.UnixMilli) (road bool) {
 	m, a := &c.Traffic, &c.Road
 	m.FreeKmh, m.Source = c.freeFlow(t)

@@ -109,9 +109,8 @@ func begin(s *vehicle.State, f fix, metres float64) {
 	}
 }
 
-// voiceOf returns the source's voice if the sender could invent cars, or that of the car, and then
-// source is 0. It is the same on all nodes. A version that stored no sources left samples without
-// one.
+// voiceOf returns the source's voice if the sender could invent cars, or that of the car, with
+// source 0. It is the same on all nodes. Samples stored by an early version have no source.
 func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	if x.Source != 0 && !x.Crowd {
 		return x.Source, uint8(x.Source % 32)
@@ -227,7 +226,7 @@ func (t *wayTally) own(s *stretch, step *driving.WayStep, unix uint32) {
 }
 
 // A car is in another stream if it was faster than others by apartFactor and than leavesKmh, and
-// drove at steadyShare of its cruising speed. After apartMetres, the others say nothing about it.
+// drove at steadyShare of its cruising speed. After apartMetres, others show nothing about it.
 const apartFactor, apartMetres, steadyShare = 2, 150, 0.9
 
 func (t *wayTally) add(s *stretch, metres float32, unix uint32) {

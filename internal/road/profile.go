@@ -24,12 +24,12 @@ const (
 	// Later readings are not used for the present traffic.
 	lateSeconds = 60
 	// The most that one passage adds: capPassages in light traffic, or capSeconds if that is
-	// unknown, but at least capShare of all time. So a stationary car makes no jam.
+	// unknown, but at least capShare of all time. A stationary car makes no jam.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow is a quantile of quarter hours with fewestCars. A maximum would rise with every
-	// day. One quarter hour in seven is above the quantile, so a road jammed most of the day is
-	// still known as it is when free.
+	// The free flow is a quantile of quarter hours with fewestCars. A maximum would rise daily. One
+	// quarter hour in seven is above it, so a road jammed most of the day is still known as it is
+	// when free.
 	//
 	// Each quarter hour moves the estimate by a step, after some 20 by leastStep·freeQuantile up or
 	// leastStep·(1-freeQuantile) down: three hours of roadworks a day are learned in a fortnight,
@@ -78,8 +78,8 @@ type stretch struct {
 	alone        bool
 }
 
-// The low placeBits of a place are the number of a stretch in its shard, plus one; the bits above
-// are the number of the shard. Zero is no place.
+// The low placeBits of a place are the number of a stretch in its shard, plus one; those above, the
+// number of the shard. Zero is no place.
 type place uint32
 
 const placeBits = 26
@@ -204,7 +204,7 @@ func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
 
 // With too few cars, the next quarter hour continues the sums: jams, which have more readings, must
-// not be the only ones with enough. endQuarter returns the source that was not believed, or 0.
+// not be alone in having enough. endQuarter returns the source that was not believed, or 0.
 func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
 		return 0
@@ -296,8 +296,8 @@ func (s *stretch) stateAt(unix uint32) driving.State {
 }
 
 // The Misra-Gries algorithm keeps the two most frequent next stretches. Of a source that is one
-// voice, only the first passage in a quarter hour is used, and none that is late. That its car
-// passes freely is believed once another source says so.
+// voice, only the first passage in a quarter hour counts, and no late one. That its car passes
+// freely is believed once another source says so.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)

@@ -8,7 +8,7 @@ import (
 )
 
 // Pages never move, so the map grows without copying and a place stays valid. Only a stretch that
-// one source alone has driven is ever removed; no other has it as its next.
+// one source alone has driven is ever removed; it is the next of no other.
 const (
 	shards      = 64
 	pageSize    = 128 // stretches; together 11,264 bytes

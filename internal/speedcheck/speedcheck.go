@@ -166,7 +166,7 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 }
 
 // ratio is 1 for a shorter line if the car may have driven a curve or stopped, which change the
-// velocity by about twice the speed. At more than 4 m/s², that is impossible.
+// velocity by about twice the speed: impossible at more than 4 m/s².
 func ratio(line, metres, seconds float32) float32 {
 	if line < metres && metres < 2*seconds*seconds {
 		return 1

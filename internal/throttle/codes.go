@@ -10,9 +10,9 @@ import (
 
 // ObserveCodes folds the list of r, which Latest must have; now is the time of the newest reading.
 //
-// A car answers with one list for each of its computers and services (stored, pending, permanent),
-// so a list without a code says that it is gone only when, by the rhythm of such lists, the code
-// was due again. The fault is over a minute later.
+// A car answers with a list for each computer and service (stored, pending, permanent), so a list
+// without a code says that it is gone only when, by the rhythm of such lists, the code was due
+// again. The fault is over a minute later.
 func (c Car) ObserveCodes(r *signal.Readings, now signal.UnixMilli) {
 	m := c.Memory
 	if r.Has(signal.DTCList) {

@@ -2,10 +2,9 @@ package throttle
 
 import "example.org/carstate/internal/signal"
 
-// Many loggers and gateways send rows with a value of every sensor, and repeat that of a sensor
-// that was not read again. It then seems stationary while the other of its pair moves. So the rules
-// learn the lag with which one sensor follows the other; for so long, a repeated value is not a
-// reading.
+// Many loggers and gateways send rows with all sensors, and repeat the value of one not read again.
+// It then seems stationary while the other of its pair moves. So the rules learn the lag with which
+// one sensor follows the other; for so long, a repeated value is not a reading.
 
 // LagMemory is a sensor's delay in hundredths of a second.
 type LagMemory struct {

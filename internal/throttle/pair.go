@@ -11,7 +11,7 @@ func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between two close readings, x was in the range of its recent readings; so a reading of y in
+	// Between close readings, x was in the range of its recent readings; so a reading of y in
 	// between can be compared with that range, and the other way round.
 	together := x.Time == y.Time
 	if c.waits(i, 0, d.x, together) || c.waits(i, 1, d.y, together) {
@@ -105,8 +105,8 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
 // off returns the distance between y and where some x expects it, or the reverse if greater. While
-// the slope is in doubt, one of these may be 0 although one sensor moves and the other does not. It
-// is not conclusive if almost any value agrees.
+// the slope is in doubt, one may be 0 although only one sensor moves. It is not conclusive if
+// almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()

@@ -18,8 +18,8 @@ const (
 )
 
 // A version increases with every change of what the rule finds. The trouble codes (SAE J2012) are
-// those of the engine computer for the same fault. It checks raw voltages every few milliseconds;
-// readings here are seconds apart, so these rules wait longer.
+// those of the engine computer for the fault. It checks voltages every few milliseconds; readings
+// are seconds apart, so these rules wait longer.
 var rules = [numRules]struct {
 	name    string
 	version int
@@ -51,9 +51,9 @@ func (r Rule) String() string { return rules[min(r, numRules-1)].name }
 // No threshold was found by search: each is about twice the greatest measure in 47 hours of healthy
 // driving, which the comments give. TestMargins of internal/lab/faults cross-validates that.
 const (
-	// Between two readings so close, the position is between the two values: a foot moves a pedal
-	// in less than a second. Others are compared only under one time stamp. With 5 s, 23 of 94
-	// healthy drives thinned to a reading in 3 or 4 s had a false anomaly.
+	// Between two readings so close, the position is between their values: a foot moves a pedal
+	// within a second. Others are compared only under one time stamp. With 5 s, 23 of 94 healthy
+	// drives thinned to a reading in 3 or 4 s had a false anomaly.
 	bracketWithin = 2.5
 	// A sensor's extremes are kept by period, as a logger gives readings of a row one time stamp.
 	bucketMillis = 500
@@ -62,8 +62,8 @@ const (
 	coversMost, coversAlone = 2.0, 1.0
 
 	// After one sensor of a pair has moved by movesBy, an unchanged value of the other is a
-	// repetition for one and a half times its lag, plus lagSpare. The lag lasts until the other
-	// moves by followsBy and agrees. Lags are in hundredths of a second.
+	// repetition for one and a half lags and lagSpare. The lag lasts until the other moves by
+	// followsBy and agrees. Lags are in hundredths of a second.
 	movesBy, followsBy          = 2.0, 1.5
 	lagLeast, lagMost, lagSpare = 5, 2500, 50
 
@@ -82,8 +82,8 @@ const (
 	saturatedFrom, clipsFrom = 97.0, 80
 
 	// Redundant sensors, plate and command: distance (at most disagreementMost) less the allowance,
-	// times seconds. Healthy: at most 16.6. The allowance is aloneFree if a time stamp may be wrong
-	// by seconds, as from a gateway that sends the last reading of each sensor once a minute.
+	// times seconds. Healthy: at most 16.6. The allowance is aloneFree if time stamps may be wrong
+	// by seconds, as from a gateway that sends all last readings once a minute.
 	disagreementMost, disagreementAlarm = 12.0, 36.0
 	sensorsFree, commandFree, aloneFree = 3.0, 2.0, 6.0
 
@@ -106,9 +106,9 @@ const (
 	loadTravelAlarm, followTravelAlarm, pedalTravelAlarm   = 40.0, 50.0, 120.0
 
 	// Electrical limits: seconds at about 0 or 100 % where another reading shows that the sensor
-	// cannot be. Healthy: always 0. Many healthy sensors read 0 or 100 %: the scale of some begins
-	// at 0, a foot presses a pedal to its end, and a diesel's flap may rest at 100 %. The usual
-	// live zero gives 0.5 V of 5 V. restKnown and drivenKnown are in hundredths of a second.
+	// cannot be. Healthy: always 0. Many healthy sensors read 0 or 100 %: some scales begin at 0, a
+	// foot presses a pedal to its end, and a diesel's flap may rest at 100 %. The usual live zero
+	// is 0.5 V of 5 V. restKnown and drivenKnown are in hundredths of a second.
 	lowLimit, highLimit, lowLimitAlarm, highLimitAlarm = 4.0, 95.0, 3.0, 5.0
 	liveZero, restKnown, drivenKnown, fullLoad         = 10, 800, 12_000, 50.0
 

@@ -129,9 +129,9 @@ func (c Car) closed(i Sensor, t signal.UnixMilli, stands bool) bool {
 	return false // the pair's rule compares sensor B and the command with A
 }
 
-// noAnswer reports whether two or more signals were read, and all were 0, as from an adapter that
-// has lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone
-// may then have lost their supply.
+// noAnswer reports whether several signals were read, and all were 0, as from an adapter that has
+// lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone may
+// then have no supply.
 func (c Car) noAnswer(t signal.UnixMilli) bool {
 	zeros, plates, moves := 0, 0, false
 	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB, signal.ThrottleActuator, signal.AcceleratorPositionD,

@@ -79,9 +79,8 @@ type SensorMemory struct {
 	AtLimit                float32 // seconds at an end of the range although another sensor contradicts it
 	RestFor                uint16  // hundredths at a standstill, up to restKnown
 	Rest, Top              uint8   // the lowest reading at a standstill, and the highest ever
-	// Marks are markFalling (the newest movement was downwards), and markOpen and markZero: the
-	// sensor was at 100 %, or 0, before the car had driven long enough without, so a healthy one
-	// may be.
+	// Marks are markFalling (the newest movement was downwards), markOpen and markZero: the sensor
+	// was at 100 % or 0 before the car had driven long without, so a healthy one may be.
 	Marks uint8
 }
 

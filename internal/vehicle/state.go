@@ -24,9 +24,9 @@ type State struct {
 	ThrottleMemory throttle.Memory
 }
 
-// Fold folds one sample, without an allocation. A reading changes nothing if it is older than
-// the newest of its group, or if its signal was already read at that time; but of several lists of
-// trouble codes, the first with a throttle code is kept.
+// Fold folds a sample, without an allocation. A reading changes nothing if it is older than the
+// newest of its group, or its signal was already read at that time; but of several lists of trouble
+// codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // Select removes unused readings
 	newCodes := s.Latest[signal.DTCList].Time == t && s.ThrottleMemory.AddsCode(x.Codes, t)

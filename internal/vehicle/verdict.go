@@ -22,8 +22,7 @@ func (o Outcome) String() string {
 }
 
 // MaxAhead is how far a verdict may be ahead of the clock: ingest accepts 30 s, and the clocks of
-// two nodes may differ by another 30 s. If it is further ahead, a clock was wrong, so its age is
-// unknown.
+// two nodes may differ by as much. Further ahead, a clock was wrong, so the age is unknown.
 const MaxAhead = time.Minute
 
 func fresh(t, now signal.UnixMilli, maxAge time.Duration) Outcome {

@@ -112,8 +112,7 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 }
 
 // Drive simulates a fleet until ctx ends, which is no error. After an hour of light traffic in the
-// past, which teaches the roads, it catches up with the clock, so that there are soon cars in every
-// state.
+// past, which teaches the roads, it catches up with the clock: soon, cars are in every state.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.NamedOrAll(fleet.IDs()...)

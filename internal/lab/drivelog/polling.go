@@ -40,9 +40,9 @@ func changes(t *table) []readSet {
 const pollingPause = 2 * time.Second
 
 // roundRobin is for loggers that read one sensor for each row and repeat the others. Without a
-// change, only the order shows which: with 10 columns, row n reads column n mod 10. But a read that
-// fails writes no row, and shifts the order: 4 of the 38 KIT drives of 2017 have 2 to 127 shifts.
-// So it is used only between two changes without a shift or a pause.
+// change, only the order shows which: with 10 columns, row n reads column n mod 10. A failed read
+// writes no row, and shifts the order: 4 of the 38 KIT drives of 2017 have 2 to 127 shifts. So the
+// order is used only between two changes without a shift or a pause.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	var ever readSet

@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// FleetConfig can leave out readings (Every) and cars (Share), because a real fleet reports less
-// than a simulated one. The choice depends only on names and times.
+// FleetConfig can leave out readings (Every) and cars (Share), because real fleets report less than
+// simulated ones. The choice depends only on names and times.
 type FleetConfig struct {
 	Observe  func(vehicle.State, vehicle.Sample) vehicle.State
 	Every    time.Duration      // zero keeps all
@@ -40,9 +40,9 @@ var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
-// Fleet compares the labels with the answers at their times, in order. First, so that the map knows
-// the roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers
-// a day, because files may reuse names. It is an error if no label is about a car that sends.
+// Fleet compares labels with the answers at their times. First, so that the map knows the roads, it
+// folds learn: days that end 24 hours apart, the oldest first. Only the map remembers a day: files
+// may reuse names. It is an error if no label is about a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}

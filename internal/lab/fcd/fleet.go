@@ -30,8 +30,8 @@ type Fleet struct {
 // maxSpan: carstate replay shifts a file to the present, and the service refuses older samples.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open reads the whole file to check it, and [Fleet.Samples] reads it again, so a pipe is refused.
-// An error other than that of ctx can be shown to a user.
+// Open checks the whole file, and [Fleet.Samples] reads it again, so a pipe is refused. An error
+// other than that of ctx can be shown to a user.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)

@@ -45,8 +45,8 @@ func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.I
 	}
 }
 
-// At the end, the simulation waits so long for answers that include the last samples, but only a
-// little longer once one does: the reading behind an answer may be older than the last one.
+// At the end, the simulation waits so long for answers that include the last samples, but little
+// longer once one does: the reading behind an answer may be older than the last.
 const (
 	judgedWithin = 2 * time.Minute
 	judgedAfter  = 10 * time.Second

@@ -8,9 +8,9 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// A fleet is mixed if each state has at least 1/mixedShare of the cars from mixedBefore, because a
-// verdict is later than the traffic, until mixedAfter. Before mixedFirst there are no faults; by
-// mixedLast the tide was there.
+// A fleet is mixed if each state has at least 1/mixedShare of the cars from mixedBefore, because
+// verdicts are later than traffic, until mixedAfter. Faults begin at mixedFirst; by mixedLast the
+// tide was there.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute

@@ -86,8 +86,8 @@ const (
 	lightWindow = 20 * time.Minute
 )
 
-// newLight simulates the road at its emptiest, so that a part where a red light slows down all cars
-// is compared with its own speed. It depends only on kind and length.
+// newLight simulates the emptiest road, so that a part where a red light slows down all cars is
+// compared with its own speed. It depends only on kind and length.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow

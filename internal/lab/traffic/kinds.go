@@ -7,8 +7,8 @@ type kind struct {
 	limitKmh               float64
 	fewestPerKm, mostPerKm float64 // the least of each road, the most of the busiest
 	lights                 lights
-	// The window ends now, because the service is compared while the cars drive. Shorter, it would
-	// depend on single cars; longer, it would be out of date. With lights, it is a whole number of
+	// The window of the truth ends now, because the service is compared while cars drive. Shorter,
+	// it would depend on single cars; longer, it would be old. With lights, it is a whole number of
 	// cycles.
 	window time.Duration
 }
