@@ -15,11 +15,11 @@ type Answer struct {
 	Reason Reason
 	// AsOf is the time of the reading behind the answer, in whole seconds; zero: unknown.
 	AsOf time.Time
-	// Age is how old that reading was when the service answered, by the service's clock.
+	// Age is how old that reading was when the service answered, by its clock.
 	Age time.Duration
-	// RequestID identifies the request. Give it to the operator when you report a problem.
+	// RequestID identifies the request, for a report to the operator.
 	RequestID string
-	// Record is the JSON of the answer as the service sent it.
+	// Record is the JSON of the answer, as sent.
 	Record json.RawMessage
 }
 
@@ -94,7 +94,7 @@ func (s Status) Unknown() bool { return statuses[s] == "" }
 // String returns "succeed", or the quoted status if it is unknown.
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
-// DrivingState is how a vehicle drives. It may be another text than the constants.
+// DrivingState is how a vehicle drives. Other texts are possible.
 type DrivingState string
 
 const (
@@ -110,10 +110,10 @@ var drivingStates = map[DrivingState]string{
 // Unknown reports whether s is not one of the constants.
 func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 
-// String returns a name, such as "traffic jam", or the quoted state if it is unknown.
+// String returns a name, such as "traffic jam", or an unknown state in quotes.
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
-// ThrottleState is the state of a throttle system. It may be another text than the constants.
+// ThrottleState is the state of a throttle system. Other texts are possible.
 type ThrottleState string
 
 const (
@@ -126,10 +126,10 @@ var throttleStates = map[ThrottleState]string{ThrottleAnomaly: "throttle anomaly
 // Unknown reports whether s is not one of the constants.
 func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 
-// String returns a name, such as "throttle normal", or the quoted state if it is unknown.
+// String returns a name, such as "throttle normal", or an unknown state in quotes.
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
-// Reason is why there is no answer. It may be another text than the constants.
+// Reason is why there is no answer. Other texts are possible.
 type Reason string
 
 const (
@@ -137,6 +137,7 @@ const (
 	ReasonUnknown Reason = "unknown"
 	// ReasonStale: the newest reading is too old.
 	ReasonStale Reason = "stale"
+	// ReasonNotDriving: the vehicle is not driving.
 	ReasonNotDriving Reason = "not_driving"
 )
 

@@ -16,8 +16,7 @@ import (
 // Client queries one service with one token. It is safe for concurrent use.
 type Client struct {
 	base string // without a slash at the end; "" if it is invalid
-	// token is a function because every way to print a Client shows only its address, never the
-	// token.
+	// token is a function: every way to print a Client then shows only its address.
 	token    func() string
 	http     *http.Client
 	patience time.Duration
@@ -149,12 +148,12 @@ const (
 	maxTries = 4
 	// An answer repeats the vehicle id, of which 8 KiB fit into a request line.
 	maxBody = 64 << 10
-	// firstDelay is the longest wait before the first retry without Retry-After. It doubles with
-	// each.
+	// firstDelay is the longest wait before the first retry without Retry-After. It doubles each
+	// time.
 	firstDelay = 100 * time.Millisecond
 )
 
-// ask retries what may be transient, at most maxTries times and within patience and the deadline of
+// ask retries after transient errors, at most maxTries times, within patience and the deadline of
 // ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
@@ -187,8 +186,8 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns the wait after attempt try, counted from 1: wait plus at most spread. Both are 0
-// for no retry.
+// delay returns the wait after attempt try, counted from 1: wait plus at most spread; both 0: no
+// retry.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):

@@ -17,8 +17,8 @@
 //
 // A call is tried up to four times, within the time of [WithPatience]: after 429, 502, 503 and 504
 // as Retry-After says, and after 50 to 400 ms if the last three have none or the connection fails.
-// Waits have a random part, so that many clients do not return at the same moment, and never pass
-// the deadline of the context.
+// Waits are partly random, so that clients do not return at one moment, and never pass the deadline
+// of the context.
 //
 // The token is sent in the query, as the interface requires, and must never be sent or shown
 // elsewhere: the client follows no redirect, sends no http:// request through a proxy of the

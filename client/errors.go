@@ -84,8 +84,8 @@ func isBroken(err error) bool {
 	return errors.As(err, &broken) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// oneLine removes unprintable characters before it redacts, because they may hide the token, and
-// cuts only then, because a cut token would not be found.
+// oneLine removes unprintable characters, which may hide the token, before it redacts, and cuts
+// only then, because a cut token would not be found.
 func oneLine(s string, redact func(string) string) string {
 	const most = 500
 	s = strings.Map(func(r rune) rune {

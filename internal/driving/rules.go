@@ -68,8 +68,8 @@ const (
 	freeFlowHolds, roadHolds      = maxStep, maxStep
 	// A speed may be missing for so long before positions replace it.
 	speedHolds = 10 * time.Second
-	// A speed that is sent only when it changes is repeated when it is older than unchangedAfter.
-	// Nobody drives longer than unchangedHolds at exactly one speed.
+	// A speed that is sent only on changes is repeated when older than unchangedAfter. Nobody
+	// drives longer than unchangedHolds at exactly one speed.
 	unchangedAfter, unchangedHolds = 30 * time.Second, 30 * time.Minute
 	// at a stop, speed changes by 1 m/s², which drivers exceed
 	rampKmhPerSecond = 3.6
@@ -79,7 +79,7 @@ const (
 	// After so long in one circle (StayMetres), a car was slower than 1.5 km/h, whatever its
 	// receiver's drift.
 	stayShows = 2 * time.Minute
-	// longer than start-stop systems stop an engine: minutes
+	// longer than the minutes for which start-stop systems stop an engine
 	restAfter = 5 * time.Minute
 	// If neither engine nor ignition shows it, a car is parked after this: queues rarely stand
 	// longer. After a mean above motorway, closedAfter: cars do not park there, and it may be

@@ -120,7 +120,7 @@ func (c Car) startDrive(kmh float32, t signal.UnixMilli) {
 
 // collect adds a linear change of speed to the mean, which then does not depend on how often a car
 // reports. At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that
-// reports every 30 s would creep.
+// reports every 30 s would seem to creep.
 func (c Car) collect(from, to, seconds float32) {
 	c.Traffic.Moved = c.Traffic.Moved || to > signal.MovingKmh
 	stops, starts := to < stopKmh, from < stopKmh
@@ -219,7 +219,7 @@ func (m *Traffic) cruise(from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-// below returns the part of a linear change of speed that is below limit.
+// below returns the part of a linear speed change that is below limit.
 func below(from, to, limit float32) float32 {
 	lo, hi := min(from, to), max(from, to)
 	switch {
@@ -243,8 +243,8 @@ func (c Car) setPace(t signal.UnixMilli) {
 		}
 	}
 	if !road && c.knowsRoad(t) {
-		// The car is alone. A stop says little of traffic if the car reaches the road's speed
-		// between its stops.
+		// The car is alone: a stop says little of traffic if it reaches the road's speed between
+		// stops.
 		want = min(want, StateOfShare(m.TopKmh*perCruise/m.FreeKmh))
 	}
 	if !road && c.isTooYoung(want, t) {
@@ -308,8 +308,8 @@ func (c Car) seenByOthers(t signal.UnixMilli) bool {
 	return c.knowsRoad(t) && (c.Road.DelayBehind > 0 || c.Road.DelayAhead > 0)
 }
 
-// freeFlow returns the first value that is known: learned (unless Young), sent, the guess for the
-// road, shown by the car itself, that of any street.
+// freeFlow returns the first known value: learned (unless Young), sent, the guess for the road,
+// shown by the car itself, that of any street.
 func (c Car) freeFlow(t signal.UnixMilli) (float32, FreeFlowSource) {
 	shown, sent := max(streetKmh, min(perCruise*c.Traffic.Cruise, mostAssumed)), c.Latest[signal.FreeFlowSpeed]
 	switch {

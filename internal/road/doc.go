@@ -1,5 +1,5 @@
-// Package road learns from the positions of the fleet how fast cars drive on each stretch of road
-// now and in light traffic, and which stretch comes next. DESIGN.md explains how.
+// Package road learns from the fleet's positions how fast cars drive on each stretch of road now
+// and in light traffic, and which stretch comes next. DESIGN.md explains how.
 //
 // A crash may lose a [Map] without harm: stored profiles remain, and the present traffic is learned
 // again within minutes.

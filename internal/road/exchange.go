@@ -30,7 +30,7 @@ type outbox struct {
 	waiting []evidence
 }
 
-// mostWaiting takes about 3 MB; what does not fit is not sent.
+// mostWaiting takes about 3 MB; the rest is not sent.
 const mostWaiting = 1 << 16
 
 // Share makes the map collect its evidence for [Map.Drain].

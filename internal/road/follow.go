@@ -20,8 +20,8 @@ const (
 const (
 	headingMetres     = 20 // measure a direction: long beside a receiver's noise
 	hysteresisDegrees = 10 // outside the octant change it
-	// A car that has left the place where it began is farther away or faster: car parks and yards
-	// are smaller.
+	// A car that has left its first place is farther away or faster: car parks and yards are
+	// smaller.
 	leavesMetres, leavesKmh = 250, 27
 	compassKmh              = 10 // the least speed for the receiver's heading
 	compassDegrees          = 60 // a heading that is farther from the motion is wrong
@@ -30,8 +30,8 @@ const (
 	partMetres    = 25
 	// Between closer positions, the speeds show better how far the car drove.
 	measuredMetres = 40
-	// A longer gap begins a new way. A distance would leave out the passages of fast cars. This is
-	// the default of --max-age.
+	// A longer gap begins a new way. A limit of distance would leave out the passages of fast cars.
+	// This is the default of --max-age.
 	mostGap = 5 * time.Minute
 	// lineKmh is the least speed assumed on a line.
 	mostParts, lineKmh = 256, 20

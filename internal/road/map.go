@@ -16,7 +16,7 @@ import (
 // reporting interval. Evaluations compare with 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// Unless this share of free flow is known, nothing is concluded.
+// Unless the free flow of this share is known, nothing is concluded.
 const knownShare = 0.5
 
 // Map is safe for concurrent use. The zero Map is empty and without a limit.
@@ -95,8 +95,8 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	return true
 }
 
-// begin sets OnRoad: a car that has not left where its drive begins may be looking for a place to
-// park. The fix before f was metres away; if that is far, the car is on its way.
+// begin sets OnRoad: a car that has not left where its drive begins may be looking for a parking
+// place. The fix before f was metres away; if that is far, the car is on its way.
 func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
 	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
@@ -247,7 +247,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road, or only a Time.
+// around returns what is known of the road, or only a Time if too little.
 func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) driving.RoadAround {
 	road := driving.RoadAround{Time: at}
@@ -291,7 +291,7 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 	road.FreeKmh = 3.6 * behind.known / behind.free
 	road.FreeSecondsBehind = behind.free
 	road.Young = behind.young+ahead.young > known/2
-	// Where cars were never fast, the free flow may be that of an endless jam, or of a yard.
+	// Where cars were never fast, the free flow may be of an endless jam or a yard.
 	if all := 3.6 * known / (behind.free + ahead.free); !road.Young && all < streetKmh {
 		road.Young = true
 		scale := min(streetKmh/all, 2)
@@ -320,7 +320,7 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 
 const maxAhead = 16
 
-// carsOf counts cars by linear counting (Whang et al., 1990): -32·ln(empty/32).
+// carsOf is linear counting (Whang et al., 1990): -32·ln(empty/32).
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
@@ -355,7 +355,7 @@ func (m *Map) Len() (n int) {
 
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged counts the driving states with a free flow of this source, those of one car and time once.
+// Judged counts driving states by the source of the free flow, once for each car and time.
 func (m *Map) Judged(by driving.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 type Condition struct {

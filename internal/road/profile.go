@@ -11,12 +11,12 @@ import (
 // Reasoning chose these numbers, not a search. On the simulated roads of docs/verdicts.md, no
 // single one has much influence.
 const (
-	// Time constants of present traffic, above fastKmh fastDecay; streets average over cycles of
-	// lights.
+	// Time constants, fastDecay above fastKmh; on a street, the decay must average over the cycles
+	// of lights.
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
 	// A car is counted in one period and the next, so for 3 to 6 minutes.
 	voicesSeconds = 180
-	// Fewer cars than this show nothing.
+	// Fewer cars show nothing.
 	fewestCars = 3
 	// One source cannot raise the free flow further above the fastest of others, so flowing traffic
 	// is still normal.
@@ -69,7 +69,7 @@ type stretch struct {
 
 	free         float32 // m/s; 0 if there was no quarter hour
 	now          tally   // of the quarter hour in progress
-	quarter      uint8   // its number since 1970, modulo 256
+	quarter      uint8   // since 1970, modulo 256
 	quarters     uint8   // in the profile, at most 255
 	lengthMetres uint8   // of a passage; 0: unknown
 	freely       uint8   // 1 + the voice of the source that passed freely in this quarter hour
@@ -88,7 +88,7 @@ func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
 // add returns the source whose quarter hour was not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// Older evidence ends no quarter hour: pairs in the wrong order would end others.
+	// Older evidence ends no quarter hour, or each pair in the wrong order would end one.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0

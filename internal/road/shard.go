@@ -12,7 +12,7 @@ import (
 const (
 	shards      = 64
 	pageSize    = 128 // stretches; together 11,264 bytes
-	sourceShare = 8   // of a shard's stretches may be of one source alone
+	sourceShare = 8   // 1/8 of a shard may be of one source alone
 )
 
 type shard struct {

@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Level is that of S2 cells of about 70 m. Level 16 gave equally good verdicts, but there a street
-// 70 m from a motorway shares its stretches.
+// Level has S2 cells of about 70 m. Level 16 gave equally good verdicts, but there a street 70 m
+// from a motorway shares its stretches.
 const Level = 17
 
 // Octants are directions of travel, north first, then north-east.
@@ -61,7 +61,7 @@ func octantOf(degrees float64) uint8 {
 	return uint8(int(math.Floor(degrees/octantDegrees+0.5)) & (Octants - 1))
 }
 
-// mean radius of the earth (IUGG)
+// mean radius (IUGG)
 const earthMetres = 6_371_008.8
 
 // offset returns metres. Near a pole, east is too great, but never NaN.

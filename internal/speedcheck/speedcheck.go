@@ -39,8 +39,8 @@ const (
 type Finding struct {
 	Factor   float64 // a speed as sent, times this, is in km/h
 	Unit     string  // of Units, or empty
-	Vehicles int     // vehicles with this factor
-	Compared int     // vehicles whose speeds and positions could be compared
+	Vehicles int     // with this factor
+	Compared int     // whose speeds and positions could be compared
 }
 
 var Units = []struct {
@@ -62,8 +62,8 @@ type Check struct {
 
 type car struct {
 	hash  uint64
-	drove signal.UnixMilli // last, at slowest or more
-	// of the newest sample with a speed, and the newest position
+	drove signal.UnixMilli // when it last drove at least slowest
+	// newest sample with a speed (last, kmh), and newest position (at)
 	last signal.UnixMilli
 	kmh  float32
 	at   position
@@ -97,7 +97,7 @@ func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	return first
 }
 
-// A car that drives gets a free place, or that of a silent car; otherwise nil.
+// watched returns the car of x, or nil. A driving car gets a free place, or that of a silent one.
 func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	hash := maphash.String(seed, string(x.Vehicle))
 	for i := range c.cars {
@@ -128,8 +128,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= driving.StayMetres
 }
 
-// add ends a round. Late and repeated samples are ignored. Receivers repeat positions, so a leg
-// begins and ends only where it is new.
+// add reports whether x ends a round. Late and repeated samples are ignored. Receivers repeat
+// positions, so a leg begins and ends only where it is new.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {

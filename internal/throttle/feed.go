@@ -61,7 +61,7 @@ func (c Car) observeLags(t signal.UnixMilli) (followed [NumPairs]bool) {
 	return followed
 }
 
-// agree reports whether the pair agrees now; if little is known about it, true.
+// agree is also true while nothing is known about the pair.
 func (c Car) agree(pair int) bool {
 	d, p := &pairs[pair], &c.Pairs[pair]
 	x, y := c.reading(d.x).Value, c.reading(d.y).Value

@@ -100,8 +100,8 @@ func (c Car) recent(i Sensor, t signal.UnixMilli) bool {
 	return r.Time != 0 && t.Seconds(r.Time) <= bracketWithin
 }
 
-// startDrive reduces the weight of what was learned. An anomaly is kept: a fault does not disappear
-// between two drives.
+// startDrive reduces the weight of what was learned, but keeps an anomaly: a fault does not
+// disappear between drives.
 func (m *Memory) startDrive() {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(pairDriveMemory)
@@ -129,7 +129,7 @@ func (c Car) report(f finding, after float32) {
 	}
 }
 
-// expected returns y, or 0 if unknown.
+// expected returns what y should read, or 0.
 func (c Car) expected(x, y Sensor) float32 {
 	for i := range pairs {
 		d, p := &pairs[i], &c.Pairs[i]

@@ -154,8 +154,8 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a reading of the sensor. partner is the range of the other since began. Unless
-// sure, the other may also have been in its range before.
+// observe folds a reading. partner is the range of the other sensor since began. Unless sure, the
+// other may also have been in its range before.
 func (m *StuckMemory) observe(r signal.Reading, atEnd bool, partner span, began signal.UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}

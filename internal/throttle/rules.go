@@ -67,7 +67,7 @@ const (
 	movesBy, followsBy          = 2.0, 1.5
 	lagLeast, lagMost, lagSpare = 5, 2500, 50
 
-	// A pair is learned while the recent readings of each sensor are settled: within so much. Both
+	// A pair is learned while the recent readings of each sensor are within settledWithin. Both
 	// must have been settled for matureAfter to be compared, and for trustedAfter to be learned
 	// only within the normal difference, not twice that.
 	settledWithin, matureAfter, trustedAfter = 2.0, 12.0, 30.0
@@ -77,7 +77,7 @@ const (
 	// slopeDoubt. No real pair is below slopeLeast. With slopeLeverage, one chance agreement far
 	// from the usual positions does not determine the slope.
 	slopePrior, slopeDoubt, slopeLeast, slopeLeverage = 50.0, 2.0, 0.3, 60.0
-	// Range ends may be here: on one car, sensor B stays at 99.2 % while A moves from 67 to 78 %.
+	// A range may end here: on one car, sensor B stays at 99.2 % while A moves from 67 to 78 %.
 	// Others end at 4.75 or 4.5 V of 5 V: from clipsFrom on, where the sensor never read more.
 	saturatedFrom, clipsFrom = 97.0, 80
 

@@ -24,7 +24,7 @@ type Car struct {
 	IgnitionOff bool
 }
 
-// PlateTime is that of the plate's sensors and its command.
+// PlateTime is the newest time of the plate's sensors and command.
 func (c Car) PlateTime() (newest signal.UnixMilli) {
 	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
 		signal.RelativeThrottlePosition, signal.ThrottleActuator} {
@@ -104,13 +104,13 @@ type StuckMemory struct {
 }
 
 type NoiseMemory struct {
-	Level float32 // of noise; decays with noiseDecay
+	Level float32 // decays with noiseDecay
 	Moved float32 // movement since the other sensor was last observed
 	Wide  float32 // range of the other sensor at that time
 }
 
-// FollowMemory shows whether the plate follows the demand: the pedal, or else engine load. A rise
-// is measured from Low; since, the plate was in PlateLo to PlateHi, and the demand high for For.
+// FollowMemory shows if the plate follows the demand: the pedal, or else engine load. A rise is
+// measured from Low; since then, the plate was in PlateLo to PlateHi, and the demand high for For.
 type FollowMemory struct {
 	Last                       signal.UnixMilli
 	Low, PlateLo, PlateHi, For float32
@@ -126,7 +126,7 @@ type AlarmMemory struct {
 	Since             signal.UnixMilli
 	Seen, Looked      signal.UnixMilli // when the rule last measured half of its alarm, and when it last measured
 	Calm              float32          // seconds of readings after Seen
-	ValueX, ValueY    float32          // like the next two, as the alarm was raised
+	ValueX, ValueY    float32          // when the alarm was raised, like Expected and Measure
 	Expected, Measure float32          // Expected is 0 if unknown.
 	Rule              Rule
 	X, Y              Sensor // the same if there is only one

@@ -10,8 +10,8 @@ import (
 // ID is a non-empty string of ASCII letters and digits.
 type ID string
 
-// MaxReportingID is the greatest length of the ID of a vehicle that sends telemetry. A query may
-// name a longer one, which is unknown.
+// MaxReportingID is the greatest length of a sending vehicle's ID. A query may name a longer one,
+// which is unknown.
 const MaxReportingID = 256
 
 var (

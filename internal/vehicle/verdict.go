@@ -37,8 +37,8 @@ func fresh(t, now signal.UnixMilli, maxAge time.Duration) Outcome {
 
 type DrivingVerdict driving.Verdict
 
-// At is like [ThrottleVerdict.At], but the outcome of a car that is not being driven is NotDriving
-// in place of Answered.
+// At is like [ThrottleVerdict.At], but returns NotDriving in place of Answered if the car is not
+// being driven.
 func (v DrivingVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome {
 	o := fresh(v.Time, now, maxAge)
 	if o == Answered && v.NotDriving {

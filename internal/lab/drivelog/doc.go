@@ -2,9 +2,8 @@
 // plain or gzip. It recognizes known logs by their header.
 //
 // It reads files as loggers write them, leaves out what cannot be trusted, and counts that with its
-// reason. Most loggers repeat the last value of every sensor in each row, and two sensors that seem
-// to agree may have been read seconds apart; so only cells that were newly read are returned
-// (polling.go).
+// reason. Most loggers repeat every sensor's last value in each row, and sensors that seem to agree
+// may have been read seconds apart; so only newly read cells are returned (polling.go).
 //
 // The package must never judge a drive, invent or repeat a reading, or know where its drives are
 // sent.

@@ -58,7 +58,7 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns the defects that may make figures about the drive wrong.
+// Warnings returns defects that may make figures about the drive wrong.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {

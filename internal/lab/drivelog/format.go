@@ -55,7 +55,7 @@ func newLogger(f *format.Format) (*logger, error) {
 	return l, nil
 }
 
-// loggers has those with the most particular columns first.
+// loggers has the formats with the most particular columns first.
 var loggers = sync.OnceValue(func() (all []*logger) {
 	names, _ := format.Presets()
 	for _, name := range names {

@@ -16,7 +16,7 @@ type limits struct {
 	rows     int
 }
 
-// 2,000,000 rows are two days at 10 rows per second, far above any real drive.
+// 2,000,000 rows are two days at 10 rows per second, above any real drive.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }

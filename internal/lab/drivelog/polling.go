@@ -18,7 +18,7 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes has the first value of a recording, too.
+// changes includes the first value of a recording.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := t.blank()
@@ -70,7 +70,7 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		}
 		if bits.OnesCount64(uint64(read)) > 1 {
 			// Rows before it were left out, and each of these cells was read since. But the first
-			// values may be old if the log begins in the middle of a drive.
+			// values may be old if the log begins within a drive.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
 			}

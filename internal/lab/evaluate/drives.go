@@ -1,5 +1,5 @@
 // Package evaluate runs the rules over recorded drives and fleets, compares with labels, and draws.
-// It must never judge by itself, and not depend on a command line.
+// It must never judge, nor depend on a command line.
 package evaluate
 
 import (

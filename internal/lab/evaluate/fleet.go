@@ -22,7 +22,7 @@ type FleetConfig struct {
 	Every    time.Duration      // zero keeps all
 	Share    float64            // above 0 and at most 1
 	Progress func(readings int) // since the last call; may be nil
-	// Judged, if set, receives the samples that are used, with the state in the answer, or 0.
+	// Judged, if set, receives the used samples, with the state in the answer, or 0.
 	Judged func(x vehicle.Sample, said driving.State)
 }
 

@@ -82,7 +82,7 @@ func (p *Picture) look() {
 
 const mapHeight = 1000
 
-// mapMarks are for no verdict, normal, slow and jam. They differ in colour and in size.
+// mapMarks are for no verdict, normal, slow and jam, of different colour and size.
 var mapMarks = [...]struct {
 	colour string
 	size   float64

@@ -63,8 +63,8 @@ const (
 	stripHeight = 8
 )
 
-// bandColours are for no verdict, normal, slow and jam. Their brightness differs, for readers who do
-// not see the hues.
+// bandColours are for no verdict, normal, slow and jam. Their brightness differs, for colour-blind
+// readers.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (

@@ -17,8 +17,8 @@ const (
 	tidyTime = 10 * time.Second
 )
 
-// WithSource makes a source, named after what, for send, then removes it; if that fails, it expires
-// after life.
+// WithSource makes a temporary source, named after what; if its removal fails, it expires after
+// life.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())

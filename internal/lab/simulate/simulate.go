@@ -1,6 +1,6 @@
 // Package simulate sends a simulated fleet with throttle faults to a service, asks as a developer
-// does, and counts how the verdicts agree with the truth. It must never judge by itself, and not
-// depend on a command line.
+// does, and counts how the verdicts agree with the truth. It must never judge, nor depend on a
+// command line.
 package simulate
 
 import (
@@ -70,7 +70,7 @@ type Simulation struct {
 }
 
 const (
-	// A car always uses the same connection, so that its samples keep their order.
+	// A car always uses one connection, so that its samples keep their order.
 	Doors       = 4
 	laneSamples = 20_000
 	flushWithin = 5 * time.Second // after Ctrl-C
@@ -204,7 +204,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late is how late the service is; mu is locked.
+// late is the service's delay; mu is locked.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.fleet.Now()).Time()) +

@@ -12,7 +12,7 @@ type car struct {
 	receiver
 	place
 	road   *road         // that the car is on, or drives to; nil: none
-	left   point         // end of its last road
+	left   point         // where it left a road
 	there  time.Duration // arrival at the next road
 	parks  bool          // when it has stopped
 	until  time.Duration

@@ -1,5 +1,4 @@
-// Package traffic moves a fleet of simulated cars, to try the service on cars whose true state is
-// known.
+// Package traffic moves simulated cars, to try the service on cars whose true state is known.
 //
 // The cars follow the Intelligent Driver Model on ring roads, some with lights; their number on a
 // road rises and falls once in half an hour (the tide). No jam is scripted. The truth is how fast

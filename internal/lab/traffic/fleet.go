@@ -15,7 +15,7 @@ type Config struct {
 	// The intervals of reports vary at random by up to a fifth.
 	PerSecond float64
 	Seed      uint64
-	FreeFlow  bool // cars also report the mean speed of the road in light traffic
+	FreeFlow  bool // also report the road's mean speed in light traffic
 	// WithoutPositions changes nothing else.
 	WithoutPositions bool
 	// Light keeps the number of cars on each road at its minimum.

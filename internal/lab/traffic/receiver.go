@@ -13,7 +13,7 @@ type receiver struct {
 	fixAt         time.Duration // 0: never
 }
 
-// Errors of positions: drift changes slowly, and jitter fast.
+// Drift changes slowly, and jitter fast.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60

@@ -83,8 +83,8 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// politeMps2 is the greatest deceleration that a car causes when it turns into a road (Kesting,
-// Treiber, Helbing, "MOBIL", 2007).
+// politeMps2 is the greatest deceleration that a car turning into a road causes (Kesting, Treiber,
+// Helbing, "MOBIL", 2007).
 const politeMps2 = 4
 
 // admit puts c before the i-th car, unless there is no room without hard braking.
