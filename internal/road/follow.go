@@ -20,8 +20,8 @@ const (
 const (
 	headingMetres     = 20 // measure a direction: long beside a receiver's noise
 	hysteresisDegrees = 10 // outside the octant change it
-	// A car that has left its first place is farther away or faster: car parks and yards are
-	// smaller.
+	// A car that has left the place where it began is farther away or faster: car parks and yards
+	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
 	compassKmh              = 10 // the least speed for the receiver's heading
 	compassDegrees          = 60 // a heading that is farther from the motion is wrong

@@ -80,8 +80,8 @@ func (m *Memory) end(i Sensor, v float32) int {
 	return 0
 }
 
-// observeScale learns where a sensor rests, and adds after to its time at an end. first: it was
-// elsewhere.
+// observeScale learns where a sensor rests, and adds after seconds to its time at an end. first
+// means that it was elsewhere before.
 func (c Car) observeScale(i Sensor, t signal.UnixMilli, after float32, first bool) {
 	sensor, v := &c.Sensors[i], c.Latest[signals[i]].Value
 	speed, _ := c.Latest.Speed()

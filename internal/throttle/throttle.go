@@ -45,13 +45,13 @@ type Memory struct {
 	Ages      [NumSensors]uint16     // hundredths since the reading that the newest value repeats
 	CodeSeen  signal.UnixMilli       // when a list last had a code; later if CodeGone could not hold the time since
 	CodeGap   uint16                 // the longest time between two such lists of one drive
-	CodeGone  uint16                 // the time to the first list without a code when one was due; 0: none
+	CodeGone  uint16                 // time to the first list without a code when one was due; 0: none
 	Driven    uint16                 // hundredths driven with plate A not at an end, up to drivenKnown
 }
 
 type Sensor uint8
 
-// Load replaces a missing second sensor of the plate, and a missing pedal.
+// Load replaces a missing second plate sensor or a missing pedal.
 const (
 	PlateA Sensor = iota
 	PlateB
@@ -74,7 +74,7 @@ var signals = [NumSensors]signal.Signal{
 type SensorMemory struct {
 	Start, PrevStart       signal.UnixMilli // beginning of the present and the previous period
 	Lo, Hi, PrevLo, PrevHi float32
-	Gap, Step              float32 // time and change between the last two readings; Gap is 0 above bracketWithin
+	Gap, Step              float32 // between the last two readings; Gap is 0 above bracketWithin
 	Travel                 float32 // see travelMost
 	AtLimit                float32 // seconds at an end of the range although another sensor contradicts it
 	RestFor                uint16  // hundredths at a standstill, up to restKnown
@@ -124,7 +124,7 @@ type FollowMemory struct {
 // AlarmMemory has only Returns set if there is no anomaly.
 type AlarmMemory struct {
 	Since             signal.UnixMilli
-	Seen, Looked      signal.UnixMilli // when the rule last measured half of its alarm, and when it last measured
+	Seen, Looked      signal.UnixMilli // when the rule last measured half of its alarm, or anything
 	Calm              float32          // seconds of readings after Seen
 	ValueX, ValueY    float32          // when the alarm was raised, like Expected and Measure
 	Expected, Measure float32          // Expected is 0 if unknown.

@@ -64,7 +64,7 @@ func (v ThrottleVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome 
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle has a zero Time without a trouble code and any reading of the plate. Silence ends no
+// Throttle has a zero Time if neither a throttle code nor the plate was read. Silence ends no
 // anomaly.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.ThrottleMemory.FaultCode != (signal.TroubleCode{}) {

@@ -105,7 +105,7 @@ func parseHeader(text string, as *format.Format) (*table, error) {
 	return t, nil
 }
 
-// nameColumns: each row names its sensor.
+// nameColumns is for rows that name their sensors.
 func (t *table) nameColumns(h header) error {
 	f := t.format
 	t.nameAt, t.valueAt, t.unitAt = h.find(f.Names.Path), h.find(f.Value), h.find([]string{f.Log.Unit})

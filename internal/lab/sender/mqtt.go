@@ -175,7 +175,7 @@ func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*
 	}
 }
 
-// MQTT has no other place than words for a wait.
+// The wait is in words, because MQTT has no other place for it.
 var waitInWords = regexp.MustCompile(`wait ([0-9]+) s$`)
 
 func reasonOf(resp *paho.PublishResponse) string {

@@ -91,8 +91,8 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run returns nil when the duration has passed and all is acknowledged, or flushWithin after ctx
-// ends. With a Developer it queries verdicts, at the end of every car.
+// Run returns nil when the duration has passed and all is acknowledged, or within flushWithin after
+// ctx ends. With a Developer it queries verdicts, at the end of every car.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
