@@ -135,7 +135,7 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 		a.rows.add(tooLong)
 		return rec, false
 	}
-	last := len(cells) // index of a cell that may be cut off in the middle
+	last := len(cells) // index of a cell that may be cut off
 	if len(cells) < t.width && trimCell(cells[len(cells)-1]) != "" && t.format.Log.Header == "" {
 		last--
 	}

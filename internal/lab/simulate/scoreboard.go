@@ -14,7 +14,7 @@ type scoreBoard struct {
 	throttleReport                              // without what depends on the faults of the cars
 	byRoad         map[float64]*score.Agreement // by speed limit
 	alarmed        []bool                       // healthy, and the last answer said "anomaly"
-	failed         int                          // queries
+	failed         int                          // failed queries
 }
 
 type throttleCounts struct {
@@ -52,7 +52,7 @@ const AskAfter = 3 * time.Minute
 type known struct {
 	traffic.Truth
 	now    time.Duration
-	latest time.Time      // of its latest sample, to the second
+	latest time.Time      // time of its latest sample, to the second
 	ended  bool           // everything is sent
 	fault  *standingFault // nil: the car is healthy
 	mended time.Duration

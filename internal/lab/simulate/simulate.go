@@ -63,9 +63,9 @@ type Simulation struct {
 	mu       sync.Mutex // guards the fields below, fleet and faults
 	latest   []signal.UnixMilli
 	score    *scoreBoard
-	refusal  string        // reason of the first
+	refusal  string        // reason of the first refusal
 	ended    bool          // everything is acknowledged
-	asking   time.Duration // 0: not yet
+	asking   time.Duration // when queries began; 0: not yet
 	judgedBy time.Time     // until when queries are repeated
 }
 
