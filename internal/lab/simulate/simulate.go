@@ -65,7 +65,7 @@ type Simulation struct {
 	score    *scoreBoard
 	refusal  string        // reason of the first refusal
 	ended    bool          // everything is acknowledged
-	asking   time.Duration // when queries began; 0: not yet
+	asking   time.Duration // when queries began, or 0
 	judgedBy time.Time     // until when queries are repeated
 }
 
