@@ -14,36 +14,36 @@ import (
 // cause new labels.
 type Refusal uint8
 
-// Samples are refused for reasons up to Empty; what is not parsed counts as one sample. Keys are
-// refused for those from KeyExpired on.
+// The reasons up to Empty are for samples (input that cannot be parsed counts as one sample), those
+// from KeyExpired on for keys.
 const (
 	Malformed Refusal = iota
 	Truncated
 	Duplicate
-	WrongType // also a value, from a strict source
+	WrongType // of a member; from a strict source, also of a value
 	BadVID
-	OtherVID // not that of the topic
+	OtherVID // another vid than that of the topic
 	BadTime
 	FutureTime
 	NoSignals
-	Impossible // from a strict source: no sensor can measure it
+	Impossible // from a strict source: a value that no sensor can measure
 	NotAvailable
-	NotAllowed // not in the source's grant
-	OverLimit  // too large, too many, too deep
+	NotAllowed // a vehicle outside the source's grant
+	OverLimit  // too large, too many samples, nested too deep
 	WasForgotten
 	BadTopic      // MQTT: not vehicles/VID/telemetry
 	BadQoS        // MQTT: QoS 2
 	VehicleLimit  // a new vehicle beyond the maximum
 	UnknownSignal // from a strict source
-	NotStored     // the sample itself is valid
+	NotStored     // the sample is valid; the store failed
 	NoRoom        // the memory quota of the node or of the source is used up
 	TooSlow
 	OverRate
 	Backlog     // too many samples are not folded yet
-	ContentType // HTTP, or Content-Encoding
+	ContentType // HTTP: Content-Type or Content-Encoding
 	Method      // HTTP: not POST
 	Unreadable  // HTTP: incomplete, or cannot be decompressed
-	Empty       // without a sample
+	Empty       // a message without a sample
 
 	KeyExpired
 	KeyRevoked
@@ -77,7 +77,7 @@ type SourceActivity struct {
 	Speeds speedcheck.Check
 
 	logged   time.Time // when Unlogged last returned true
-	unlogged int       // since then
+	unlogged int       // refusals since then
 }
 
 // NotedRefusal is safe to show to operators.
@@ -93,10 +93,10 @@ type SampleCounts struct {
 	Accepted int64
 	Late     int64 // accepted, but older than what is known of their vehicle
 	Ignored  int64 // signals that no rule uses
-	Unused   int64 // values of other signals, in accepted samples
+	Unused   int64 // values that cannot be used, in accepted samples
 }
 
-// bytes; a longer text is cut
+// in bytes; a longer text is cut
 const MaxRefusalText = 200
 
 // update calls change under mu. Tokens, which share the type, have no activity.
@@ -126,7 +126,7 @@ func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Findin
 	return found, first
 }
 
-// WrongSpeeds counts sources by the unit that explains their factor; "" is any other factor.
+// WrongSpeeds counts sources whose speeds are off by the factor of unit; "" is any other factor.
 func (t *Sources) WrongSpeeds(unit string) (n int) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -144,7 +144,7 @@ type Claims map[Hash]Hash
 
 const maxClaims = 1 << 20
 
-// Claim reports whether name is the first for this vid. After maxClaims vids, it begins again.
+// Claim reports whether name is the first with this vid. After maxClaims vids, it begins again.
 func (c *Claims) Claim(id vehicle.ID, name string) bool {
 	if *c == nil || len(*c) >= maxClaims {
 		*c = make(Claims)
@@ -167,7 +167,7 @@ func (u *usage) CountRefused(r Refusal, n int) {
 	u.update(func(a *SourceActivity) { a.Refused[r] += int64(n) })
 }
 
-// NoteRefused takes a text that is safe to show: without a vehicle, a key or a value. Strangers
+// NoteRefused notes a refusal. text must be safe to show: no vehicle, key or value. Strangers can
 // cause [WrongKey], so it is not noted within 10 minutes of another reason, and replaces its like.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
@@ -189,7 +189,7 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	})
 }
 
-// Unlogged is due at most once a minute.
+// Unlogged returns refusals to log, at most once a minute.
 func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool) {
 	u.update(func(a *SourceActivity) {
 		if due = a.unlogged > 0 && now.Sub(a.logged) >= time.Minute; due {

@@ -11,7 +11,7 @@ type Actor struct {
 
 var Admin = Actor{Name: AdminName, Admin: true}
 
-// Event is written before the operation, which is not carried out if it cannot be written.
+// Event is written before its operation, which is not carried out if the write fails.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Actor   string    `json:"actor"`  // "admin" for the admin key
@@ -19,10 +19,10 @@ type Event struct {
 	Action  string    `json:"action"` // such as token.issue
 	Object  string    `json:"object"` // never a secret
 	Detail  string    `json:"detail,omitempty"`
-	Outcome string    `json:"outcome"` // "intended"; then "failed" if it failed
+	Outcome string    `json:"outcome"` // "intended"; a second event has "failed" if it failed
 }
 
-// Reserved events may use the room that is kept for taking rights away.
+// Reserved reports whether an event may use the room kept for taking rights away.
 func (e *Event) Reserved() bool {
 	switch e.Action {
 	case "token.revoke", "source.remove", "operator.remove", "vehicle.forget", "backup.take":

@@ -11,12 +11,12 @@ import (
 	"example.org/carstate/internal/format"
 )
 
-// The tags are the names in the stored record.
+// The tags of Credential are the names in the stored record.
 type Credential struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"` // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
 	Hash Hash   `json:"hash"`
-	// Earlier is oldest first: the valid ones, and the last few that have ended.
+	// Earlier has replaced secrets, oldest first: the valid ones, and the last few that have ended.
 	Earlier  []Earlier `json:"earlier,omitempty"`
 	Vehicles Vehicles  `json:"-"` // empty for an operator
 	Created  time.Time `json:"created"`
@@ -30,20 +30,20 @@ type Credential struct {
 	Developer  string     `json:"developer,omitzero"`
 	Operations Operations `json:"operations,omitzero"`
 
-	// Of sources; Strict refuses samples with an unknown signal.
+	// Of sources; Strict refuses samples with an unknown signal or a wrong value.
 	Strict   bool           `json:"strict,omitzero"`
 	OnChange OnChange       `json:"-"`
 	Format   *format.Format `json:"-"` // if nil, the service's own
-	// nil: true for a source of all vehicles
+	// nil: true if the source covers all vehicles; see Crowd
 	TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
-	// Number stands for a source's name in the telemetry log, for good.
+	// Number stands for the source's name in the telemetry log. It never changes.
 	Number uint32 `json:"number,omitzero"`
 
 	ReadOnly bool `json:"read_only,omitzero"` // of operators
 }
 
 // Limit is the Rate or, for a source with named vehicles and the zero Rate, 10/s for each and
-// 36,000 at once.
+// 36,000 samples at once.
 func (c *Credential) Limit() Rate {
 	if c.hasDefaultRate() {
 		return Rate{defaultBurst, max(defaultBurst*defaultEach/time.Duration(max(1, c.Vehicles.Len())), defaultBurst)}
@@ -73,16 +73,16 @@ const (
 	MaxOverlap     = 90 * 24 * time.Hour
 	// maxEarlier replaced secrets may be valid at the same time.
 	maxEarlier = 8
-	// maxEnded secrets are kept, to be refused with [ErrReplaced].
+	// maxEnded secrets are kept after their end, to be refused with [ErrReplaced].
 	maxEnded = 8
-	// maxSkew is between the clocks of two nodes.
+	// maxSkew is allowed between the clocks of two nodes.
 	maxSkew = time.Hour
 )
 
 type Policy struct {
 	Noun       string
 	Begin, End string // verbs
-	Listed     bool   // its name is never reused
+	Listed     bool   // also after its end: its name is never reused
 	Overlap    bool
 	AdminOnly  bool // changes need the admin key
 }
@@ -100,8 +100,8 @@ const DefaultTokenLife = 90 * 24 * time.Hour
 
 const tokenID = "cstid"
 
-// New returns c as a new credential, and its secret, which is not kept. A token gets an ID, and that
-// of a sandbox the reserved vehicles.
+// New completes c to a new credential, and returns its secret, which is not kept. A token gets an
+// ID, and a sandbox token also the reserved vehicles.
 func New(c Credential, now time.Time) (Credential, string, error) {
 	if err := (&Credential{Kind: c.Kind}).SetVehicles(c.Vehicles); err != nil {
 		return Credential{}, "", err
@@ -143,7 +143,7 @@ type Change struct {
 	TrustedCrowd *bool
 }
 
-// Change revives an expired credential if the expiry is later, but not a revoked one
+// Change applies to. A later expiry revives an expired credential, but not a revoked one
 // ([ErrRevoked]). After another error, c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
@@ -185,8 +185,7 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// MaxNamed keeps records small. Those of earlier versions may name more vehicles, but no further
-// ones.
+// MaxNamed keeps records small. A longer list of an earlier version may stay, but not grow.
 const MaxNamed = 10_000
 
 func (c *Credential) SetVehicles(v Vehicles) error {
@@ -199,7 +198,7 @@ func (c *Credential) SetVehicles(v Vehicles) error {
 	return nil
 }
 
-// Crowd: each car of this source is a voice on roads; otherwise all are one, because the holder may
+// Crowd reports whether each car is a voice on roads; otherwise all are one, because the holder may
 // invent them.
 func (c *Credential) Crowd() bool {
 	if c.TrustedCrowd != nil {
@@ -274,17 +273,16 @@ var (
 	ErrReplaced = errors.New("it was replaced by a newer one")
 	ErrIsToken  = errors.New("it is an access token, which is for queries: " +
 		"telemetry takes a source's key, which begins with " + string(SourceKind))
-	// ErrUnread: the secret may belong to a credential that a newer version of carstate has stored.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
-// bytes
+// maxName is in bytes.
 const maxName = 200
 
-// AdminName grants no right; see [Actor].
+// AdminName, of the admin key, grants no right; see [Actor].
 const AdminName = "admin"
 
-// bytes
+// maxPlainName is in bytes.
 const maxPlainName = 64
 
 var (
@@ -292,7 +290,7 @@ var (
 	plainName = regexp.MustCompile(fmt.Sprintf(`^[0-9A-Za-z_-]{1,%d}$`, maxPlainName))
 )
 
-// CheckName: a name needs no escaping in a NATS subject, a path, an MQTT user name and a log line.
+// CheckName allows only names that need no escaping in NATS subjects, paths, MQTT and log lines.
 func CheckName(kind Kind, name string) error {
 	switch ok := plainName.MatchString(name); {
 	case kind == TokenKind || kind == SandboxKind:

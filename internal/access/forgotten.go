@@ -31,7 +31,7 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 	return VehicleHash(b), nil
 }
 
-// TombstoneState says which of a forgotten vehicle's data may be stored.
+// TombstoneState says which of a forgotten vehicle's data may still be stored.
 type TombstoneState uint8
 
 const (
@@ -63,15 +63,15 @@ func (t Tombstone) InForce() bool { return t.State < StateAllowed }
 // Covers reports whether stored data of the vehicle must be ignored.
 func (t Tombstone) Covers() bool { return t.State < StateErased || t.Unread }
 
-// Forgotten is a node's copy of all tombstones. The zero value has no key and none.
+// Forgotten is a node's copy of all tombstones. The zero value has no key and no tombstone.
 type Forgotten struct {
 	mu         sync.RWMutex
 	keys       []*Hasher
 	tombstones map[VehicleHash]Tombstone
-	count      atomic.Int64 // while 0, no vid is hashed
+	count      atomic.Int64 // of tombstones; while 0, no vid is hashed
 }
 
-// Hasher is safe for concurrent use.
+// Hasher computes HMAC-SHA-256. It is safe for concurrent use.
 type Hasher struct{ macs sync.Pool }
 
 func NewHasher(key []byte) *Hasher {
@@ -106,14 +106,14 @@ func (f *Forgotten) Put(t Tombstone) {
 	f.count.Store(int64(len(f.tombstones)))
 }
 
-// Hash is under the own key. It panics before [Forgotten.SetKeys].
+// Hash uses this installation's own key. It panics before [Forgotten.SetKeys].
 func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.keys[0].Sum(string(id))
 }
 
-// Of several, under different keys, Find returns the one in the earliest state.
+// Of tombstones under different keys, Find returns the one in the earliest state.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false
@@ -133,7 +133,7 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 	return ok && t.InForce()
 }
 
-// ok is false if none of v is forgotten.
+// Without removes forgotten vehicles; ok is false if there are none.
 func (f *Forgotten) Without(v Vehicles) (_ Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for _, id := range v.Sorted() {

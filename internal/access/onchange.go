@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// OnChange says how long a speed holds that is sent only when it changes. The rules decide for the
-// zero value.
+// OnChange says how long a speed holds that is sent only when it changes. With the zero value, the
+// rules decide.
 type OnChange struct {
 	given bool
 	hold  time.Duration

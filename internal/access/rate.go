@@ -15,7 +15,7 @@ type Rate struct {
 	Window time.Duration
 }
 
-// at least 1 µs between two calls
+// maxCalls leaves 1 µs or more between two calls.
 const maxCalls = 1_000_000
 
 // NoRate is no limit, for a source; its zero Rate is the default rate (see [Credential.Limit]).
@@ -64,10 +64,10 @@ func (r Rate) String() string {
 }
 
 // Budget is what a [Rate] still allows, on the monotonic clock. It is safe for concurrent use and
-// takes no lock. The zero Budget allows a whole burst. It stores when that is allowed again (the
-// generic cell rate algorithm, ITU-T I.371).
+// takes no lock. The zero Budget allows a whole burst. It stores when a whole burst is allowed
+// again (the generic cell rate algorithm, ITU-T I.371).
 type Budget struct {
-	fullAt atomic.Int64 // as of monotonic
+	fullAt atomic.Int64 // a time of monotonic
 }
 
 var began = time.Now()

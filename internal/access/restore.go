@@ -8,7 +8,7 @@ type BackupInfo struct {
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
 	Kinds      map[string]int `json:"kinds"` // records, by kind
-	// by a backup key of the reader
+	// by a backup key that the reading service has
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
@@ -18,8 +18,8 @@ type BadBackup string
 func (e BadBackup) Error() string { return string(e) }
 
 type RestoreOptions struct {
-	Key     string // of the service that wrote it, besides the own ones
-	Anybody bool   // any origin, without authentication
+	Key     string // of the service that wrote the backup, besides the own ones
+	Anybody bool   // accept any origin, without authentication
 	Compare bool   // change nothing
 }
 
@@ -35,7 +35,7 @@ type RestoreCount struct {
 	// of forgotten vehicles, so not restored
 	Forgotten int `json:"forgotten,omitzero"`
 
-	// Of a comparison, by the time of the last sample.
+	// Of a comparison; Newer and Older, of states, by the last sample's time.
 	Equal     int `json:"equal,omitzero"`
 	Newer     int `json:"newer,omitzero"` // in the service than in the backup
 	Older     int `json:"older,omitzero"`

@@ -33,7 +33,7 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 	case !policy.Overlap:
 		until = time.Unix(0, 0).UTC() // valid on no node, whatever its clock says
 	case overlap == 0:
-		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // not even on a node whose clock is slow
+		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // ended even by a slow clock
 	}
 	kept := append(slices.Clone(c.Earlier), Earlier{c.Hash, until})
 	ended := 0
@@ -42,7 +42,7 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 			kept[i].Until = until
 		}
 		if !kept[i].Until.After(now) {
-			ended = i + 1 // in ascending order, so these come first
+			ended = i + 1 // Until ascends, so the ended ones come first
 		}
 	}
 	if len(kept)-ended > maxEarlier {

@@ -1,7 +1,7 @@
 package access
 
-// Sandbox tokens get answers about these; docs/query-api.md has them. A real car may have the same
-// vid.
+// A sandbox token gets answers about these vehicles, as in docs/query-api.md. A real car may have
+// the same vid.
 const (
 	SandboxNormal      = "SandboxNormal"
 	SandboxSlow        = "SandboxSlow"

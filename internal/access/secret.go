@@ -18,7 +18,7 @@ const (
 	SandboxKind  Kind = "cstest_" // sees only the sandbox
 	SourceKind   Kind = "css_"
 	OperatorKind Kind = "cso_"
-	AdminKind    Kind = "csa_" // in the data directory
+	AdminKind    Kind = "csa_" // kept in the data directory
 	BackupKind   Kind = "csb_" // authenticates the service's backups
 )
 
@@ -54,7 +54,7 @@ func NewSecret(kind Kind) (secret string, hash Hash) {
 
 func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secret)) }
 
-// Check returns [ErrMalformed] or [ErrChecksum]. It looks nothing up.
+// Check checks only the form: it returns [ErrMalformed] or [ErrChecksum].
 func Check(kind Kind, s []byte) error {
 	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
 		return ErrMalformed
@@ -86,7 +86,7 @@ func IsBase62(b []byte) bool {
 }
 
 func appendRandom(b []byte, n int) []byte {
-	// Larger bytes would make some characters more frequent than others.
+	// Bytes from fair on would make some characters more frequent than others.
 	const fair = 256 / 62 * 62
 	var buf [64]byte
 	for n > 0 {
@@ -116,13 +116,13 @@ func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) 
 
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
-// HoldsSecret finds most of a secret, too.
+// HoldsSecret also finds most of a secret.
 func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
-// Names appear in logs, metrics and pages.
+// errNameIsSecret: names appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
-// with underscores, because another secret may follow
+// partOfSecret includes underscores, because another secret may follow.
 var partOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z_]+")
 
 // Redact replaces what looks like a secret by a mark such as "CST…", in texts of unknown origin.

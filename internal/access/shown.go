@@ -7,7 +7,8 @@ import (
 	"unicode"
 )
 
-// OneLine is without secrets and control characters; joined errors are separated by semicolons.
+// OneLine returns err's text without secrets and control characters; semicolons separate joined
+// errors.
 func OneLine(err error) string {
 	var all []string
 	for line := range strings.Lines(err.Error()) {
@@ -18,7 +19,7 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// WithoutPath is for messages that must not contain the path, or contain it already.
+// WithoutPath returns the cause in an [fs.PathError], for messages that have the path or must not.
 func WithoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

@@ -47,7 +47,7 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant has this node's counters, which are kept when the record changes.
+// Grant is a credential with this node's counters, which are kept when the record changes.
 type Grant struct {
 	Credential
 	*usage
@@ -58,7 +58,7 @@ type heldSecret struct {
 	until time.Time // zero: the current secret
 }
 
-// secrets includes those that have ended. g may be nil.
+// secrets includes secrets that have ended. g may be nil.
 func (g *Grant) secrets() map[Hash]heldSecret {
 	if g == nil {
 		return nil
@@ -84,7 +84,7 @@ func (t *Credentials) Put(c Credential) {
 	defer t.mu.Unlock()
 	delete(t.unread, c.Name)
 	old := t.byName[c.Name]
-	if old != nil && !old.Created.Equal(c.Created) { // of an older one's name
+	if old != nil && !old.Created.Equal(c.Created) { // an older credential had the name
 		delete(t.usages, c.Name)
 	}
 	g := &Grant{c, t.usage(c.Name)}
@@ -92,7 +92,7 @@ func (t *Credentials) Put(c Credential) {
 	t.replace(old, g)
 }
 
-// Either may be nil; the caller holds mu. A reader of hashes finds every secret, or hasUnread.
+// old or g may be nil. The caller holds mu. A reader of hashes finds every secret, or hasUnread.
 func (t *Credentials) replace(old, g *Grant) {
 	t.hashes.Lock()
 	defer t.hashes.Unlock()
@@ -106,8 +106,8 @@ func (t *Credentials) replace(old, g *Grant) {
 	maps.Copy(t.byHash, g.secrets())
 }
 
-// Lose removes a credential whose record a newer version wrote. It may have a new secret, so
-// unknown ones get [ErrUnread].
+// Lose removes a credential whose record a newer version wrote. The record may have a new secret,
+// so unknown secrets get [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -181,9 +181,9 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is for a key that is sent with the source's name, as in MQTT; that of another source
-// is [ErrNotKnown]. A wrong key is counted for the named source, but not with [ErrUnread], because
-// it may be valid.
+// VerifyNamed verifies a key that is sent with the source's name, as in MQTT. The key of another
+// source is [ErrNotKnown]. A wrong key is counted for the named source, but not with [ErrUnread],
+// because it may be valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {
@@ -199,7 +199,7 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 	return g, err
 }
 
-// The client must not learn this.
+// The client must not learn this reason.
 var errOfAnother = errors.New("it is the key of another one")
 
 func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
@@ -214,7 +214,7 @@ func (t *Credentials) Get(name string) (*Grant, bool) {
 	return g, ok
 }
 
-// All is oldest first, with ended credentials.
+// All returns also ended credentials, oldest first.
 func (t *Credentials) All() []*Grant {
 	t.lock()
 	defer t.mu.Unlock()
@@ -225,10 +225,10 @@ func (t *Credentials) All() []*Grant {
 
 var number = regexp.MustCompile("[0-9]+")
 
-// List is without ended ones, and by name: gw-2 is before gw-10.
+// List returns the credentials that have not ended, sorted by name: gw-2 is before gw-10.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
-	keys := make(map[string]string, len(list)) // with numbers of one length
+	keys := make(map[string]string, len(list)) // names with numbers padded to one length
 	for _, g := range list {
 		keys[g.Name] = number.ReplaceAllStringFunc(g.Name, func(n string) string {
 			return strings.Repeat("0", maxPlainName-len(n)) + n
@@ -240,14 +240,14 @@ func (t *Credentials) List() []*Grant {
 	return list
 }
 
-// Len counts revoked, removed and expired ones, too.
+// Len also counts revoked, removed and expired credentials.
 func (t *Credentials) Len() int {
 	t.lock()
 	defer t.mu.Unlock()
 	return len(t.byName)
 }
 
-// Expiring counts what is valid now and no longer then.
+// Expiring counts the credentials that are valid now and not then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.lock()
 	defer t.mu.Unlock()

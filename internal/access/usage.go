@@ -40,14 +40,14 @@ func (o Outcome) refused() bool { return o >= InsufficientScope }
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
 type Usage struct {
-	Calls       int64     `json:"calls,omitzero"` // with refused ones
+	Calls       int64     `json:"calls,omitzero"` // including refused ones
 	Refusals    int64     `json:"refusals,omitzero"`
 	LastUsed    time.Time `json:"last_used,omitzero"`    // in whole minutes; zero: never
 	LastRefused time.Time `json:"last_refused,omitzero"` // in whole seconds; zero: never
 	Reason      Outcome   `json:"reason,omitzero"`       // of the last refusal
 }
 
-// Plus leaves out times more than maxSkew after now, of a fast clock, which would hide all later
+// Plus leaves out times more than maxSkew after now: those of a fast clock would hide all later
 // ones.
 func (u Usage) Plus(other Usage, now time.Time) Usage {
 	sum := Usage{Calls: u.Calls + other.Calls, Refusals: u.Refusals + other.Refusals}
@@ -63,7 +63,7 @@ func (u Usage) Plus(other Usage, now time.Time) Usage {
 	return sum
 }
 
-// usage belongs to the name, so it is kept when the record changes.
+// usage belongs to a credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget          Budget
 	calls, refusals atomic.Int64
@@ -72,13 +72,13 @@ type usage struct {
 
 	mu       sync.Mutex      // guards the fields below
 	activity *SourceActivity // of a source, without LastSeen; may be nil
-	claimed  Claims          // no names, because a vehicle may be forgotten
+	claimed  Claims          // hashes, because a forgotten vehicle's vid must not stay
 	// stored is the sum of all nodes. It contains the calls and refusals of this process up to
 	// added, or up to sent if the latest write succeeds.
 	stored, added, sent Usage
 }
 
-// seconds; a finer step would need a write to shared memory for each query
+// in seconds; a finer step would need a write to shared memory for each query
 const lastUsedStep = 60
 
 // Count takes no lock and does not allocate. Its times replace later ones, which a fast clock has
@@ -95,7 +95,7 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	}
 }
 
-// withCounted adds what is counted after added. The caller holds mu.
+// withCounted adds to stored what is counted after added. The caller holds mu.
 func (u *usage) withCounted(stored Usage, now time.Time) Usage {
 	since := Usage{Calls: u.calls.Load() - u.added.Calls, Refusals: u.refusals.Load() - u.added.Refusals,
 		LastUsed: u.latestUse()}
@@ -118,7 +118,7 @@ func (u *usage) latestUse() time.Time {
 	return time.Time{}
 }
 
-// If mine is set, this process has stored it, with [Credentials.UsageToStore].
+// NoteUsage sets the stored usage. If mine, this process stored it, by [Credentials.UsageToStore].
 func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	u := t.usageOf(id)
 	u.mu.Lock()
@@ -128,7 +128,7 @@ func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	}
 }
 
-// UsageToStore returns stored with what this process has counted since.
+// UsageToStore returns stored plus what this process has counted since.
 func (t *Credentials) UsageToStore(id string, stored Usage, now time.Time) Usage {
 	u := t.usageOf(id)
 	u.mu.Lock()
