@@ -43,8 +43,8 @@ func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVer
 
 const (
 	day = 24 * time.Hour
-	// expireAfter is the time for which a vehicle is kept after its last report. During this time,
-	// queries for the vehicle are answered "stale" and not "unknown".
+	// expireAfter is how long a vehicle is kept after its last report: queries about it are
+	// answered "stale", not "unknown".
 	expireAfter = 30 * day
 )
 

@@ -14,8 +14,8 @@ import (
 	"example.org/carstate/internal/store"
 )
 
-// Each comment says what a crash loses. It loses nothing else: no task acknowledges anything, and
-// the tables are copies of what is stored.
+// The comments below say what a crash loses. It loses nothing else: no task acknowledges anything,
+// and the tables are copies of what is stored.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -25,7 +25,7 @@ func (n *Node) startBackground() {
 	// first two.
 	n.background(func() error { return n.records.Tokens.Run(ctx, n.health.recordsCaughtUp) })
 	n.background(func() error { return n.records.Sources.Run(ctx, n.health.recordsCaughtUp) })
-	// From the heartbeats alone, a node learns how old its copies of records are.
+	// A node without states learns from the heartbeats alone how old its copies of records are.
 	n.background(func() error {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, 0, n.health.caughtUp)
@@ -38,7 +38,7 @@ func (n *Node) startBackground() {
 
 	n.background(func() error { return n.probe.Run(ctx) })
 	run(n.notifySupervisor)
-	// The monitor always runs, so that the curves have no gap when an operator opens the page
+	// The monitor always runs, so that the curves have no gap when an operator opens the page.
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
 		run(n.answers.changes.Run)
@@ -66,7 +66,7 @@ func (n *Node) startBackground() {
 	// After a crash, the next start folds the telemetry since the last checkpoint again, before it
 	// answers. The driving rules use the map of roads.
 	//
-	// This step and the two below stop once a newer version has stored something that this one
+	// Folding and the two tasks below stop once a newer version has stored something that this one
 	// cannot fold.
 	folding, giveUp := context.WithCancel(ctx)
 	whileFolding := func(f func(context.Context)) { n.background(func() error { f(folding); return nil }) }
@@ -81,7 +81,7 @@ func (n *Node) startBackground() {
 	whileFolding(n.records.Erase)
 }
 
-// If f returns an error, the node ends.
+// The node ends if f returns an error.
 func (n *Node) background(f func() error) {
 	n.running.Go(func() {
 		if err := f(); err != nil {
@@ -101,8 +101,8 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// giveUp is for records of a newer version that this node cannot read. Nodes of that version then
-// fold.
+// The deriver calls giveUp if this node cannot read the records of a newer version, whose nodes
+// then fold.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpoint := n.config.Checkpoint
 	if checkpoint == 0 && n.cluster != nil {
@@ -183,7 +183,7 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 			status = "not ready: " + access.OneLine(err)
 		}
 		message := "STATUS=" + status
-		if n.health.answers() == nil { // a start on a full disk is one, too
+		if n.health.answers() == nil { // on a full disk, too, the start has succeeded
 			message += "\n" + daemon.SdNotifyReady
 		}
 		if status != lastStatus {
@@ -197,5 +197,5 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 	}
 }
 
-// If messages are missing, systemd's own time limits apply.
+// If a message is lost, systemd's own time limits apply.
 func notify(message string) { _, _ = daemon.SdNotify(false, message) }

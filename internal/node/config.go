@@ -20,10 +20,10 @@ type Config struct {
 	Roles     []string // without a cluster, all of them
 	Listeners []Listener
 
-	// Its data directory also holds the admin key. Start sets its Log, Registry and Newer.
+	// The data directory also holds the admin key. Start sets Store's Log, Registry and Newer.
 	Store store.Config
-	// If Cluster has no URLs, Local configures the engine of one machine. Start sets the Config in
-	// each.
+	// If Cluster has no URLs, Local configures the engine of one machine. Start copies Store into
+	// the Config in each.
 	Cluster cluster.Config
 	Local   local.Config
 
@@ -38,13 +38,13 @@ type Config struct {
 	// node with neither the query nor the admin role.
 	MaxVehicles int
 
-	// The two MQTT listeners share one limit. Start lowers these if the process may not open enough
-	// files.
+	// The two MQTT listeners share one limit. Start lowers these limits if the process may not open
+	// enough files.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
 	NoDocs         bool
-	AdminHosts     []string       // that the admin listener accepts, besides localhost
-	TrustedProxies []netip.Prefix // whose X-Forwarded-For is trusted
+	AdminHosts     []string       // names that the admin listener accepts, besides localhost
+	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 
 	TLSCert, TLSKey string // PEM files; if empty, no listener speaks TLS
 
@@ -90,8 +90,8 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 		{name: IngestAddr, role: Ingest, tls: cert},
 		{name: MQTTAddr, role: Ingest, optional: true},
 		{name: MQTTTLSAddr, role: Ingest, tls: true, optional: true},
-		// It serves the probes. On loopback it does not use TLS, so that commands on this machine
-		// need no certificate.
+		// The admin listener serves the probes. On loopback it does not use TLS, so that commands
+		// on this machine need no certificate.
 		{name: AdminAddr, tls: cert && !netaddr.IsLoopback(addresses[AdminAddr]), optional: !slices.Contains(roles, Admin)},
 	} {
 		addr := addresses[l.name]
@@ -102,7 +102,7 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// With behindProxy, a proxy terminates TLS, so that no secret leaves the machine without it.
+// Check refuses a listener that would send secrets without TLS; behindProxy: a proxy terminates it.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):

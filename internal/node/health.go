@@ -15,9 +15,9 @@ type health struct {
 	writable   func() error                                 // as [store.Engine.Writable]
 	newer      *store.Newer
 	progress   func() (states int64, folded, groups uint64) // of the start; nil on a cluster
-	maxFeedAge time.Duration                                // how long queries are answered without contact to the engine
+	maxFeedAge time.Duration                                // as [Config.MaxFeedAge]
 	ingests    bool
-	feeds      atomic.Int32  // that have caught up
+	feeds      atomic.Int32  // feeds that have caught up
 	records    atomic.Int32  // those of tokens and sources among them
 	started    chan struct{} // closed once records is recordFeeds
 	draining   atomic.Bool   // the probes fail, so that load balancers send no more requests
@@ -41,7 +41,7 @@ const (
 
 func (h *health) caughtUp() { h.feeds.Add(1) }
 
-// While it drains, the node answers queries and accepts telemetry.
+// After drain, the node still answers queries and accepts telemetry.
 func (h *health) drain() { h.draining.Store(true) }
 
 func (h *health) end() {
@@ -49,7 +49,7 @@ func (h *health) end() {
 	h.ending.Store(true)
 }
 
-// After the second call, callers can be authenticated.
+// After the second call of recordsCaughtUp, callers can be authenticated.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(1) == recordFeeds {
 		close(h.started)
@@ -77,7 +77,7 @@ func (h *health) answersNow() error {
 	return cmp.Or(h.inTouchNow(false), h.newer.Answers())
 }
 
-// The error has the age of the tables, or the progress of a start.
+// The error of inTouchNow has the age of the tables, or the progress of a start.
 func (h *health) inTouchNow(recordsOnly bool) error {
 	complete, answers, ok := h.fed()
 	started := h.records.Load() == recordFeeds
@@ -132,8 +132,8 @@ func (h *health) takes() error {
 	return h.canStore()
 }
 
-// While the engine elects a leader, no node can store. One without the ingest role stays ready, so
-// that load balancers find nodes for queries.
+// While the engine elects a leader, no node can store. A node without the ingest role stays ready,
+// so that load balancers find nodes for queries.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

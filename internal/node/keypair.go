@@ -15,7 +15,8 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// Open connections keep the certificate that they began with.
+// keyPair is reloaded when its files change; open connections keep the certificate that they began
+// with.
 type keyPair struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -27,7 +28,7 @@ type keyPair struct {
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// Subscribing to changes is difficult with symbolic links and mounted secrets.
+// The files are polled: subscribing is difficult with symbolic links and mounted secrets.
 const checkEvery = 2 * time.Second
 
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
@@ -45,7 +46,7 @@ func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	return c, nil
 }
 
-// suites of TLS 1.2 have forward secrecy and authenticated encryption, as all of TLS 1.3 have.
+// suites are those of TLS 1.2 with forward secrecy and authenticated encryption, like all of 1.3.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -114,7 +115,7 @@ const expiresSoon = 14 * day // The alert CarstateCertificateExpires has the sam
 
 var errExpired = errors.New("the certificate has expired")
 
-// At the start, an expired certificate is used: a running service is easier to repair.
+// use accepts an expired certificate at the start: a running service is easier to repair.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

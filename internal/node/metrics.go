@@ -38,9 +38,9 @@ type byState struct {
 	cost    time.Duration
 }
 
-const countRest = 20 // Scrapes need no key, so counting must not keep a processor busy.
+const countRest = 20 // A count pauses for 20 times its cost, because scrapes need no key.
 
-// Described metrics of one name must have equal labels.
+// Describe sends none: described metrics of one name must have equal labels.
 func (*byState) Describe(chan<- *prometheus.Desc) {}
 
 func (g *byState) Collect(to chan<- prometheus.Metric) {
@@ -58,7 +58,7 @@ func (g *byState) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// The console gathers the other registry often.
+// The console gathers n.registry often, but not n.scraped.
 func (n *Node) countByState(name, help string, count func() map[string]map[string]int) {
 	n.scraped.MustRegister(&byState{name: name, help: help, count: count})
 }

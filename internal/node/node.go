@@ -58,7 +58,7 @@ type Node struct {
 	servers []server
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	failed  chan error // of a server or background work that failed
+	failed  chan error // errors of servers and background work
 }
 
 // All steps of Close together end within stopWithin, so that a supervisor need not kill the
@@ -66,13 +66,13 @@ type Node struct {
 const (
 	stopWithin       = 4500 * time.Millisecond
 	answersWithin    = 2 * time.Second         // for requests in progress
-	backgroundWithin = 2500 * time.Millisecond // for work in the background, such as last checkpoints, to end by itself
+	backgroundWithin = 2500 * time.Millisecond // for background work, such as last checkpoints
 	cutWithin        = 500 * time.Millisecond
 	closeWithin      = time.Second
 )
 
 // When Start returns, the listeners accept requests, but the tables may still be loading. After an
-// error, nothing is left open; [store.ErrConfig] means the configuration.
+// error, nothing is left open; [store.ErrConfig] means a wrong configuration.
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(),
@@ -80,7 +80,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.fleet.Bound(c.vehicleBound())
-	// These steps change nothing in the data directory. A port in use is the most likely failure.
+	// The first steps change nothing in the data directory: a port in use is the likeliest failure.
 	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	// No client has received an acknowledgement yet.
+	// A failure loses nothing: no client has received an acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, time.Now)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -262,7 +262,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// A step that exceeds its time limit is abandoned. A crash meanwhile loses nothing that was
+// Close abandons a step that exceeds its time limit. A crash meanwhile loses nothing that was
 // acknowledged.
 func (n *Node) Close() error {
 	notify(daemon.SdNotifyStopping)
@@ -288,7 +288,7 @@ func (n *Node) Close() error {
 	}
 	closed := make(chan error, 1)
 	if !within(deadline, stopWithin, func() { closed <- n.engine.Close() }) {
-		// On a machine without time for it, this is no failure of the service.
+		// On an overloaded machine, this is no failure of the service.
 		n.config.Log.Warn("the engine did not close in time: the next start recovers the data directory as after a crash")
 		return nil
 	}

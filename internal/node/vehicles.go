@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// foldedBytes is for a state with all signals (902, by BenchmarkPackedStates of derive) and its
-	// answers; knownBytes is for a node that does not fold.
+	// foldedBytes is the memory of a state with all signals (902, by BenchmarkPackedStates of
+	// derive) and its answers; knownBytes is for a node that does not fold.
 	foldedBytes   = 1000
 	knownBytes    = 64
-	vehiclesShare = 4 // of the memory, for all vehicles
-	vidsShare     = 8 // of the memory, for the vids of lists of vehicles
+	vehiclesShare = 4 // 1/4 of the memory, for all vehicles
+	vidsShare     = 8 // 1/8 of the memory, for the vids of lists of vehicles
 	leastVehicles = 100_000
 	mostMemory    = 1 << 40
 )
 
-// 0 is no limit. A node that does not follow states cannot tell which vehicles are new.
+// vehicleBound returns 0, no limit, on a node without states, which cannot tell new vehicles.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
