@@ -24,7 +24,7 @@ func within(ctx context.Context, f func(context.Context) error) error {
 // operatorRate limits the audited operations of each operator, so that none can fill the audit.
 var operatorRate = access.Rate{Calls: 600, Window: 10 * time.Minute}
 
-// Audited calls do within storeTimeout; see auditedAtLength.
+// Audited is auditedAtLength with storeTimeout for do.
 func (p *Operations) Audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -97,7 +97,7 @@ func noRecord(action string) *Refusal {
 	return Refuse(http.StatusNotFound, "there is no such %s: carstate %[1]s list shows the names", noun)
 }
 
-// Explain logs err unless it only says what the caller did wrong.
+// Explain returns err as a refusal, and logs it unless it only says what the caller did wrong.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it
 		return Refuse(http.StatusServiceUnavailable,

@@ -44,13 +44,13 @@ type EventList struct {
 	Events []access.Event `json:"events"`
 	// Older is the next page's Before, even if Events is empty; 0: last page.
 	Older uint64 `json:"older"`
-	// MayConcern counts events that match, but do not list all vehicles that they name.
+	// MayConcern counts events that match but for Vehicle, and do not list all of their vehicles.
 	MayConcern int `json:"may_concern"`
 }
 
 func (p *Operations) VehicleMark(id vehicle.ID) string { return p.cfg.Forgotten.Hash(id).Short() }
 
-// AskedAudit ignores parameters without a value, and refuses "format".
+// AskedAudit parses parameters, ignores those without a value, and refuses "format".
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	for name, values := range v {
 		text := values[0]
@@ -98,7 +98,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// ParseTime adds day to a day such as 2026-11-20. Without a zone, as browsers send it, a time is in
+// ParseTime adds day to a day such as 2026-11-20. A time without a zone, as browsers send it, is in
 // UTC.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
@@ -117,10 +117,10 @@ func (q AuditQuery) isOf(action string) bool {
 	return action == q.Action || strings.HasPrefix(action, q.Action+".")
 }
 
-// see [Operations.named]
+// notAllListed matches a list that [Operations.named] shortened.
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// may: the event may concern the vehicle all the same.
+// may: an event that is not selected may concern the vehicle all the same.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {
@@ -137,7 +137,7 @@ func (q AuditQuery) all() bool {
 	return q == AuditQuery{}
 }
 
-// With a filter, Audit reads about 50,000 events, for two seconds; the page at Older continues.
+// With a filter, Audit reads up to 50,000 events or two seconds; the page at Older continues.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

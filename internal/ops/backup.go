@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// Its modification time is that of the last backup.
+// The file's modification time is that of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
 func LastBackup(dir string) time.Time {
@@ -25,8 +25,8 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup writes nothing before a [Refusal]; after another error, the trailer is missing, so that a
-// reader notices.
+// Backup writes nothing if its error is a [Refusal]; with another error, the trailer is missing, so
+// that a reader notices.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -62,8 +62,8 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore needs the admin key, because a backup may contain operators. No client that disconnects
-// cancels it.
+// Restore needs the admin key, because a backup may contain operators. It continues if the client
+// disconnects.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, options access.RestoreOptions, progress func(done, total int),
 ) (access.RestoreReport, error) {

@@ -28,7 +28,7 @@ type Changes struct {
 	now    func() time.Time
 	run    string // ids of events begin with it, because each run numbers from 0
 
-	// for stale verdicts, in Unix milliseconds; 0: no client yet
+	// the last search for stale verdicts, in Unix milliseconds; 0: no client yet
 	swept   atomic.Int64
 	clients chan struct{} // one element for each
 
@@ -44,10 +44,10 @@ type change struct {
 }
 
 const (
-	// in about 12 MB
+	// keptChanges take about 12 MB
 	keptChanges  = 1 << 16
 	maxFollowers = 32
-	// 10 million vehicles take about 50 ms
+	// a search of 10 million vehicles takes about 50 ms
 	staleEvery = 5 * time.Second
 
 	followEvery = 250 * time.Millisecond
@@ -66,7 +66,7 @@ func (c *Changes) Put(id vehicle.ID, was, is fleet.Answer) {
 	}
 }
 
-// add calls holds with mu locked; the change counts if it returns true.
+// add keeps a change if holds, called with mu locked, returns true.
 func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at signal.UnixMilli, holds func() bool) {
 	x := change{Listed: l, at: at}
 	x.was.Driving, x.was.Throttle = was.States(wasAt, c.maxAge)
@@ -87,7 +87,7 @@ func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at signal.UnixMil
 	c.next++
 }
 
-// Forget removes the vid. It is no event: the vid may not be told any more.
+// Forget removes the vid. It adds no event, because the vid may not be told any more.
 func (c *Changes) Forget(id vehicle.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,8 +113,8 @@ func (c *Changes) Run(ctx context.Context) {
 	}
 }
 
-// follow returns the number of the change after the event id, or the next one and why there is a
-// gap.
+// follow returns the number of the change after the event id, or that of the next change and why
+// there is a gap.
 func (c *Changes) follow(id string) (next int, gap string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +188,7 @@ func (f changeFilter) selects(x *change) bool {
 }
 
 // ServeChanges sends events until the connection ends, the client reads too slowly, valid returns
-// false, or Close. After an error, nothing was sent.
+// false, or Close is called. After an error, nothing was sent.
 func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid func() bool) error {
 	c := p.cfg.Changes
 	if err := p.mayList(); err != nil {
@@ -222,7 +222,7 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		}
 		some, after, ok := c.since(next)
 		if !ok {
-			return nil // its next request gets the gap
+			return nil // the client's next request gets the gap
 		}
 		if text = p.events(some, next, c.run, filter); text == "" && stream.Silent() {
 			text = id() + "\n" // with a filter, the client's id would otherwise fall behind
@@ -244,7 +244,7 @@ func (p *Operations) events(some []change, n int, run string, filter changeFilte
 		if !filter.selects(x) {
 			continue
 		}
-		// This cannot fail.
+		// Marshal cannot fail here.
 		text, _ := json.Marshal(ChangedVehicle{p.listedVehicle(x.Listed, x.at), x.at.Time(), x.was, x.is})
 		fmt.Fprintf(&b, "event: change\nid: %s-%d\ndata: %s\n\n", run, n+i+1, text)
 	}

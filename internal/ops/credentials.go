@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// After an error of the store, the record of Create may be stored, but its secret is lost.
+// After an error of the store, Create may have stored the record, but its secret is lost.
 func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Credential) (access.Credential, string, error) {
 	if err := mayChange(by, r.Kind); err != nil {
 		return access.Credential{}, "", err
@@ -192,7 +192,7 @@ func (p *Operations) update(
 	}
 	known, ok := p.cfg.Tables.Of(kind).Get(name)
 	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
-		// It may be any text, so it must not reach the audit.
+		// name may be any text, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
 	// A rotation always changes something, and would change the table's record here.
@@ -215,7 +215,7 @@ func (p *Operations) Credentials(kind access.Kind) []*access.Grant {
 	return p.cfg.Tables.Of(kind).List()
 }
 
-// Credential also returns ended ones, until the name is used again.
+// Credential also returns an ended credential, until the name is used again.
 func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, error) {
 	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok {
 		return g, nil
@@ -241,10 +241,10 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	return p.named(v.Sorted())
 }
 
-// a grant may have 10,000
+// An event lists at most maxNamed vehicles: a grant may have 10,000.
 const maxNamed = 20
 
-// in the form that notAllListed matches
+// named has the form that notAllListed matches.
 func (p *Operations) named(ids []vehicle.ID) string {
 	if len(ids) == 0 {
 		return "none"

@@ -119,8 +119,8 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 	return errors.Join(d.Sync(), d.Close()) // makes the entry durable
 }
 
-// RotateAdminKey puts the new key only into the file. After an error that is no [Refusal], the key
-// in the file is valid.
+// RotateAdminKey puts the new key only into the file. The key in the file is valid even after an
+// error.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	if !by.Admin {
 		return "", errAdminOnly
@@ -130,7 +130,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.Audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
-		// even after an error
+		// The file's key is valid even after an error.
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)

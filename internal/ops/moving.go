@@ -26,7 +26,7 @@ func (m Moving) Write(p []byte) (int, error) {
 	return m.W.Write(p)
 }
 
-// extend is for progress without anything to write.
+// extend is for a transfer that progresses without writing.
 func (m Moving) extend() {
 	_ = http.NewResponseController(m.W).SetWriteDeadline(time.Now().Add(stallTimeout))
 }

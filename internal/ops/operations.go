@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures [Operations]. Now and Log may be left out.
 type Config struct {
 	// Tables are this node's copies, which the Store keeps up to date.
 	Tables *access.Tables
@@ -24,7 +23,7 @@ type Config struct {
 	// Forgotten also hashes the vehicles in the audit.
 	Forgotten *access.Forgotten
 
-	// State is the newest, even if it is not stored yet.
+	// State returns the newest state, even if it is not stored yet.
 	State  func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
 	Append func(context.Context, []vehicle.Sample) error
 	// of a reading; an older verdict is stale
@@ -36,11 +35,11 @@ type Config struct {
 
 	Changes *Changes
 
-	// RoadsDoubted counts what the source with this number showed and was not believed.
+	// RoadsDoubted counts the evidence of the source with this number that was not believed.
 	RoadsDoubted func(number uint32) NamedCounts
 
 	AdminKey access.Hash
-	// of the admin key's file
+	// KeyDir has the admin key's file.
 	KeyDir string
 
 	Now func() time.Time // if nil, time.Now
@@ -48,7 +47,7 @@ type Config struct {
 }
 
 // Store writes no audit events by itself. When a method returns nil, the record is durable and in
-// this node's tables. Errors wrap [access.ErrNotFound], [access.ErrExists], or that of change.
+// this node's tables. Errors wrap [access.ErrNotFound], [access.ErrExists], or an error of change.
 type Store interface {
 	Create(ctx context.Context, c access.Credential) error
 	// Update may call change several times, and stores nothing if it fails. Only Listed credentials
@@ -63,13 +62,13 @@ type Store interface {
 	// Forget deletes everything about a vehicle and refuses its telemetry; Allow accepts it again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
-	// Bury returns how many were not forgotten before.
+	// Bury returns how many vehicles were not forgotten before.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
 	BackupKey(ctx context.Context) (string, error)
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
-	// Restore checks the whole file before it calls audited, which calls merge, the only step that
-	// changes the store, or returns an error, [access.BadBackup] if it refused the file.
+	// Restore checks the whole file, and then calls audited, which calls merge or returns an error.
+	// Only merge changes the store. The error is [access.BadBackup] if the file is refused.
 	Restore(
 		ctx context.Context, from io.Reader, options access.RestoreOptions,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -79,9 +78,9 @@ type Store interface {
 // Operations is safe for concurrent use.
 type Operations struct {
 	cfg      Config
-	walks    chan struct{} // for each list in progress
+	walks    chan struct{} // one element for each list in progress
 	adminKey atomic.Pointer[access.Hash]
-	rotating sync.Mutex // while the key's file is replaced
+	rotating sync.Mutex // held while the key's file is replaced
 
 	closing context.Context
 	close   context.CancelFunc

@@ -32,12 +32,12 @@ type TokenRecord struct {
 }
 
 type TokenUsage struct {
-	Calls    int64 `json:"calls"` // with refused ones
+	Calls    int64 `json:"calls"` // including refused ones
 	Refusals int64 `json:"refusals"`
 }
 
-// TokensThatSee returns at most most tokens, oldest first, without those of the sandbox, and how
-// many more there are.
+// TokensThatSee returns at most most usable tokens, oldest first, without those of the sandbox, and
+// how many more there are.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -95,11 +95,11 @@ type SourceSummary struct {
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"`    // null: never
 	RemovedAt    *time.Time     `json:"removed_at"`    // null: not
-	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads
+	TrustedCrowd bool           `json:"trusted_crowd"` // see [access.Credential.Crowd]
 	Seen         SourceActivity `json:"seen"`
 }
 
-// OwnMapping: YAML, not the name of a preset.
+// OwnMapping: Format is YAML, not the name of a preset.
 func (s SourceSummary) OwnMapping() bool { return strings.Contains(s.Format, ":") }
 
 // SourceActivity is of the node that answers, since it started.
@@ -109,7 +109,7 @@ type SourceActivity struct {
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
 	LastRefusedText   string      `json:"last_refused_text"`   // in words
 	Accepted          int64       `json:"accepted"`            // samples
-	Late              int64       `json:"late"`                // accepted samples that changed nothing
+	Late              int64       `json:"late"`                // accepted, older than the verdicts
 	Refused           NamedCounts `json:"refused"`             // samples, by reason
 	RefusedKeys       NamedCounts `json:"refused_keys"`        // uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`

@@ -38,7 +38,7 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// exported is sent as a file, one row at a time.
+// exported is a list that is sent as a file, one row at a time.
 type exported[T any] struct {
 	name    string   // without the extension
 	header  []string // of CSV
@@ -46,8 +46,8 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// A failure is a panic with [http.ErrAbortHandler], so that the client notices that the file is
-// incomplete.
+// serve panics with [http.ErrAbortHandler] if it fails halfway, so that the client notices that the
+// file is incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	kind, known := ExportFormats[format]
 	if !known {

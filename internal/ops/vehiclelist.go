@@ -26,7 +26,7 @@ type VehicleQuery struct {
 	Throttle string // one of ThrottleFilters
 	Reason   string // one of ReasonFilters
 	Prefix   string
-	Source   string // that may report it
+	Source   string // a source that may report it
 	Sort     string // one of VehicleSorts; empty: the first
 	Limit    int    // 0: DefaultVehicles
 	Cursor   string // the Next of the previous page
@@ -79,7 +79,7 @@ func (q *VehicleQuery) texts() map[string]*string {
 	}
 }
 
-// AskedVehicles refuses "format".
+// AskedVehicles parses parameters, and refuses "format".
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	texts := q.texts()
 	for name, values := range v {
@@ -147,7 +147,6 @@ func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fl
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
 }
 
-// match returns nil if every vid matches.
 func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 	prefix, vehicles := []byte(q.Prefix), access.AllVehicles()
 	if q.Source != "" {
@@ -271,7 +270,6 @@ func cursorOf(p fleet.Place) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseCursor returns nil for the first page.
 func parseCursor(cursor string) (*fleet.Place, error) {
 	if cursor == "" {
 		return nil, nil

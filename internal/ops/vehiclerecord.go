@@ -49,7 +49,7 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling leaves out the scores of the rules, and measures of an anomaly that are zero.
+// Telling returns Facts without the scores of the rules and without zero measures of an anomaly.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if (f.Value != 0 || f.Limit != throttle.AnomalyFrom) && !strings.HasPrefix(f.Name, throttle.Evidence) {
@@ -133,7 +133,7 @@ func explained(l ListedVerdict, e signal.Explanation) VerdictRecord {
 	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
 	for _, f := range e.Facts {
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			continue // not in JSON
+			continue // JSON has no such number
 		}
 		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Limit: f.Limit, Time: timeOrNil(f.Time)}
 		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {
