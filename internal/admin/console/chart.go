@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/plot"
 )
 
-// In SVG units, which the page scales to the screen. Labels are HTML and not scaled.
+// Charts have this size in SVG units, which the page scales. Labels are HTML and not scaled.
 const (
 	chartWidth  = 1000.0
 	chartHeight = 240.0

@@ -31,7 +31,7 @@ func (c chooser) of(r *http.Request, s *session, list string) chooser {
 	return c
 }
 
-const listed = 25 // on a page
+const listed = 25 // entries on a page
 
 type paging struct {
 	From, To, Of   int

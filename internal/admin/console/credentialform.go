@@ -134,7 +134,7 @@ func refill(form url.Values) url.Values {
 	return again
 }
 
-// In a new form, every box is ticked.
+// In a new form, every box is chosen.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }

@@ -12,7 +12,7 @@ type credentialKind struct {
 	title            string
 	chooser          chooser
 	created, rotated string
-	one              string   // empty: there is no such page
+	one              string   // title of a page; empty: no such page
 	askAll           question // before a list of vehicles is replaced by all
 	askEnd           question
 	ended            string

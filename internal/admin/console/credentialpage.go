@@ -55,7 +55,7 @@ type credentialView struct {
 	Began time.Time
 }
 
-// listing answers with a page that contains a form. If it was refused, err says why.
+// listing answers with a page that contains a form. If the form was refused, err says why.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values)
 
 func first(show listing) handler {

@@ -34,7 +34,7 @@ type curveView struct {
 	Line       string
 	Bands      []band
 	Spells     []band   // the newest Bands, newest first
-	More       int      // not in Spells
+	More       int      // Bands that are not in Spells
 	States     []string // CSS classes that occur
 	Short      bool     // the readings begin later than an hour ago
 	Throttle   throttleView

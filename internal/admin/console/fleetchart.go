@@ -14,7 +14,7 @@ type fleetChart struct {
 	Hours  int
 	Areas  []area        // from the bottom up
 	Rows   []FleetCounts // newest first
-	Short  bool          // it begins later than requested
+	Short  bool          // the chart begins later than requested
 	Empty  bool
 	Choice []int // hours
 }

@@ -28,7 +28,7 @@ type listView struct {
 	Root  string
 	Name  string // "jam" or "anomaly"
 	Rows  []listRow
-	Total int // of all such vehicles
+	Total int // number of all such vehicles
 }
 
 func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
@@ -48,7 +48,7 @@ type flowView struct {
 
 type bar struct {
 	Name    string
-	Count   int             // of vehicles
+	Count   int             // number of vehicles
 	Fill    throughput.Fill // of a stream
 	Percent float64
 }
@@ -71,7 +71,6 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) 
 
 var chartHours = []int{1, 6, 24}
 
-// hoursOf returns the hours in the URL if selectable, or 6.
 func hoursOf(r *http.Request) int {
 	n, _ := strconv.Atoi(r.URL.Query().Get("hours"))
 	if slices.Contains(chartHours, n) {
@@ -92,7 +91,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	return v
 }
 
-// counted is the number of all such vehicles, which a full list does not know.
+// counted is the number of all vehicles like those in list, which has at most maxWatched.
 func (c *Console) listView(
 	ctx context.Context, root, name string, list map[vehicle.ID]watched, counted int,
 	explain func(*vehicle.State) signal.Explanation,

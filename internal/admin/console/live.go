@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-const streamLife = 10 * time.Minute // then the browser must reconnect
+const streamLife = 10 * time.Minute // After it, the browser must reconnect.
 
 // parts are rendered parts of a page, by the attribute data-live of the element that shows them.
 type parts map[string]string
 
-// errAnotherPage means that the URL now leads to a different page, for example after the vehicle
-// was forgotten.
+// errAnotherPage means that the URL now leads to a different page, such as after the vehicle was
+// forgotten.
 var errAnotherPage = errors.New("the page is another one now")
 
 // unknownYet marks the live updates of a page without data: they reload it once there is data.
@@ -57,7 +57,7 @@ func (c *Console) serveLive(
 				text, _ := json.Marshal(changed, jsontext.AllowInvalidUTF8(true))
 				event = fmt.Sprintf("data: %s\n\n", text)
 			} else if stream.Silent() {
-				event = ": still here\n\n" // a comment
+				event = ": still here\n\n" // a comment in SSE
 			}
 			if event != "" && stream.Send(event) != nil {
 				return

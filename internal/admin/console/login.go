@@ -40,7 +40,7 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.at("/login"), http.StatusSeeOther)
 }
 
-// localPath keeps the login from redirecting to another server.
+// localPath returns "/" for what could redirect the login to another server.
 func localPath(next string) string {
 	if !localPaths.MatchString(next) {
 		return "/"

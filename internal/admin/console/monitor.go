@@ -42,7 +42,7 @@ type FleetCounts struct {
 
 func (s FleetCounts) Fresh() int { return s.Driving["normal"] + s.Driving["slow"] + s.Driving["jam"] }
 
-// The last class in Ages has no upper bound.
+// ageLimits bound the classes of Ages but the last.
 var ageLimits = []time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
@@ -59,7 +59,7 @@ const (
 	historyPoints = 24 * 60
 )
 
-// NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
+// NewMonitor takes a verdict as stale if its reading is older than maxAge.
 func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
 	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, began: now(),
 		jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}

@@ -80,7 +80,7 @@ func address(path string, parameters url.Values) string {
 	return strings.TrimSuffix(path+"?"+parameters.Encode(), "?")
 }
 
-// Any error but an [ops.Refusal] is that of a form that was filled in wrongly.
+// statusOf takes any error but an [ops.Refusal] as that of a form that was filled in wrongly.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status

@@ -100,7 +100,7 @@ func (c *Console) routes() *http.ServeMux {
 		page("GET "+list, first(p.showAll))
 		form(list+"/{name}/rotate", smallForm, p.rotate)
 		form(list+"/{name}/"+k.Policy().End, smallForm, p.end)
-		if k.one == "" { // it has no vehicles
+		if k.one == "" { // operators: they have no vehicles
 			form(list, smallForm, p.create)
 			continue
 		}
@@ -137,7 +137,7 @@ func (c *Console) routes() *http.ServeMux {
 	scriptOfVehicle("/vehicles/{vid}/hour", c.hour)
 	script("/roads/stretches", c.stretches)
 	scriptOfVehicle("/vehicles/{vid}/stretches", c.vehicleStretches)
-	// All other paths show the login. If this browser has a session, its script leads there.
+	// All other paths show the login. If this browser has a session, its script leads to it.
 	mux.HandleFunc("/", logIn)
 	return mux
 }

@@ -17,7 +17,7 @@ const (
 	maxScans   = 2
 	maxStrips  = 1
 	scanTime   = 2 * time.Second
-	maxSamples = 20_000 // after which a scan ends
+	maxSamples = 20_000 // of a scan, which then ends
 	maxPoints  = 20_000 // of a trail: about 800 KB of speeds, 480 KB of positions
 )
 
@@ -33,7 +33,7 @@ type curve struct {
 
 type scanned struct {
 	Since   time.Time // all samples stored since then were read
-	All     bool      // none are older
+	All     bool      // there are no older samples
 	Failed  bool
 	Damaged bool
 	Busy    bool // nothing was read, because of too many scans
@@ -46,7 +46,7 @@ type speed struct {
 
 type positions struct{ x, y float32 }
 
-// Wait and scan together take at most scanTime.
+// curve waits and scans for at most scanTime.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -59,8 +59,8 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	return c.scan(ctx, id, now)
 }
 
-// scan folds the retained samples, because past verdicts are not stored. The first may differ from
-// those of that time, which were based on older samples, too.
+// scan folds the retained samples, because past verdicts are not stored. The first verdicts may
+// differ from those of that time, which were based on older samples, too.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), Since: c.Now()}
 	recent, err := c.Recent(ctx, id, maxSamples)
@@ -119,7 +119,7 @@ func (t *trail[V]) add(at signal.UnixMilli, value V) {
 	}
 }
 
-// lastHour returns the readings up to an hour older than the newest, or nil if that is alone.
+// lastHour returns the readings up to an hour older than the newest, or nil if the newest is alone.
 func (t trail[V]) lastHour() trail[V] {
 	for len(t) > 1 && t[0].at < t[len(t)-1].at.Add(-curveSpan) {
 		t = t[1:]

@@ -35,14 +35,14 @@ type session struct {
 
 	notice atomic.Value // string: for the next page
 
-	seen    time.Time // guarded by sessions.mu, as are the fields below
+	seen    time.Time // guarded by sessions.mu, as is streams
 	streams int       // live pages
 }
 
 type sessions struct {
 	*Config
 
-	mu      sync.Mutex // guards the fields below, and seen and streams of sessions
+	mu      sync.Mutex // guards the fields below
 	all     map[access.Hash]*session
 	sent    []access.Hash // marks of submitted forms, of all sessions
 	streams int           // live pages of all sessions
@@ -127,7 +127,7 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	return nil
 }
 
-// The caller holds mu.
+// The caller of isValid holds mu.
 func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.Ops.Valid(n.who, n.key)
 }
@@ -145,8 +145,8 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first knows a form sent twice by the random mark that the page put into it, so that it does not
-// issue a second token.
+// first returns false for a form sent twice, known by the random mark that the page put into it, so
+// that it issues no second token.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // the mark may be as long as the form
 	s.mu.Lock()

@@ -48,7 +48,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 			Text: "not read, because others are being read: load the page again",
 		})
 	}
-	s, ok, err := c.Ops.State(ctx, id) // which may not be stored yet
+	s, ok, err := c.Ops.State(ctx, id) // the state may not be stored yet
 	if err != nil || !ok {
 		return "", err
 	}

@@ -57,7 +57,7 @@ func (c *Console) functions() template.FuncMap {
 			return string(text), err
 		},
 		"chosen":  chosen,
-		"jam":     func() float64 { return 100 * driving.JamShare }, // the most, in percent of the free-flow speed
+		"jam":     func() float64 { return 100 * driving.JamShare }, // the highest speed in a jam, in % of free flow
 		"slow":    func() float64 { return 100 * driving.SlowShare },
 		"asset":   func(name string) string { return "/assets/" + name + "?v=" + assetVersion },
 		"version": func() string { return c.Version },

@@ -29,7 +29,7 @@ func (v vehiclesView) First() bool { return v.Cursor == "" }
 
 func (v vehiclesView) Filtered() bool { return v.Address("sort", "") != "/vehicles" }
 
-// An export ("format") has no order.
+// Address changes one parameter. An export ("format") has no order.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""

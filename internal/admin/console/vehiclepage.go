@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The vid is in the body, because proxies and browsers store URLs, and it may be no vid.
+// findVehicle reads the vid from the body: proxies and browsers store URLs, and it may be no vid.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(strings.TrimSpace(r.PostForm.Get("vid")))
 	if err != nil {
@@ -28,7 +28,7 @@ type vehicleView struct {
 	VID         vehicle.ID
 	Known       bool
 	Forgotten   bool // its telemetry is refused
-	Erased      bool // it may be accepted again
+	Erased      bool // its telemetry may be accepted again
 	ForgottenAt time.Time
 	Verdicts    []verdictView
 	Readings    []ops.ReadingRecord
@@ -174,7 +174,7 @@ func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session, id
 	c.done(w, r, s, "/vehicles/"+string(id), "The throttle of this vehicle is learned again.")
 }
 
-// The page contains no positions; a script requests them.
+// addWay adds a map without positions, which a script requests.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	if s.Way.Count == 0 {
 		return

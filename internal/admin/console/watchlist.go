@@ -12,13 +12,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxWatched vehicles are in each list. The page takes the number of all from the counts.
+// Each list has at most maxWatched vehicles. The page takes the number of all from the counts.
 const maxWatched = 10_000
 
 type watched struct {
 	id    vehicle.ID
 	since signal.UnixMilli // when the verdict began
-	read  signal.UnixMilli // of the reading
+	read  signal.UnixMilli // time of the reading
 }
 
 func (m *Monitor) Put(id vehicle.ID, a *store.Answer) {
@@ -42,7 +42,7 @@ func (m *Monitor) Forget(id vehicle.ID) {
 	m.Put(id, new(store.Answer))
 }
 
-// The caller holds watching.
+// The caller holds Monitor.watching.
 func watch(list map[vehicle.ID]watched, listed bool, x watched) {
 	if !listed {
 		delete(list, x.id)
@@ -53,7 +53,7 @@ func watch(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// longest returns the vehicles whose verdict began first. total counts all that are not stale.
+// longest returns the vehicles whose verdict began first; total counts all that are not stale.
 func (m *Monitor) longest(list map[vehicle.ID]watched, most int) (first []watched, total int) {
 	oldest := signal.At(m.now().Add(-m.maxAge))
 	m.watching.Lock()
@@ -72,7 +72,7 @@ func (m *Monitor) longest(list map[vehicle.ID]watched, most int) (first []watche
 	return first, total
 }
 
-// dropStale makes room in lists that are at least half full.
+// dropStale removes stale vehicles from lists that are at least half full.
 func (m *Monitor) dropStale() {
 	oldest := signal.At(m.now().Add(-m.maxAge))
 	m.watching.Lock()
