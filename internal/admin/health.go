@@ -28,7 +28,7 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 	}
 }
 
-// copies describes those of the records, after the first words of /readyz.
+// copies describes this node's copies of records, for the end of the line of /readyz.
 func (s *Server) copies() (text string) {
 	if age, ok := s.cfg.FeedAge(); ok {
 		text = fmt.Sprintf("; feed age %.1f s", age.Seconds())
@@ -61,8 +61,7 @@ type metricsText struct {
 	kept map[string]*keptAnswer // by encoding
 }
 
-// If a collector fails, the other metrics are still shown. If the collection takes longer than 10
-// s, the status is 503.
+// If a collector fails, the other metrics are still shown. After 10 s, the status is 503.
 func (s *Server) showMetrics() http.Handler {
 	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer),
 		gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{

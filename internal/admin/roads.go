@@ -24,7 +24,7 @@ func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// The box is in the audit, and in no log.
+// forgetRoads writes the box into the audit, and into no log.
 func (s *Server) forgetRoads(r *http.Request, in wire.ForgetRoadsRequest) (out wire.ForgottenRoads, err error) {
 	box, _, err := roadmap.Asked(url.Values{"bbox": {in.BBox}})
 	if err != nil {

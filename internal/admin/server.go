@@ -18,8 +18,8 @@ import (
 	"example.org/carstate/internal/road"
 )
 
-// Config configures a [Server]. Roads, ForgetRoads, Node and Console are required with Ops; Alive,
-// Ready, FeedAge, Newer and Gatherer always.
+// Config needs Alive, Ready, FeedAge, Newer and Gatherer; with Ops, it also needs Roads,
+// ForgetRoads, Node and Console.
 type Config struct {
 	// If nil, only /healthz, /readyz and /metrics are served.
 	Ops *ops.Operations

@@ -41,7 +41,7 @@ func readGauges(g prometheus.Gatherer, status *wire.Status) {
 		"carstate_tokens": &status.Tokens, "carstate_sources": &status.Sources,
 		"carstate_data_dir_free_bytes": &status.DiskFreeBytes,
 	}
-	families, _ := g.Gather() // together with the error, Gather returns what could be collected
+	families, _ := g.Gather() // despite an error, Gather returns the rest
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			value := m.GetGauge().GetValue()

@@ -41,7 +41,7 @@ func listed[Query, Page any](
 	}
 }
 
-// It ends when the caller's key is replaced or removed.
+// listChanges ends when the caller's key is replaced or removed.
 func (s *Server) listChanges(w http.ResponseWriter, r *http.Request) error {
 	_, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	hash := access.HashOf(key)

@@ -68,7 +68,7 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// If the response is cut off, the error of download has the text brokeOff.
+// download returns an error with the text brokeOff if the response is cut off.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {

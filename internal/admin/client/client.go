@@ -64,7 +64,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 		wire.GrantRequest{Add: add, Remove: remove})
 }
 
-// ChangeToken changes what is not nil, and ignores the fields of sources.
+// ChangeToken ignores the fields of to that are nil or of sources.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -96,8 +96,7 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret. The old one stays valid for overlap, in whole seconds, up
-// to [access.MaxOverlap].
+// RotateToken keeps the old secret valid for overlap, in whole seconds, up to [access.MaxOverlap].
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
 		rotateBody(overlap))

@@ -25,8 +25,8 @@ func ReadBackupKey(file string) (key string, err error) {
 			"expected the one line that `carstate operator backup-key` prints", access.BackupKind)
 }
 
-// readKey returns a key of one of the kinds from a file, or from standard input if file is "-". The
-// format failed gets an error of reading; none is that without such a key.
+// readKey returns a key of one of the kinds from a file, or from standard input if file is "-".
+// failed formats an error of reading; none is the text without such a key.
 func readKey(file, failed, none string, kinds ...access.Kind) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {
@@ -46,7 +46,6 @@ func readKey(file, failed, none string, kinds ...access.Kind) (key string, err e
 	return string(text), nil
 }
 
-// openKey refuses a file that others may read or change.
 func openKey(file string) (*os.File, error) {
 	f, err := os.Open(file)
 	if err != nil {

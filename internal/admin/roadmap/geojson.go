@@ -56,7 +56,7 @@ type Stretch struct {
 const (
 	halfMetres  = 35
 	asideMetres = 8 // from the middle of the cell, to the right
-	// Of latitude.
+	// metresPerDegree is of latitude.
 	metresPerDegree = 111_195
 )
 
@@ -67,7 +67,7 @@ func Name(s driving.Stretch) string {
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// By [driving.State].
+// states are the names by [driving.State].
 var states = [...]string{"unknown", "normal", "slow", "jam"}
 
 func Describe(c road.Condition) Stretch {

@@ -16,7 +16,7 @@ import (
 // through it.
 type Jam struct {
 	Stretches []string `json:"stretches"` // the worst first; see [Name]
-	// Of the worst stretch.
+	// Place and Heading are of the worst stretch.
 	Place
 	Heading      float64    `json:"heading"` // degrees clockwise from north
 	LengthMetres float64    `json:"length_metres"`
@@ -27,7 +27,7 @@ type Jam struct {
 
 func (j Jam) Kilometres() float64 { return j.LengthMetres / 1000 }
 
-// The jam with the longest delay is first.
+// jams returns the jam with the longest delay first.
 func jams(worst []road.Condition) []Jam {
 	conditions := make(map[driving.Stretch]road.Condition)
 	for _, c := range worst {
@@ -89,8 +89,8 @@ func describeJam(conditions map[driving.Stretch]road.Condition, group, way []dri
 	if since != math.MaxInt64 {
 		j.Since = new(since.Time())
 	}
-	// A road beside the border of two cells has stretches in both. Every second one is on a
-	// smoother line.
+	// A road beside the border of two cells has stretches in both. The line through every second
+	// one is smoother.
 	for i := 0; i+1 < len(way); i += 2 {
 		j.LengthMetres += road.MetresBetween(way[i], way[min(i+2, len(way)-1)])
 	}

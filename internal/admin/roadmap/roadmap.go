@@ -72,7 +72,7 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// Those with too few cars are last.
+// worseFirst sorts stretches with too few cars last.
 func worseFirst(a, b road.Condition) int {
 	share := func(c road.Condition) float64 {
 		if c.SpeedKmh == 0 {

@@ -32,8 +32,8 @@ type Backlog struct {
 	Seconds   float64
 }
 
-// Kind is "sample", "key" (of a source), "connection" (by MQTT) or "query", whose Reason is its
-// outcome.
+// Kind is "sample", "key" (of a source), "connection" (by MQTT) or "query". The Reason of a query
+// is its outcome.
 type Refusal struct{ Kind, Reason string }
 
 type bucket struct{ seconds, count float64 }
@@ -46,14 +46,14 @@ var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "
 // Read reads the metrics. Which exist depends on roles and engine; a missing one is zero.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
 	f := Figures{At: now, refused: map[Refusal]float64{}, Streams: map[string]Fill{}}
-	families, _ := g.Gather() // with an error, Gather still returns what could be collected
+	families, _ := g.Gather() // despite an error, Gather returns the rest
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := make(map[string]string, len(m.GetLabel()))
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			// One of the two is zero.
+			// A metric has one of the two; the other is zero.
 			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
 			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
@@ -147,7 +147,7 @@ func quantile(q float64, old, now []bucket, total float64) (seconds float64, bey
 		return 0, false
 	}
 	in := func(i int) float64 {
-		if i < len(old) { // no query was timed before old was read
+		if i < len(old) { // else no query was timed before old was read
 			return now[i].count - old[i].count
 		}
 		return now[i].count

@@ -34,10 +34,10 @@ type AddedSource struct {
 	Vehicles ops.VehicleList `json:"vehicles"`
 	Rate     string          `json:"rate"`      // of samples; empty or none: no limit
 	Strict   bool            `json:"strict"`    // a sample with an unknown signal or an unused value is refused
-	OnChange string          `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
+	OnChange string          `json:"on_change"` // see [access.OnChange]; empty: recognized
 	Format   string          `json:"format"`    // a preset or YAML; empty: the service's own
 
-	TrustedCrowd bool `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
+	TrustedCrowd bool `json:"trusted_crowd"` // see [access.Credential.Crowd]
 }
 
 type RotatedSource struct {
@@ -101,14 +101,14 @@ type (
 		OnChange  string           `json:"on_change,omitzero"` // such as 15m
 		Format    string           `json:"format,omitzero"`    // a preset, such as traccar, or YAML
 
-		TrustedCrowd *bool `json:"trusted_crowd,omitzero"` // left out: if vehicles is all
+		TrustedCrowd *bool `json:"trusted_crowd,omitzero"` // left out: true if vehicles is all
 	}
 	ForgetRoadsRequest struct {
 		BBox string `json:"bbox"` // west,south,east,north in degrees
 	}
 )
 
-// Expiry is a time or, for the zero time, null, which is never.
+// Expiry returns t as JSON or, for the zero time, null, which is never.
 func Expiry(t time.Time) jsontext.Value {
 	if t.IsZero() {
 		return jsontext.Value("null")
