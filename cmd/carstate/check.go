@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/node"
 )
 
-// check opens no port and changes nothing.
+// check prints the configuration, opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	log := slog.New(slog.NewTextHandler(w.err, nil))
 	warnOfUnknown(log, given)

@@ -86,7 +86,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	}
 	defer roads.Wait()
 	defer park()
-	// Wait ends at once if the node fails, and drains once ctx ends.
+	// A node that has failed does not drain.
 	if err := n.Wait(ctx); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type evaluateCommand struct {
 }
 
 type fleetFlags struct {
-	// CARSTATE_FLEET, of demo, is a number.
+	// env:"-" because CARSTATE_FLEET, of demo, is a number.
 	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) ${more_fleet}"`
 	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table ${more_truth}"`
 	Learn            []string      `sep:"none" placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before. ${more_learn}"`

@@ -30,7 +30,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// err is [access.ErrNotFound] if the vehicle is unknown or forgotten already.
+// forgetPrompt gets [access.ErrNotFound] if the vehicle is unknown or forgotten already.
 func forgetPrompt(err error) string {
 	known := "Everything that is known of this vehicle will be erased on every node"
 	if errors.Is(err, access.ErrNotFound) {

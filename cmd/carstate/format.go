@@ -33,7 +33,7 @@ func (c *formatFlags) parse() (*format.Format, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the mapping cannot be read: %w", err)
 		}
-		flag, text = "--format-file", string(b)+"\n" // never the name of a preset
+		flag, text = "--format-file", string(b)+"\n" // a line end is in no preset's name
 	}
 	f, err := format.Parse(text)
 	if err != nil {

@@ -24,7 +24,7 @@ type replayCommand struct {
 	Live  bool     `help:"Send each reading at its time in the recording, beginning now."`
 }
 
-// CARSTATE_FLEET is a setting of demo and CARSTATE_PREFIX one of simulate.
+// Fleet and Prefix have env:"-": CARSTATE_FLEET is of demo, and CARSTATE_PREFIX of simulate.
 type fleetReplayFlags struct {
 	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz) ${more_fleet}"`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`

@@ -36,7 +36,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if err != nil {
 		return err
 	}
-	// If the start fails, the log has only the line with the reason.
+	// Logged only now: if the start fails, the log has only the line with the reason.
 	log.Info("started", "version", version, "commit", commit)
 	for _, l := range config.Listeners {
 		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)
