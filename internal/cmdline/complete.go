@@ -72,7 +72,6 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 	return all
 }
 
-// takesValue returns the flag that word names, such as --vid, if it takes a value.
 func takesValue(n *kong.Node, word string) *kong.Flag {
 	for _, f := range slices.Concat(n.AllFlags(true)...) {
 		if word == "--"+f.Name && !f.IsBool() {

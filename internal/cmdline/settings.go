@@ -14,10 +14,10 @@ import (
 )
 
 // UnknownVariables returns the environment variables with the prefix that set no flag of any
-// command, for example because of a typing error.
+// command, such as mistyped ones.
 func UnknownVariables(root *kong.Node, prefix string) (unknown []string) {
 	known := make(map[string]bool)
-	_ = kong.Visit(root, func(v kong.Visitable, next kong.Next) error { // next returns no other errors
+	_ = kong.Visit(root, func(v kong.Visitable, next kong.Next) error { // Visit adds no errors
 		if f, ok := v.(*kong.Flag); ok {
 			for _, name := range f.Envs {
 				known[name] = true
