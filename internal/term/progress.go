@@ -16,7 +16,7 @@ type Progress struct {
 	unit  string
 	total int
 	done  int
-	next  time.Time // if w is not a terminal
+	next  time.Time // next line, if w is not a terminal
 
 	bars *mpb.Progress // nil if not on a terminal
 	bar  *mpb.Bar
@@ -70,14 +70,14 @@ func (p *Progress) Add(n int) {
 
 func (p *Progress) Done() int { return p.done }
 
-// End finishes the bar, so that other text can be written. If complete is false, it keeps its
+// End finishes the bar, so that other text can be written. If complete is false, the bar keeps its
 // value.
 func (p *Progress) End(complete bool) {
 	if complete {
 		p.Add(p.total - p.done)
 	}
 	if p.bar != nil {
-		p.bar.Abort(false) // which a complete one ignores
+		p.bar.Abort(false) // no effect on a complete bar
 		p.bars.Wait()
 	}
 }
