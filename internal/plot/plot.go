@@ -80,7 +80,7 @@ type Span[X any, V comparable] struct {
 	Value    V
 }
 
-// Extend adds a point to spans. Unless gap is set, the last one extends to it; a new one begins if
+// Extend adds a point to spans. Unless gap is set, the last span extends to it; a new one begins if
 // the value differs.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
@@ -115,7 +115,7 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	return ticks
 }
 
-// A point of over with Gap set ends the area. The curves have the same X values.
+// Between returns the area of curves with the same X values. A Gap in over interrupts it.
 func Between(over, under []Point, column float64) (path string) {
 	for len(over) > 0 {
 		end := 1
