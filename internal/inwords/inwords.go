@@ -1,5 +1,5 @@
-// Package inwords formats ages, durations, numbers and sizes as short English texts, in the same
-// way for the console and the command line.
+// Package inwords formats ages, durations, numbers and sizes as short English texts, for the
+// console and the command line.
 package inwords
 
 import (
@@ -54,7 +54,7 @@ func Count[N int | int64](n N) string {
 	return digits
 }
 
-// Number has at most one decimal: none from 100 on, and two significant digits below 0.1.
+// Number uses at most one decimal: none from 100 on, and two significant digits below 0.1.
 func Number(f float64) string {
 	size := math.Abs(f)
 	switch {
