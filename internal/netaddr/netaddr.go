@@ -21,8 +21,8 @@ func IsLoopback(addr string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// BaseURL returns a URL, of http on loopback and of https elsewhere. An address of all interfaces,
-// such as 0.0.0.0:8080 in a container, becomes loopback.
+// BaseURL returns a URL for an address: http on loopback and https elsewhere. An address of all
+// interfaces, such as 0.0.0.0:8080 in a container, becomes loopback.
 func BaseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -41,7 +41,7 @@ func BaseURL(addr string) string {
 	return "https://" + addr
 }
 
-// ParseNetworks accepts addresses as networks, but none with a zone, nor IPv4 written as IPv6.
+// ParseNetworks also accepts addresses, but none with a zone, nor IPv4 written as IPv6.
 func ParseNetworks(texts []string) (all []netip.Prefix, ok bool) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
