@@ -42,7 +42,7 @@ func clean(_ []string, a slog.Attr) slog.Attr {
 	case slog.KindString:
 		a.Value = slog.StringValue(printable(v.String()))
 	case slog.KindAny:
-		// An error, or what else is printed as text.
+		// v is an error, or another value that is printed as text.
 		a.Value = slog.StringValue(printable(fmt.Sprint(v.Any())))
 	}
 	return a
