@@ -1,4 +1,4 @@
-// Package lograte limits repeated warnings to one a minute with the number of those left out.
+// Package lograte limits repeated warnings to a few a minute with the number of those left out.
 // Otherwise an outage, or callers without a key, could fill a disk.
 package lograte
 
