@@ -22,7 +22,7 @@ type Event struct {
 	Outcome string    `json:"outcome"` // "intended"; a second event has "failed" if it failed
 }
 
-// Reserved reports whether an event may use the room kept for taking rights away.
+// Reserved reports whether an event is stored even if little disk space is left.
 func (e *Event) Reserved() bool {
 	switch e.Action {
 	case "token.revoke", "source.remove", "operator.remove", "vehicle.forget", "backup.take":

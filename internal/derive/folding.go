@@ -39,8 +39,8 @@ type folding struct {
 	// are folded into it.
 	ahead   map[vehicle.ID]uint64
 	aheadTo uint64 // greatest sequence in ahead
-	// A process may have folded the telemetry up to the sequence shownTo before, and what was stored
-	// within two intervals after the time shownAt, that of the first group after shownTo.
+	// A process before may have folded all up to the sequence shownTo, and after it what was stored
+	// within two checkpoint intervals after shownAt, when the first group after shownTo was stored.
 	shownTo uint64
 	shownAt time.Time
 	// day counts the days on which telemetry was stored, and date is the last of them. So a clock that
@@ -414,7 +414,7 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 // replyBytes is the size in bytes from which a part of all answers or states is full.
 const replyBytes = 256 << 10
 
-// reply is the [store.Owner].
+// reply answers a question about the partition, as its [store.Owner].
 func (f *folding) reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	f.mu.Lock()

@@ -38,9 +38,9 @@ type Members struct {
 
 	mu   sync.Mutex // guards the fields below except unrenewed
 	seen map[string]*member
-	// heard is about deliveries of this node's own lease. A lease time after the last one, this node is
-	// disconnected, and must not consider any other dead. The silence of others before the feed resumed
-	// is ignored.
+	// heard is when renewals of this node's own lease were delivered. A lease time after the last
+	// delivery, this node is disconnected, and considers no other dead. The silence of others before
+	// deliveries resumed is ignored.
 	heard contact
 	// The next two fields tell up to which time this node has received all renewals, even if the
 	// feed is late: it delivers them in stored order, so one of our own shows that those before it

@@ -35,7 +35,7 @@ type Way struct {
 
 const WaySteps = 12
 
-// StayMetres is the circle's radius, and the worst accuracy of a position used.
+// StayMetres is the radius of the circle. Positions less accurate than this are not used.
 const StayMetres = 50
 
 type WayStep struct {

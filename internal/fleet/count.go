@@ -41,8 +41,8 @@ type Counts struct {
 	Ages              []int
 }
 
-// Count has in Ages the vehicles up to the first of the ascending ages, up to the second, and so
-// on, and last the others. Only the writers of one shard at a time wait for it.
+// Count counts in Ages[i] the vehicles whose newest verdict is at most ages[i] old (ascending), and
+// in the last the older ones. Only the writers of one shard at a time wait for it.
 func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
 	var drives [4][4]int // by outcome and state
 	var throttles [vehicle.NotDriving][2]int

@@ -17,7 +17,7 @@ type newcomers struct {
 	rotated    time.Time
 }
 
-// A newcomer lives this long, or twice: its samples may never have been stored.
+// A newcomer is dropped after this to twice this: its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 func (c *newcomers) has(k key) bool {

@@ -50,7 +50,7 @@ func (r *Request) addHeader(name, value []byte) Fault {
 	switch {
 	case equalFold(name, "host"):
 		r.hosts++
-		// No answer depends on the host (RFC 9110, 7.2).
+		// No answer depends on the host (RFC 9110, 7.2), so only its syntax is checked.
 		if len(value) == 0 || !consistsOf(value, &hostBytes) {
 			return Host
 		}

@@ -98,8 +98,8 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// ParseTime adds day to a day such as 2026-11-20. A time without a zone, as browsers send it, is in
-// UTC.
+// ParseTime parses a time, in UTC if it has no zone, as browsers send it, or a date, to which it
+// adds day: 24 h for the end of a range.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {

@@ -62,7 +62,7 @@ type Store interface {
 	// Forget deletes everything about a vehicle and refuses its telemetry; Allow accepts it again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
-	// Bury returns how many vehicles were not forgotten before.
+	// Bury forgets the vehicles of receipts, and returns how many of them were not forgotten before.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
 	BackupKey(ctx context.Context) (string, error)

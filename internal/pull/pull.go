@@ -1,6 +1,6 @@
-// Package pull takes telemetry from an MQTT broker, Kafka, NATS or a VISS server, and posts it to
-// the ingest listener. It must keep nothing on disk: the broker keeps its place, which moves only
-// after the acknowledgement, so a kill repeats samples and loses none.
+// Package pull posts telemetry from MQTT, Kafka, NATS or VISS to the ingest listener. It keeps
+// nothing on disk: a broker that keeps its place moves it only after the acknowledgement, so a kill
+// repeats samples and loses none. NATS without a stream, and VISS, keep no place.
 package pull
 
 import (

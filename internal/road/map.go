@@ -154,8 +154,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// Other cars may have driven since, so nothing is subtracted if the limit of the
-			// passage has fallen.
+			// If the cap has fallen, because other cars drove here since p.before, the difference
+			// is negative, and nothing is added.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)

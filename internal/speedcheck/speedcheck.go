@@ -32,7 +32,7 @@ const (
 	off = 1.15
 	// the greatest quotient of the 7/8 quantile and the median of a round
 	scatter = 1.2
-	// the greatest quotients of factors that agree, and of a factor and its unit
+	// the greatest quotients of two factors that count as one, and of a factor and its unit
 	agree, unitWithin = 1.15, 1.12
 )
 

@@ -137,7 +137,7 @@ type Partition interface {
 	Stored() (all []Checkpoint, newest uint64)
 	// Seek makes Next continue after c, or if c is zero, at the beginning of the telemetry. The
 	// error is [codec.ErrDamaged] if telemetry since c was removed, or if c is zero and the
-	// checkpoints have restored states.
+	// checkpoints have states from a backup, which no telemetry has.
 	Seek(ctx context.Context, c Checkpoint) error
 	// Next waits for the next group. After a loss of the partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)

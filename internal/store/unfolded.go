@@ -120,7 +120,7 @@ func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	}
 }
 
-// backlogged reports whether folding does not wait for samples, so that its speed can be measured.
+// backlogged reports whether enough is stored to keep folding busy: only then is its speed known.
 // The caller holds mu.
 func (u *Unfolded) backlogged() bool {
 	return u.stored >= max(quiet, int(u.speed*(u.latency+speedWindow).Seconds()))

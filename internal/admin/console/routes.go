@@ -137,7 +137,7 @@ func (c *Console) routes() *http.ServeMux {
 	scriptOfVehicle("/vehicles/{vid}/hour", c.hour)
 	script("/roads/stretches", c.stretches)
 	scriptOfVehicle("/vehicles/{vid}/stretches", c.vehicleStretches)
-	// All other paths show the login. If this browser has a session, its script leads to it.
+	// All other paths show the login page. If this browser has a session, its script opens it.
 	mux.HandleFunc("/", logIn)
 	return mux
 }

@@ -93,8 +93,8 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// shows reports whether the curve, which may be nil, was read and shows the sensors of the anomaly
-// in s, or none if there is none.
+// shows reports whether the curve, which may be nil, was scanned for the present anomaly of s, or
+// for none if s has none.
 func (k *curve) shows(s *vehicle.State) bool {
 	alarm, _ := s.ThrottleAlarm()
 	return k != nil && !k.Busy && alarm.Since == k.alarm.Since

@@ -34,7 +34,7 @@ type Selection struct {
 	// Known counts all stretches in the box, ByState by the number of the state, 0 if unknown.
 	Known   int
 	ByState [4]int
-	// Jams begin with the longest delay. Of a jam that the box cuts, it has only that part.
+	// Jams begin with the longest delay. Of a jam across the edge, only the part inside counts.
 	Jams []Jam
 }
 

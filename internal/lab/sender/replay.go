@@ -79,7 +79,7 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	return nil
 }
 
-// After an error, Stream does not send the present batch.
+// If samples yields an error, Stream does not send the batch begun.
 func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
 	batch := make([]vehicle.Sample, 0, Batch)
 	for x, err := range samples {

@@ -46,7 +46,7 @@ const (
 	storeFormat = pebble.FormatWALSyncChunks
 )
 
-// Files that a killed first start leaves, an earlier version on a cluster, and mkfs.
+// A directory with only these is new. A killed first start, an old version or mkfs left them.
 var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
 type identity struct {

@@ -81,7 +81,7 @@ type haltingFile struct {
 	size int64
 }
 
-// On a full disk, the log takes a whole part of the reserve, before another program does.
+// On a full disk, Write frees a part of the reserve and takes all of it, before others do.
 func (f *haltingFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
 	for errors.Is(err, syscall.ENOSPC) && f.e.reserve.draw() {
