@@ -158,29 +158,26 @@ func address(i int) string {
 }
 
 type visit struct {
+	what, listener string
+	part           int // one of so many strangers comes here
+	ask            func(i int, r *rand.Rand) string
+	check          func(i int, a *http.Response, body []byte) error
+
 	*row.Attempt
-	what, addr string
-	from, to   int
-	ask        func(i int, r *rand.Rand) string
-	check      func(i int, a *http.Response, body []byte) error
-	answered   atomic.Int64
+	addr     string
+	from, to int
+	answered atomic.Int64
 }
 
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
-	for _, x := range []struct {
-		what, listener string
-		part           int
-		ask            func(int, *rand.Rand) string
-		check          func(int, *http.Response, []byte) error
-	}{
-		{"query", nodeprocess.Query, 1, k.askQuery, checkQuery},
-		{"ingest", nodeprocess.Ingest, 20, k.askIngest, checkIngest},
-		{"admin", nodeprocess.Admin, 100, askAdmin, checkAdmin},
-		{"MQTT", nodeprocess.MQTT, 100, nil, nil},
+	for _, v := range []*visit{
+		{what: "query", listener: nodeprocess.Query, part: 1, ask: k.askQuery, check: checkQuery},
+		{what: "ingest", listener: nodeprocess.Ingest, part: 20, ask: k.askIngest, check: checkIngest},
+		{what: "admin", listener: nodeprocess.Admin, part: 100, ask: askAdmin, check: checkAdmin},
+		{what: "MQTT", listener: nodeprocess.MQTT, part: 100},
 	} {
-		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part,
-			ask: x.ask, check: x.check}
-		if x.ask != nil {
+		v.Attempt, v.addr, v.from, v.to = a, k.node.Address(v.listener), from/v.part, to/v.part
+		if v.ask != nil {
 			v.each(ctx, crowdSize, v.crowd)
 		} else {
 			v.each(ctx, 1, v.car)
@@ -190,7 +187,7 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 		a.Offered(came)
 		a.Acknowledged(answered)
 		if came != answered {
-			must.Fail("%s: %d of %d were answered", x.what, answered, came)
+			must.Fail("%s: %d of %d were answered", v.what, answered, came)
 		}
 	}
 }
