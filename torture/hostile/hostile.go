@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,6 +95,9 @@ type world struct {
 	log     *logWatch
 	open    []*token
 	strange []string
+
+	hostileKey string
+	met        row.Tally // of the hostile cars
 }
 
 func (w *world) issueTokens(ctx context.Context) {
@@ -172,10 +173,7 @@ func (w *world) driveCars(ctx context.Context) {
 }
 
 func (w *world) writer(worker int, rng *rand.Rand) *writer {
-	return &writer{
-		Rand: rng, name: string(rune('a' + worker)), tokens: w.open, strange: w.strange,
-		cars: slices.Sorted(maps.Keys(w.cars)),
-	}
+	return &writer{world: w, Rand: rng, name: string(rune('a' + worker))}
 }
 
 type logWatch struct {

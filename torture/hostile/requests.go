@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -47,10 +48,7 @@ func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to)
 }
 
-func timedOut(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) && network.Timeout()
-}
+func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
@@ -297,12 +295,10 @@ var attacks = func() (all []list) {
 }()
 
 type writer struct {
+	*world
 	*rand.Rand
-	tokens  []*token
-	strange []string
-	cars    []string
-	serial  int
-	name    string
+	serial int
+	name   string
 }
 
 func (w *writer) from(name string) string {
@@ -318,8 +314,10 @@ func (w *writer) nobody() string {
 	return "N" + w.name + "x" + strconv.Itoa(w.serial)
 }
 
+func (w *writer) car() string { return pick(w, slices.Sorted(maps.Keys(w.cars))...) }
+
 func (w *writer) sound() string {
-	secret, vid := pick(w, w.tokens...).secret, pick(w, w.cars...)
+	secret, vid := pick(w, w.open...).secret, w.car()
 	if w.chance(12) {
 		secret = pick(w, w.strange...)
 	}
@@ -417,7 +415,7 @@ func (w *writer) mutate(b []byte) []byte {
 // smuggle hides a request: some bytes are the body of the first request to one parser, and the
 // second request to another.
 func (w *writer) smuggle() string {
-	hidden := row.Question(drivingPath, w.tokens[0].secret, "S"+w.nobody())
+	hidden := row.Question(drivingPath, w.open[0].secret, "S"+w.nobody())
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
 	chunks := "0\r\n\r\n"
 	if w.chance(3) {
@@ -439,8 +437,8 @@ func (w *writer) smuggle() string {
 		{"Content-Length: " + pick(w, "+5", "-0", "0x5", " 0 ,", "0,", "5 5", "0a", "0.0", "") + "\r\n", hidden},
 		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""},
 	}...)
-	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + pick(w, w.cars...) + "&access_token=" +
-		w.tokens[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
+	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + w.car() + "&access_token=" +
+		w.open[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
 	return outer + "\r\nHost: localhost\r\n" + way[0] + "\r\n" + way[1]
 }
 
@@ -475,7 +473,7 @@ func (w *writer) conversation() *conversation {
 		}
 	}
 	v.sound[len(v.stream)] = true
-	v.stream = append(v.stream, row.Question(throttlePath, w.tokens[0].secret, "Z"+w.nobody())...)
+	v.stream = append(v.stream, row.Question(throttlePath, w.open[0].secret, "Z"+w.nobody())...)
 	return v
 }
 

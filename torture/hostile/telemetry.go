@@ -26,6 +26,7 @@ import (
 const (
 	crowdSize   = 10_000
 	hostileCars = 4
+	hostileName = "hostile"
 )
 
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
@@ -36,27 +37,22 @@ func telemetry(ctx context.Context, w *world) {
 	for i := range 10 {
 		own = append(own, vehicle.ID(ownCar(i)))
 	}
-	hostile := must.Get(w.admin.AddSource(ctx, access.Credential{Name: "hostile", Vehicles: access.VehicleSet(own...)}))
+	hostile := must.Get(w.admin.AddSource(ctx, access.Credential{Name: hostileName, Vehicles: access.VehicleSet(own...)}))
 	key := must.Get(w.AddSource(ctx, "honest"))
 	filesAtRest, memoryAtRest := must.Get(w.Descriptors()), must.Get(w.Resident())
 	w.log.secrets(hostile.Key, key)
-	reporting, stopReports := context.WithCancel(ctx)
-	defer stopReports()
-	fleet := writers.Start(reporting, a, []*nodeprocess.Node{w.Node}, "honest", key, honest)
-	defer fleet.Wait()
-	defer stopReports()
-
+	fleet := writers.Start(ctx, a, []*nodeprocess.Node{w.Node}, "honest", key, honest)
+	defer fleet.Stop()
 	peaks := row.Watch(ctx, w.Node)
 	during := max(4, time.Duration(24*w.attempt.Count/fullCount)) * time.Second
 	attacking, stopAttack := context.WithTimeout(ctx, during)
 	defer stopAttack()
 	var attackers sync.WaitGroup
-	met := new(row.Tally)
+	w.hostileKey = hostile.Key
 	for i := range hostileCars {
 		attackers.Go(func() {
-			h := &hostileCar{writer: w.writer(i, a.Rand(1000+i)), source: "hostile", key: hostile.Key}
-			for attacking.Err() == nil {
-				h.attack(attacking, w, met)
+			for h := w.writer(i, a.Rand(1000+i)); attacking.Err() == nil; {
+				h.attack(attacking)
 			}
 		})
 	}
@@ -71,13 +67,12 @@ func telemetry(ctx context.Context, w *world) {
 	if err != nil && ctx.Err() == nil {
 		a.Wrong("%s after all hostile cars have disconnected: %v", patience, err)
 	}
-	stopReports()
-	fleet.Wait()
+	fleet.Stop()
 	files, memory := peaks()
 	must.Do(ctx.Err())
 	w.checkFolded(ctx, fleet)
 	for _, name := range hostility {
-		a.Some(name, met.Of(name))
+		a.Some(name, w.met.Of(name))
 	}
 	a.Figure("most descriptors open", float64(files), "")
 	a.AtMost("most memory beyond that at rest", float64(memory-memoryAtRest)/(1<<20), "MiB", 512)
@@ -115,10 +110,10 @@ const (
 	denied    = "subscriptions refused"
 )
 
-func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally) {
-	met.Add(connected, 1)
-	s := h.connection(met)
-	x := talk(ctx, addressOf(30, h.IntN(1000)), w.Address(nodeprocess.MQTT), s.stream, h.Rand)
+func (w *writer) attack(ctx context.Context) {
+	w.met.Add(connected, 1)
+	s := w.connection()
+	x := talk(ctx, addressOf(30, w.IntN(1000)), w.Address(nodeprocess.MQTT), s.stream, w.Rand)
 	if ctx.Err() != nil || x.alone { // during a crowd, some cannot connect
 		return
 	}
@@ -137,40 +132,36 @@ func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally) {
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
-	var all sync.WaitGroup
 	var stayed, refused, letIn, lastIn atomic.Int64 // lastIn in ns
-	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: "x", User: "hostile",
+	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: "x", User: hostileName,
 		Key: "css_000000000000000000000000000000000000"}
 	wrongKey := login.Packet()
 	dialing := make(chan struct{}, 512)
 	began := time.Now()
-	for i := range n {
+	must.Together(ctx, n, func(ctx context.Context, i int) {
 		dialing <- struct{}{}
-		all.Go(func() {
-			c, err := dialFrom(ctx, addressOf(40, i), w.Address(nodeprocess.MQTT))
-			<-dialing
-			if err != nil {
-				refused.Add(1)
-				return
-			}
-			lastIn.Store(int64(time.Since(began)))
-			defer c.Close()
-			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-			_ = c.SetDeadline(time.Now().Add(connectTimeout + slack))
-			says := [][]byte{wrongKey, wrongKey[:i/5%(len(wrongKey)-1)+1], {0x10, 0xff, 0xff, 0xff, 0x7f}, nil, nil}[i%5]
-			var got []byte
-			if _, err = c.Write(says); err == nil {
-				got, err = io.ReadAll(c)
-			}
-			if timedOut(err) && ctx.Err() == nil {
-				stayed.Add(1)
-			}
-			if len(got) >= 4 && got[0] == connack && got[3] == 0 {
-				letIn.Add(1)
-			}
-		})
-	}
-	all.Wait()
+		c, err := dialFrom(ctx, addressOf(40, i), w.Address(nodeprocess.MQTT))
+		<-dialing
+		if err != nil {
+			refused.Add(1)
+			return
+		}
+		lastIn.Store(int64(time.Since(began)))
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+		_ = c.SetDeadline(time.Now().Add(connectTimeout + slack))
+		says := [][]byte{wrongKey, wrongKey[:i/5%(len(wrongKey)-1)+1], {0x10, 0xff, 0xff, 0xff, 0x7f}, nil, nil}[i%5]
+		var got []byte
+		if _, err = c.Write(says); err == nil {
+			got, err = io.ReadAll(c)
+		}
+		if timedOut(err) && ctx.Err() == nil {
+			stayed.Add(1)
+		}
+		if len(got) >= 4 && got[0] == connack && got[3] == 0 {
+			letIn.Add(1)
+		}
+	})
 	if ctx.Err() != nil {
 		return
 	}
@@ -209,89 +200,84 @@ type sent struct {
 	met     *row.Tally
 }
 
-type hostileCar struct {
-	*writer
-	source, key string
+func (w *writer) text(name string) string {
+	return strings.NewReplacer("OWN", ownCar(w.IntN(10)), "VICTIM", victim(uint16(w.IntN(10))), "KEY", w.hostileKey,
+		"TOKEN", w.open[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(w.from(name))
 }
 
-func (h *hostileCar) text(name string) string {
-	return strings.NewReplacer("OWN", ownCar(h.IntN(10)), "VICTIM", victim(uint16(h.IntN(10))), "KEY", h.key,
-		"TOKEN", h.tokens[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(h.from(name))
-}
-
-func (h *hostileCar) connection(met *row.Tally) *sent {
-	s := &sent{version: byte(4 + h.IntN(2)), good: make(map[uint16]bool), known: true, met: met}
-	l := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, KeepAlive: uint16(h.IntN(700)),
-		ID: pick(h.writer, "same", "same", h.nobody(), ""), User: h.source, Key: h.key}
-	if h.chance(4) {
-		h.spoilLogin(&l, s)
+func (w *writer) connection() *sent {
+	s := &sent{version: byte(4 + w.IntN(2)), good: make(map[uint16]bool), known: true, met: &w.met}
+	l := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, KeepAlive: uint16(w.IntN(700)),
+		ID: pick(w, "same", "same", w.nobody(), ""), User: hostileName, Key: w.hostileKey}
+	if w.chance(4) {
+		w.spoilLogin(&l, s)
 	}
 	s.version, s.stream = l.Version, l.Packet()
 	at := len(s.stream)
-	for range h.IntN(12) {
-		s.stream = append(s.stream, h.packet(s)...)
+	for range w.IntN(12) {
+		s.stream = append(s.stream, w.packet(s)...)
 	}
-	if s.any = h.chance(3); s.any {
-		at *= h.IntN(2)
-		s.stream = append(s.stream[:at:at], h.mutate(slices.Clone(s.stream[at:]))...)
+	if s.any = w.chance(3); s.any {
+		at *= w.IntN(2)
+		s.stream = append(s.stream[:at:at], w.mutate(slices.Clone(s.stream[at:]))...)
 	}
 	return s
 }
 
-func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
-	switch h.IntN(7) {
+func (w *writer) spoilLogin(l *mqtt.Login, s *sent) {
+	switch w.IntN(7) {
 	case 0:
-		l.Protocol, l.Version = h.text("protocols"), pick(h.writer, byte(3), 4, 5)
+		l.Protocol, l.Version = w.text("protocols"), pick(w, byte(3), 4, 5)
 	case 1:
-		l.Version = pick(h.writer, byte(0), 1, 2, 3, 6, 131, 255)
+		l.Version = pick(w, byte(0), 1, 2, 3, 6, 131, 255)
 	case 2:
-		l.Flags = pick(h.writer, byte(0x00), 0x03, 0x3e, 0x1e, 0x20, 0x06, 0x36)
+		l.Flags = pick(w, byte(0x00), 0x03, 0x3e, 0x1e, 0x20, 0x06, 0x36)
 	case 3:
-		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e)
+		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(w, byte(0x0e), 0x0e, 0x2e, 0x1e)
 	case 4:
-		l.ID = h.text("ids")
+		l.ID = w.text("ids")
 	case 5:
-		l.Key, s.known = h.text("keys"), false
+		l.Key, s.known = w.text("keys"), false
 	case 6:
-		l.User, s.known = h.text("users"), false
+		l.User, s.known = w.text("users"), false
 	}
 }
 
-func (h *hostileCar) packet(s *sent) []byte {
-	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
+func (w *writer) packet(s *sent) []byte {
+	id, own := uint16(1+w.IntN(65535)), ownCar(w.IntN(10))
 	publish := func(topic, payload string) []byte {
 		s.good[id] = s.good[id] || strings.HasPrefix(topic, "$SYS/") // of bridges: acknowledged and dropped
-		return mqtt.Publish(s.version, pick(h.writer, byte(2), 2, 3, 10), id, topic, payload)
+		return mqtt.Publish(s.version, pick(w, byte(2), 2, 3, 10), id, topic, payload)
 	}
-	switch h.IntN(11) {
+	switch w.IntN(11) {
 	case 0, 1:
 		s.good[id] = true
 		return publish(topic(own), reading(own))
 	case 2:
 		other := victim(id)
-		return pick(h.writer, publish(topic(other), reading(pick(h.writer, other, own))), publish(topic(own), reading(other)))
+		return pick(w, publish(topic(other), reading(pick(w, other, own))), publish(topic(own), reading(other)))
 	case 3:
-		return publish(h.text("topics"), reading(own))
+		return publish(w.text("topics"), reading(own))
 	case 4: // QoS 2 and 3, and the invalid packet ID 0
-		flags, id := pick(h.writer, byte(2), 4, 5, 6, 7, 12), id
+		flags, id := pick(w, byte(2), 4, 5, 6, 7, 12), id
 		if flags == 2 {
 			id = 0
 		}
 		return mqtt.Publish(s.version, flags, id, topic(own), reading(victim(id)))
 	case 5:
-		return mqtt.Subscribe(s.version, id, h.text("filters"), "#")
+		return mqtt.Subscribe(s.version, id, w.text("filters"), "#")
 	case 6:
-		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(h.writer, 0, 400))...)
+		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(w, 0, 400))...)
 	case 7:
-		second := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: h.source, Key: h.key}
-		return pick(h.writer, []byte(h.text("packets")), []byte(h.text("packets")), second.Packet())
+		second := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: hostileName, Key: w.hostileKey}
+		return pick(w, []byte(w.text("packets")), []byte(w.text("packets")), second.Packet())
 	case 8:
-		return publish(topic(own), h.text("payloads"))
+		return publish(topic(own), w.text("payloads"))
 	case 9: // properties with a wrong length, malformed, and many
 		return mqtt.Packet(0x32, mqtt.Text(topic(victim(id))), binary.BigEndian.AppendUint16(nil, id),
-			[]byte(h.text("properties")+reading(victim(id))))
+			[]byte(w.text("properties")+reading(victim(id))))
 	default:
-		if !h.chance(8) {
+		if !w.chance(8) {
 			return mqtt.Packet(0xc0)
 		}
 		return publish(topic(own), long(1<<20))

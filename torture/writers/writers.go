@@ -48,6 +48,7 @@ type Fleet struct {
 	a           *row.Attempt
 	nodes       []*nodeprocess.Node
 	source, key string
+	stop        context.CancelFunc
 	running     sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
@@ -63,6 +64,7 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]signal.UnixMilli),
 		since: make([]time.Time, l.Writers()), sent: make([]time.Time, l.Writers()),
 	}
+	ctx, f.stop = context.WithCancel(ctx)
 	f.Begin(time.Now())
 	for w := range l.Writers() {
 		f.running.Go(func() { f.write(ctx, w) })
@@ -70,7 +72,10 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 	return f
 }
 
-func (f *Fleet) Wait() { f.running.Wait() }
+func (f *Fleet) Stop() {
+	f.stop()
+	f.running.Wait()
+}
 
 // A batch is sent only when the last one is acknowledged, to keep the order of samples.
 func (f *Fleet) write(ctx context.Context, w int) {
