@@ -54,7 +54,6 @@ const (
 type outcome struct {
 	status     int
 	kind       string
-	closes     bool
 	connection string // HTTP/1.0 requires keep-alive
 	record     string
 	reason     string
@@ -99,7 +98,7 @@ func (c *contract) next(stream []byte, sound bool) *expected {
 	e := &expected{size: len(head), silence: !whole, anyBody: err != nil || target == nil, noBody: err == nil &&
 		target != nil && r.Method == http.MethodHead}
 	refuse := func(status int) {
-		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true, connection: "close"})
+		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", connection: "close"})
 	}
 	if len(line) > maxLine {
 		refuse(414)
@@ -123,7 +122,7 @@ func (c *contract) next(stream []byte, sound bool) *expected {
 
 func (c *contract) answer(r *http.Request, path string, e *expected) {
 	give := func(o outcome) {
-		if o.closes = r.Close; r.Close {
+		if r.Close {
 			o.connection = "close"
 		} else if r.ProtoMinor == 0 {
 			o.connection = "keep-alive"
@@ -322,10 +321,11 @@ func (c *contract) compare(v *conversation, x exchange, seen func(*answer) strin
 			return why + ": " + shown(got), answered
 		}
 		answered++
-		if got = a.rest; o.closes {
-			if len(got) > 0 {
-				return "bytes after the last answer: " + shown(got), answered
-			}
+		got = a.rest
+		switch {
+		case o.connection == "close" && len(got) > 0:
+			return "bytes after the last answer: " + shown(got), answered
+		case o.connection == "close":
 			return "", answered
 		}
 		at += e.size
