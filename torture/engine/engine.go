@@ -15,28 +15,15 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-const tests = "./internal/store/local"
+var (
+	Power  = running("TestPowerCuts", "powercuts", row.Row{Name: "power", Counts: "cuts", CI: 20_000})
+	Full   = running("TestDiskFull", "fullwrites", row.Row{Name: "full", Counts: "times full", CI: 1000})
+	Damage = running("TestDamage", "damages", row.Row{Name: "damage", Counts: "damaged directories", CI: 5000})
+)
 
-var Power = row.Row{
-	Name: "power", Counts: "cuts", CI: 20_000,
-	Tests: tests,
-	Run:   running("TestPowerCuts", "powercuts"),
-}
-
-var Full = row.Row{
-	Name: "full", Counts: "times full", CI: 1000,
-	Tests: tests,
-	Run:   running("TestDiskFull", "fullwrites"),
-}
-
-var Damage = row.Row{
-	Name: "damage", Counts: "damaged directories", CI: 5000,
-	Tests: tests,
-	Run:   running("TestDamage", "damages"),
-}
-
-func running(test, count string) func(context.Context, *row.Attempt) {
-	return func(ctx context.Context, a *row.Attempt) {
+func running(test, count string, r row.Row) row.Row {
+	r.Tests = "./internal/store/local"
+	r.Run = func(ctx context.Context, a *row.Attempt) {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
 			"-seed", strconv.FormatUint(a.Seed, 10), "-"+count, strconv.Itoa(a.Count))
 		cmd.Dir = a.Dir
@@ -58,6 +45,7 @@ func running(test, count string) func(context.Context, *row.Attempt) {
 			must.Fail("%s did %d of %d", test, done, a.Count)
 		}
 	}
+	return r
 }
 
 var (
