@@ -289,11 +289,11 @@ const barrierCar = "manybarrier"
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
-	var x sample
+	var x Sample
 	if err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
 		l.barrier++
-		x = sample{barrierCar, l.base + l.barrier}
-		ok, err := l.postOne(ctx, n, []sample{x})
+		x = Sample{barrierCar, l.base + l.barrier}
+		ok, err := l.Post(ctx, n, []Sample{x})
 		if !ok && err == nil {
 			err = errors.New("no sample is taken")
 		}
@@ -301,7 +301,7 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	}); err != nil {
 		return err
 	}
-	if err := n.AwaitAnswer(ctx, settleLimit, l.token, barrierCar, time.Unix(x.at, 0)); err != nil {
+	if err := n.AwaitAnswer(ctx, settleLimit, l.token, barrierCar, time.Unix(x.At, 0)); err != nil {
 		return fmt.Errorf("%w: %w", errNotSeen, err)
 	}
 	return nil
@@ -393,9 +393,9 @@ func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was
 		return
 	}
 	for _, reading := range r.Readings {
-		x := sample{vid, reading.Time.Unix()}
+		x := Sample{vid, reading.Time.Unix()}
 		if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
-			l.a.Wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
+			l.a.Wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.At))
 		}
 	}
 }

@@ -110,18 +110,18 @@ type fleet struct {
 	fresh  int
 }
 
-func (f *fleet) again(i int) sample {
+func (f *fleet) again(i int) Sample {
 	f.at[i]++
-	return sample{fmt.Sprintf("many%dx%d", f.number, i), f.base + f.at[i]}
+	return Sample{fmt.Sprintf("many%dx%d", f.number, i), f.base + f.at[i]}
 }
 
-func (f *fleet) once() sample {
+func (f *fleet) once() Sample {
 	f.fresh++
-	return sample{fmt.Sprintf("one%dx%d", f.number, f.fresh), f.base + f.rnd.Int64N(3600)}
+	return Sample{fmt.Sprintf("one%dx%d", f.number, f.fresh), f.base + f.rnd.Int64N(3600)}
 }
 
-func (f *fleet) batch() []sample {
-	samples := make([]sample, 1+f.rnd.IntN(20))
+func (f *fleet) batch() []Sample {
+	samples := make([]Sample, 1+f.rnd.IntN(20))
 	for i := range samples {
 		if f.rnd.IntN(3) == 0 {
 			samples[i] = f.once()
@@ -132,11 +132,11 @@ func (f *fleet) batch() []sample {
 	return samples
 }
 
-func (f *fleet) message() []sample {
+func (f *fleet) message() []Sample {
 	if f.rnd.IntN(2) == 0 {
-		return []sample{f.once()}
+		return []Sample{f.once()}
 	}
-	samples := make([]sample, 1+f.rnd.IntN(4))
+	samples := make([]Sample, 1+f.rnd.IntN(4))
 	i := f.rnd.IntN(len(f.at))
 	for k := range samples {
 		samples[k] = f.again(i)
@@ -144,22 +144,23 @@ func (f *fleet) message() []sample {
 	return samples
 }
 
-type sample struct {
-	vid string
-	at  int64 // s
+type Sample struct {
+	VID string
+	At  int64 // s
 }
 
-func (s sample) speedKmh() int64 {
+func (s Sample) speedKmh() int64 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(s.vid))
-	return 60 + (int64(h.Sum32())+s.at)%30
+	_, _ = h.Write([]byte(s.VID))
+	return 60 + (int64(h.Sum32())+s.At)%30
 }
 
 // The speed follows from the vehicle and the time, so a check can tell samples apart.
-func readings(samples []sample) (all []vehicle.Sample) {
+func readings(samples []Sample) (all []vehicle.Sample) {
 	for _, s := range samples {
-		x := vehicle.Sample{Vehicle: vehicle.ID(s.vid), Time: signal.UnixMilli(s.at * 1000)}
-		if err := errors.Join(x.Set(signal.Speed, float64(s.speedKmh())), x.Set(signal.ThrottlePosition, 20)); err != nil {
+		x := vehicle.Sample{Vehicle: vehicle.ID(s.VID), Time: signal.UnixMilli(s.At * 1000)}
+		if err := errors.Join(x.Set(signal.Speed, float64(s.speedKmh())), x.Set(signal.EngineSpeed, 2000),
+			x.Set(signal.ThrottlePosition, 20)); err != nil {
 			panic(err)
 		}
 		all = append(all, x)
@@ -171,7 +172,7 @@ func rest(ctx context.Context) { row.Pause(ctx, 20*time.Millisecond) }
 
 func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
-		ok, err := l.postOne(ctx, n, f.batch())
+		ok, err := l.Post(ctx, n, f.batch())
 		if err != nil {
 			l.a.Wrong("%v", err)
 		}
@@ -181,7 +182,7 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
+func (l *Load) Post(ctx context.Context, n *nodeprocess.Node, samples []Sample) (bool, error) {
 	l.offered(samples)
 	ok, err := Post(ctx, n, l.key, readings(samples))
 	if ok {
@@ -211,18 +212,18 @@ func Post(ctx context.Context, n *nodeprocess.Node, key string, samples []vehicl
 	return true, nil
 }
 
-func (l *Load) offered(samples []sample) {
+func (l *Load) offered(samples []Sample) {
 	l.a.Offered(len(samples))
 	for _, s := range samples {
-		l.NoteOffered(s.vid, s.at)
+		l.NoteOffered(s.VID, s.At)
 	}
 }
 
-func (l *Load) acknowledged(samples []sample, by string) {
+func (l *Load) acknowledged(samples []Sample, by string) {
 	l.a.Acknowledged(len(samples))
 	l.did.Add(by, 1)
 	for _, s := range samples {
-		l.NoteAcknowledged(s.vid, s.at)
+		l.NoteAcknowledged(s.VID, s.At)
 	}
 }
 
@@ -235,7 +236,7 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, fleets []*fleet
 		}
 		alive, cancel := context.WithCancel(ctx)
 		must.Together(alive, len(fleets), func(ctx context.Context, i int) {
-			for ctx.Err() == nil && l.publishOne(ctx, client, fleets[i].message()) {
+			for ctx.Err() == nil && l.Publish(ctx, client, fleets[i].message()) == nil {
 			}
 			cancel()
 		})
@@ -244,17 +245,16 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, fleets []*fleet
 	}
 }
 
-func (l *Load) publishOne(ctx context.Context, client sender.Sender, samples []sample) bool {
+func (l *Load) Publish(ctx context.Context, client sender.Sender, samples []Sample) error {
 	l.offered(samples)
 	err := client.Send(ctx, readings(samples))
 	if _, refused := errors.AsType[sender.Refusal](err); refused {
 		l.a.Wrong("an MQTT message: %v", err)
 	}
-	if err != nil {
-		return false
+	if err == nil {
+		l.acknowledged(samples, published)
 	}
-	l.acknowledged(samples, published)
-	return true
+	return err
 }
 
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {

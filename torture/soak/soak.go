@@ -13,9 +13,7 @@ import (
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/test/nodeprocess"
-	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/row"
 )
@@ -159,28 +157,15 @@ func (t *traffic) tasks() (all []func(context.Context)) {
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
 
-func (t *traffic) sample(vid string, at int64) vehicle.Sample {
-	t.held.NoteOffered(vid, at)
-	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: signal.UnixMilli(at * 1000)}
-	must.Do(x.Set(signal.Speed, 60), x.Set(signal.EngineSpeed, 2000), x.Set(signal.ThrottlePosition, 18))
-	return x
-}
-
 func (t *traffic) post(ctx context.Context, i int) {
 	at := time.Now().Unix()
-	samples := make([]vehicle.Sample, tickSamples)
+	samples := make([]load.Sample, tickSamples)
 	for k := range samples {
-		samples[k] = t.sample(vid((i*tickSamples+k)%cars), at)
+		samples[k] = load.Sample{VID: vid((i*tickSamples + k) % cars), At: at}
 	}
-	t.a.Offered(tickSamples)
-	if ok, err := load.Post(ctx, t.n, t.key, samples); !ok {
+	if ok, err := t.held.Post(ctx, t.n, samples); !ok {
 		must.Do(ctx.Err())
 		t.a.Wrong("telemetry was not taken: %v", err)
-		return
-	}
-	t.a.Acknowledged(tickSamples)
-	for _, x := range samples {
-		t.held.NoteAcknowledged(string(x.Vehicle), at)
 	}
 }
 
@@ -253,14 +238,10 @@ func (t *traffic) drive(ctx context.Context, vid string) {
 	car := must.Get(load.Dial(ctx, t.n, "fleet", t.key))
 	defer car.Close()
 	for came := time.Now(); time.Since(came) < carStays && ctx.Err() == nil; row.Pause(ctx, time.Second) {
-		at := time.Now().Unix()
-		t.a.Offered(1)
 		sending, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := car.Send(sending, []vehicle.Sample{t.sample(vid, at)})
+		err := t.held.Publish(sending, car, []load.Sample{{VID: vid, At: time.Now().Unix()}})
 		cancel()
 		must.Do(err)
-		t.a.Acknowledged(1)
-		t.held.NoteAcknowledged(vid, at)
 	}
 }
 
