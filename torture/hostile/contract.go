@@ -286,6 +286,9 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 }
 
 func (c *contract) compare(v *conversation, x exchange, seen func(*answer) string) (wrong string, answered int) {
+	if x.err != nil {
+		return x.err.Error(), 0
+	}
 	got := x.got
 	for at := 0; ; {
 		for bytes.HasPrefix(v.stream[at:], []byte("\r\n")) { // RFC 9112, 2.2

@@ -98,6 +98,8 @@ type world struct {
 
 	hostileKey string
 	met        row.Tally // of the hostile cars
+
+	asked, failed int // good requests during slow clients
 }
 
 func (w *world) issueTokens(ctx context.Context) {
@@ -236,9 +238,8 @@ func slow(ctx context.Context, w *world) {
 	row.Confine(os.Getpid(), &parts.One)
 	defer row.Confine(w.PID(), &parts.All)
 	defer row.Confine(os.Getpid(), &parts.All)
-	p := &probe{world: w}
-	p.measure(ctx, 2)
-	before := p.measure(ctx, windows)
+	w.measure(ctx, 2)
+	before := w.measure(ctx, windows)
 	a.Figure("p99 of good requests before any slow client", row.Millis(before), "ms")
 	toBefore := func(d time.Duration) float64 {
 		return math.Round(100*float64(d)/float64(max(before, 1))) / 100
@@ -270,14 +271,14 @@ func slow(ctx context.Context, w *world) {
 			stop := flood.Start(ctx)
 			row.Pause(ctx, beginWithin)
 			_ = nodeprocess.Until(ctx, heldWithin, func(context.Context) error {
-				n, err := p.Descriptors()
+				n, err := w.Descriptors()
 				if err == nil && x.holds && n < connections/2+connections/20 {
 					err = fmt.Errorf("%d of %d are connected", n, connections)
 				}
 				return err
 			})
-			connected := row.Median(ctx, p.Descriptors)
-			m := p.measure(ctx, windows)
+			connected := row.Median(ctx, w.Descriptors)
+			m := w.measure(ctx, windows)
 			n := connected() - atRest
 			stop()
 			w.settle(ctx, atRest)
@@ -288,7 +289,7 @@ func slow(ctx context.Context, w *world) {
 			return m
 		})
 		refused = w.refused(ctx, "") - refused
-		after := best(recoveries, func() time.Duration { return p.measure(ctx, windows) })
+		after := best(recoveries, func() time.Duration { return w.measure(ctx, windows) })
 		must.Do(ctx.Err())
 		a.Figure(x.name+": p99 of other clients during it", row.Millis(with), "ms")
 		if !aimed {
@@ -302,10 +303,10 @@ func slow(ctx context.Context, w *world) {
 		a.AtMost(x.name+": p99 of other clients during it, relative to before", toBefore(with), "×", 2)
 		a.AtMost(x.name+": p99 of other clients afterwards, relative to before", toBefore(after), "×", 2)
 	}
-	a.Offered(p.asked)
-	a.Acknowledged(p.asked - p.failed)
-	a.Figure("good requests during slow clients", float64(p.asked), "")
-	a.None("of them failed", p.failed)
+	a.Offered(w.asked)
+	a.Acknowledged(w.asked - w.failed)
+	a.Figure("good requests during slow clients", float64(w.asked), "")
+	a.None("of them failed", w.failed)
 }
 
 func (w *world) settle(ctx context.Context, atRest int) {
@@ -370,16 +371,11 @@ const (
 	probeRate = 400
 )
 
-type probe struct {
-	*world
-	asked, failed int
-}
-
-func (p *probe) measure(ctx context.Context, windows int) time.Duration {
-	request := row.Question(drivingPath, p.open[0].secret, "CarNormal")
+func (w *world) measure(ctx context.Context, windows int) time.Duration {
+	request := row.Question(drivingPath, w.open[0].secret, "CarNormal")
 	clients := make([]row.Send, probers)
 	for i := range clients {
-		c := &row.Conn{To: p.Address(nodeprocess.Query), Limit: patience}
+		c := &row.Conn{To: w.Address(nodeprocess.Query), Limit: patience}
 		defer c.Close()
 		clients[i] = func(ctx context.Context) error {
 			answer, body, err := c.Ask(ctx, request)
@@ -390,11 +386,11 @@ func (p *probe) measure(ctx context.Context, windows int) time.Duration {
 		}
 	}
 	return report.Quantile(row.Measure(ctx, windows, probeRate, clients, func(err error) {
-		if p.asked++; err == nil {
+		if w.asked++; err == nil {
 			return
 		}
-		if p.failed++; p.failed <= 5 {
-			p.attempt.Wrong("during slow clients: %v", err)
+		if w.failed++; w.failed <= 5 {
+			w.attempt.Wrong("during slow clients: %v", err)
 		}
 	}), 0.5)
 }

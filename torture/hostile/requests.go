@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -112,12 +111,7 @@ func requests(ctx context.Context, w *world) {
 				return
 			}
 			a.Offered(v.requests)
-			wrong, answered := "", 0
-			if x.err == nil {
-				wrong, answered = w.compare(v, x, func(a *answer) string { return note(all, a) })
-			} else {
-				wrong = x.err.Error()
-			}
+			wrong, answered := w.compare(v, x, func(a *answer) string { return note(all, a) })
 			left.Add(int64(-answered))
 			a.Acknowledged(answered)
 			if wrong != "" {
@@ -162,52 +156,47 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	address, stop := w.startProxy(ctx, program, args)
 	defer stop()
 	invalid := w.refused(ctx, `"invalid_request"`)
-	attacking, stopAttack := context.WithCancel(ctx)
-	defer stopAttack()
 	var left, asked, refused atomic.Int64
 	left.Store(int64(share(a, proxied, 200)))
-	var attackers, askers sync.WaitGroup
-	for i := range 4 {
-		attackers.Go(func() {
-			rng := a.Rand(2000 + i)
-			for h := w.writer(i, rng); left.Add(-1) >= 0 && ctx.Err() == nil; {
-				stream := []byte(pick(h, "", h.sound()) + h.smuggle() + h.sound())
-				x := talk(ctx, addressOf(60, i), address, stream, rng)
-				if ctx.Err() != nil {
-					return
-				}
-				a.Offered(1)
-				if x.err != nil {
-					a.Wrong("through %s: %v: %s", program, x.err, shown(stream))
-				}
+	const attackers, askers = 4, 4
+	stopAsking := row.Background(ctx, askers, func(asking context.Context, i int) {
+		h := w.writer(i, a.Rand(3000+i))
+		h.name = "p" + h.name
+		c := &row.Conn{To: address, Limit: patience}
+		defer c.Close()
+		for asking.Err() == nil {
+			vid := h.nobody()
+			answer, got, err := c.Ask(ctx, row.Question(drivingPath, w.open[0].secret, vid))
+			asked.Add(1)
+			if err != nil {
+				a.Wrong("through %s, a good request is lost: %v", program, err)
+				continue
 			}
-		})
-		askers.Go(func() {
-			h := w.writer(i, a.Rand(3000+i))
-			h.name = "p" + h.name
-			c := &row.Conn{To: address, Limit: patience}
-			defer c.Close()
-			for attacking.Err() == nil {
-				vid := h.nobody()
-				answer, got, err := c.Ask(ctx, row.Question(drivingPath, w.open[0].secret, vid))
-				asked.Add(1)
-				if err != nil {
-					a.Wrong("through %s, a good request is lost: %v", program, err)
-					continue
-				}
-				switch status := answer.StatusCode; {
-				case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
-					refused.Add(1)
-				case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):
-					a.Wrong("through %s, a query for %s receives %d %.200q", program, vid, status, got)
-					return
-				}
+			switch status := answer.StatusCode; {
+			case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
+				refused.Add(1)
+			case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):
+				a.Wrong("through %s, a query for %s receives %d %.200q", program, vid, status, got)
+				return
 			}
-		})
-	}
-	attackers.Wait()
-	stopAttack()
-	askers.Wait()
+		}
+	})
+	defer stopAsking()
+	must.Together(ctx, attackers, func(ctx context.Context, i int) {
+		rng := a.Rand(2000 + i)
+		for h := w.writer(i, rng); left.Add(-1) >= 0 && ctx.Err() == nil; {
+			stream := []byte(pick(h, "", h.sound()) + h.smuggle() + h.sound())
+			x := talk(ctx, addressOf(60, i), address, stream, rng)
+			if ctx.Err() != nil {
+				return
+			}
+			a.Offered(1)
+			if x.err != nil {
+				a.Wrong("through %s: %v: %s", program, x.err, shown(stream))
+			}
+		}
+	})
+	stopAsking()
 	a.Offered(int(asked.Load()))
 	a.Acknowledged(int(asked.Load() - refused.Load()))
 	must.Do(ctx.Err())
@@ -224,7 +213,6 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	// that it keeps, which may be closed, too; then it answers 502.
 	part := 100 * float64(refused.Load()) / float64(asked.Load())
 	a.AtMost("of them answered by "+program+" with 502 or 504", part, "%", 1)
-	must.Do(ctx.Err())
 }
 
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {

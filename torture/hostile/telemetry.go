@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,23 +44,18 @@ func telemetry(ctx context.Context, w *world) {
 	defer fleet.Stop()
 	peaks := row.Watch(ctx, w.Node)
 	during := max(4, time.Duration(24*w.attempt.Count/fullCount)) * time.Second
-	attacking, stopAttack := context.WithTimeout(ctx, during)
-	defer stopAttack()
-	var attackers sync.WaitGroup
 	w.hostileKey = hostile.Key
-	for i := range hostileCars {
-		attackers.Go(func() {
-			for h := w.writer(i, a.Rand(1000+i)); attacking.Err() == nil; {
-				h.attack(attacking)
-			}
-		})
-	}
-	// The crowd comes last, because few other clients get a connection then.
-	attackers.Go(func() {
-		row.Pause(ctx, during/2)
-		w.crowd(ctx, share(a, crowdSize, 300))
+	stopAttack := row.Background(ctx, hostileCars, func(ctx context.Context, i int) {
+		for h := w.writer(i, a.Rand(1000+i)); ctx.Err() == nil; {
+			h.attack(ctx)
+		}
 	})
-	attackers.Wait()
+	defer stopAttack()
+	row.Pause(ctx, during/2)
+	// The crowd comes last, because few other clients get a connection then.
+	w.crowd(ctx, share(a, crowdSize, 300))
+	row.Pause(ctx, during/2)
+	stopAttack()
 	over := time.Now()
 	err := nodeprocess.Until(ctx, patience, func(context.Context) error { return fleet.Flowing(over) })
 	if err != nil && ctx.Err() == nil {
@@ -71,7 +65,7 @@ func telemetry(ctx context.Context, w *world) {
 	files, memory := peaks()
 	must.Do(ctx.Err())
 	w.checkFolded(ctx, fleet)
-	for _, name := range hostility {
+	for _, name := range []string{connected, accepted, stored, denied} {
 		a.Some(name, w.met.Of(name))
 	}
 	a.Figure("most descriptors open", float64(files), "")
@@ -100,8 +94,6 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 		}
 	}
 }
-
-var hostility = []string{connected, accepted, stored, denied}
 
 const (
 	connected = "hostile MQTT connections"

@@ -41,11 +41,8 @@ func run(ctx context.Context, a *row.Attempt) {
 	defer s.cluster.close()
 	s.cluster.start(ctx, a.Dir)
 	defer func() {
-		for _, n := range s.nodes {
+		for _, n := range s.started {
 			n.Kill()
-		}
-		if s.folder != nil {
-			s.folder.Kill()
 		}
 	}()
 	s.follow = &following{a: s.a, at: make(map[vehicle.ID]signal.UnixMilli)}
@@ -146,7 +143,8 @@ type system struct {
 	net     *network
 	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node // with only the role derive; nil: none yet
+	started []*nodeprocess.Node // nodes and folders
+	folder  *nodeprocess.Node   // with only the role derive
 	folders int
 	engine  *cluster.Engine
 	measured
@@ -170,6 +168,7 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 		n, err = nodeprocess.Start(ctx, o)
 		return err
 	}))
+	s.started = append(s.started, n)
 	return n
 }
 
@@ -361,7 +360,6 @@ func (s *system) promise(ctx context.Context, limit time.Duration, when string, 
 
 func (s *system) folderDies(ctx context.Context) {
 	s.startFolder(ctx)
-	defer s.folder.Kill()
 	s.a.Logf("a node that folds is killed")
 	s.watch.begin()
 	s.take("a node that folds is killed: until every car has a new verdict",
@@ -374,7 +372,6 @@ func (s *system) folderDies(ctx context.Context) {
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
-	defer s.folder.Kill()
 	led := streams[rnd.IntN(3)]
 	server := s.cluster.leader(ctx, led)
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)

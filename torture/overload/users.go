@@ -126,23 +126,18 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 
 // over is called at the end of the counted time, under load.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration, over func()) result {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	begin := time.Now().Add(before)
 	c.from, c.until, c.now = begin, begin.Add(during), result{during: during}
-	for range users {
-		c.all.Go(func() {
-			u := c.user(nil)
-			for ctx.Err() == nil {
-				u.serve(time.Now())
-			}
-			u.conn.Close()
-		})
-	}
+	stop := row.Background(ctx, users, func(ctx context.Context, _ int) {
+		u := c.user(nil)
+		for ctx.Err() == nil {
+			u.serve(time.Now())
+		}
+		u.conn.Close()
+	})
 	row.Pause(ctx, before+during)
 	over()
-	cancel()
-	c.all.Wait()
+	stop()
 	return c.now
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,22 +23,14 @@ type Flood struct {
 
 // If all began at the same time, they would end at the same time.
 func (f *Flood) Start(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	for i := range f.Count {
-		running.Go(func() {
-			Pause(ctx, time.Duration(i)*f.Within/time.Duration(f.Count))
-			for ; ctx.Err() == nil; Pause(ctx, f.Between) {
-				var here int64
-				_ = f.Stall(ctx, i, func() { here = 1; f.held.Add(1) })
-				f.held.Add(-here)
-			}
-		})
-	}
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	return Background(ctx, f.Count, func(ctx context.Context, i int) {
+		Pause(ctx, time.Duration(i)*f.Within/time.Duration(f.Count))
+		for ; ctx.Err() == nil; Pause(ctx, f.Between) {
+			var here int64
+			_ = f.Stall(ctx, i, func() { here = 1; f.held.Add(1) })
+			f.held.Add(-here)
+		}
+	})
 }
 
 func (f *Flood) Held() int { return int(f.held.Load()) }

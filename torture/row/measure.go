@@ -75,11 +75,9 @@ func (c *Conn) Exchange(ctx context.Context, request string, read func(*bufio.Re
 	deadline := time.Now().Add(c.Limit)
 	if c.Open == nil {
 		d := net.Dialer{Deadline: deadline}
-		conn, err := d.DialContext(ctx, "tcp", c.To)
-		if err != nil {
+		if c.Open, err = d.DialContext(ctx, "tcp", c.To); err != nil {
 			return err
 		}
-		c.Open = conn
 	}
 	if c.in == nil {
 		c.in = bufio.NewReaderSize(c.Open, 2<<10)

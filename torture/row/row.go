@@ -178,24 +178,31 @@ func (a *Attempt) Outcome() Outcome {
 
 func Pause(ctx context.Context, d time.Duration) { _ = periodic.Pause(ctx, d) }
 
-func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
+// Background calls do(0) to do(n-1) in a goroutine each. stop cancels their context and waits.
+func Background(ctx context.Context, n int, do func(ctx context.Context, i int)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() {
-		for range periodic.NowAndEvery(ctx, d) {
-			do()
-		}
-	})
+	for i := range n {
+		running.Go(func() { do(ctx, i) })
+	}
 	return func() {
 		cancel()
 		running.Wait()
 	}
 }
 
+func every(ctx context.Context, d time.Duration, do func()) (stop func()) {
+	return Background(ctx, 1, func(ctx context.Context, _ int) {
+		for range periodic.NowAndEvery(ctx, d) {
+			do()
+		}
+	})
+}
+
 // Calls that fail are left out.
 func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	var all []int
-	end := Every(ctx, 50*time.Millisecond, func() {
+	end := every(ctx, 50*time.Millisecond, func() {
 		if n, err := read(); err == nil {
 			all = append(all, n)
 		}
@@ -209,7 +216,7 @@ func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64
-	stop := Every(ctx, 100*time.Millisecond, func() {
+	stop := every(ctx, 100*time.Millisecond, func() {
 		f, err1 := n.Descriptors()
 		m, err2 := n.Resident()
 		if err1 == nil && err2 == nil {

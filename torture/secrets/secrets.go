@@ -63,12 +63,9 @@ func run(ctx context.Context, a *row.Attempt) {
 func (r *round) run(ctx context.Context) {
 	must.Do(os.MkdirAll(r.dir, 0o700))
 	defer os.RemoveAll(r.dir)
-	defer func() {
-		if r.node != nil {
-			r.node.Kill()
-		}
-	}()
-	for _, part := range []func(context.Context){r.start, r.issue, r.feed, r.publish, r.ask, r.operate, r.browse,
+	r.start(ctx)
+	defer r.node.Kill()
+	for _, part := range []func(context.Context){r.issue, r.feed, r.publish, r.ask, r.operate, r.browse,
 		r.typeCommands, r.forget, r.settle} {
 		part(ctx)
 		must.Do(ctx.Err())

@@ -48,8 +48,7 @@ type Fleet struct {
 	a           *row.Attempt
 	nodes       []*nodeprocess.Node
 	source, key string
-	stop        context.CancelFunc
-	running     sync.WaitGroup
+	Stop        func()
 
 	mu      sync.Mutex // guards the fields below
 	acked   map[vehicle.ID][]signal.UnixMilli
@@ -64,17 +63,9 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]signal.UnixMilli),
 		since: make([]time.Time, l.Writers()), sent: make([]time.Time, l.Writers()),
 	}
-	ctx, f.stop = context.WithCancel(ctx)
 	f.Begin(time.Now())
-	for w := range l.Writers() {
-		f.running.Go(func() { f.write(ctx, w) })
-	}
+	f.Stop = row.Background(ctx, l.Writers(), f.write)
 	return f
-}
-
-func (f *Fleet) Stop() {
-	f.stop()
-	f.running.Wait()
 }
 
 // A batch is sent only when the last one is acknowledged, to keep the order of samples.
