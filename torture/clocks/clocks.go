@@ -286,7 +286,7 @@ func (s *scene) report(ctx context.Context) {
 		s.wrong("%s", why)
 	}
 	// A sample replaces the last one if it is newer, or if that is more than slack in the future.
-	// Near that limit, the clock advances, so that the outcome is certain.
+	// Near that limit, the clock advances, for a certain outcome.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		s.jump(ctx, s.wall+10*time.Second, s.mono)
 	}
@@ -376,9 +376,8 @@ func (s *scene) limited(ctx context.Context) {
 	}
 }
 
-// A program gets the time from the kernel's vDSO, a page of code in every process. In the copy of a
-// shifted process, before its first instruction, clock_gettime is replaced by a version that adds
-// offsets.
+// A program gets the time from the kernel's vDSO, a page of code in every process. In that of a
+// shifted process, clock_gettime is replaced at its start by one that adds offsets.
 type shifted struct {
 	pid     int
 	offsets uint64 // address of two int64, in seconds: for CLOCK_REALTIME and CLOCK_MONOTONIC

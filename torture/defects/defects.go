@@ -1,5 +1,4 @@
-// Package defects holds patches that break a build on purpose, as proof that the torture catches
-// them.
+// Package defects holds patches that break a build, to prove that the torture catches them.
 //
 // A patch begins with lines about the defect:
 //
@@ -9,9 +8,9 @@
 // - By: a pattern of the findings that prove it, where * matches variable parts.
 //
 // The rest is a unified diff, which git applies at the nearest place where its lines occur. If they
-// moved to another file, change its name in the patch. If they changed, write the defect into the
-// committed product by hand, put the output of `git diff -U1` below the lines above the diff, and
-// `git restore` the product.
+// moved to another file, change its name. If they changed, write the defect into the committed
+// product by hand, put the output of `git diff -U1` below these lines, and `git restore` the
+// product.
 package defects
 
 import (
