@@ -14,7 +14,7 @@ var (
 	namedRow  = regexp.MustCompile("`([a-z]+)`")
 	// A row in torture/rows.go, and its name in the row's own package.
 	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.[A-Z][a-z]+,$`)
-	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
+	rowName    = regexp.MustCompile(`row\.Row\{[^{}]*?\bName:\s+"([a-z]+)"`)
 )
 
 // Every item (API1 to API10) names tests, and every test and torture row that it names exists.
