@@ -98,23 +98,21 @@ type Reading struct {
 }
 
 // Groups may come from different senders, or with different delays, so each is ordered by time.
-type Group uint8
+type group uint8
 
 const (
-	ThrottleGroup Group = iota
-	MotionGroup
-	PositionGroup
+	throttleGroup group = iota
+	motionGroup
+	positionGroup
 )
 
-// Signals not listed belong to ThrottleGroup.
-var groupOf = [Num]Group{
-	Speed: MotionGroup, OBDSpeed: MotionGroup, EngineSpeed: MotionGroup, LowVoltageSystemState: MotionGroup,
-	FreeFlowSpeed: MotionGroup, SpeedHolds: MotionGroup,
-	CurrentLatitude: PositionGroup, CurrentLongitude: PositionGroup, CurrentHeading: PositionGroup,
-	CurrentAccuracy: PositionGroup,
+// Signals not listed belong to throttleGroup.
+var groupOf = [Num]group{
+	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
+	FreeFlowSpeed: motionGroup, SpeedHolds: motionGroup,
+	CurrentLatitude: positionGroup, CurrentLongitude: positionGroup, CurrentHeading: positionGroup,
+	CurrentAccuracy: positionGroup,
 }
-
-func (s Signal) Group() Group { return groupOf[s] }
 
 func (l *Latest) ThrottleTime() UnixMilli { return newestOf(l[EngineLoad : MILOn+1]) }
 
@@ -140,16 +138,16 @@ func (l *Latest) Speed() (Reading, bool) {
 // signal was already read at t; but not codes if they are new. It reports whether t is later than
 // all readings of the throttle system.
 func (l *Latest) Select(r *Readings, t UnixMilli, newCodes bool) (throttleNext bool) {
-	var newest [PositionGroup + 1]UnixMilli
-	for i, g := range groupOf {
-		newest[g] = max(newest[g], l[i].Time)
-	}
+	newest := [...]UnixMilli{throttleGroup: l.ThrottleTime(),
+		motionGroup: max(newestOf(l[Speed:EngineLoad]), l[LowVoltageSystemState].Time, l[SpeedHolds].Time,
+			l[FreeFlowSpeed].Time),
+		positionGroup: l.PositionTime()}
 	for i := range l {
 		if known := l[i].Time == t && !(Signal(i) == DTCList && newCodes); known || t < newest[groupOf[i]] {
 			r.present &^= 1 << i
 		}
 	}
-	return t > newest[ThrottleGroup]
+	return t > newest[throttleGroup]
 }
 
 func (l *Latest) Update(r *Readings, t UnixMilli) {

@@ -66,7 +66,7 @@ type reader struct {
 	mapped *format.Decoder
 	lines  *bufio.Reader
 	text   bytes.Reader
-	known  [2]signal.UnixMilli // times of the last vehicle's verdicts, by signal.Group
+	known  [2]signal.UnixMilli // times of the last vehicle's verdicts: driving, throttle
 }
 
 var readers = sync.Pool{New: func() any {
@@ -200,7 +200,7 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 	if other {
 		b.Bytes += len(x.Vehicle)
 		driving, throttle := rd.Verdicts(x.Vehicle)
-		rd.known = [...]signal.UnixMilli{signal.ThrottleGroup: throttle.Time, signal.MotionGroup: driving.Time}
+		rd.known = [2]signal.UnixMilli{driving.Time, throttle.Time}
 	}
 	if isLate(x, rd.known) {
 		b.Late++
@@ -218,13 +218,15 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 // isLate reports whether a sample is older than the verdicts of all its groups. A position alone
 // never is: the time of the last one is not known.
 func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) (late bool) {
-	for s := range signal.Signal(signal.Num) {
-		if g := s.Group(); x.Has(s) && g != signal.PositionGroup {
-			if x.Time >= known[g] {
-				return false
-			}
-			late = true
+	for s := range signal.CurrentLatitude {
+		group := 0
+		if s >= signal.EngineLoad && s <= signal.MILOn {
+			group = 1
 		}
+		if x.Has(s) && x.Time >= known[group] {
+			return false
+		}
+		late = late || x.Has(s)
 	}
 	return late
 }
