@@ -146,7 +146,7 @@ func (c *Client) redact(s string) string {
 
 const (
 	maxTries = 4
-	// An answer repeats the vehicle id, of which 8 KiB fit into a request line.
+	// An answer repeats the vehicle id; a request line has room for 8 KiB of it.
 	maxBody = 64 << 10
 	// firstDelay is the longest wait before the first retry without Retry-After. It doubles each
 	// time.

@@ -63,7 +63,7 @@ const (
 const (
 	// Up to maxStep, the speed between two readings is interpolated; a car that reports once a
 	// minute may be late. After sparse, positions show better how the car drove. After maxStep, a
-	// reading counts for sampleCounts alone, and the car may have left the road.
+	// reading covers sampleCounts only, and the car may have left the road.
 	maxStep, sparse, sampleCounts = 75 * time.Second, 15 * time.Second, 20 * time.Second
 	freeFlowHolds, roadHolds      = maxStep, maxStep
 	// A speed may be missing for so long before positions replace it.

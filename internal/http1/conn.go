@@ -22,7 +22,7 @@ type exchange struct {
 	out     []byte // not sent yet
 }
 
-// For a client that does not read, the server holds so many bytes and at most one more answer.
+// For a client that does not read, the server holds sendAt bytes and at most one answer more.
 const sendAt = 8 << 10
 
 // conversation belongs to its connection's goroutine.

@@ -172,7 +172,7 @@ type tally struct {
 
 const speedUnits = 3
 
-// Positions so many seconds apart show the way. A longer line cuts corners and has less weight, so
+// Positions trustedGap seconds apart show the way. A longer line cuts corners and weighs less, so
 // cars that report often decide.
 const trustedGap = 10
 

@@ -24,7 +24,7 @@ type Origin struct {
 	Admit     func(vehicle.ID) bool
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 	Events    bool // lines are CloudEvents
-	// Reserve reports whether a batch may have so many bytes in all. If nil, Growth bytes for each
+	// Reserve reports whether a batch may have this size in all. If nil, Growth bytes for each
 	// byte of the message are reserved already.
 	Reserve func(bytes int) bool
 }

@@ -159,7 +159,7 @@ func address(i int) string {
 
 type visit struct {
 	what, listener string
-	part           int // one of so many strangers comes here
+	part           int // one stranger in part comes here
 	ask            func(i int, r *rand.Rand) string
 	check          func(i int, a *http.Response, body []byte) error
 

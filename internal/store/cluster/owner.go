@@ -47,7 +47,7 @@ const (
 	answersBytes = 256 << 10 // the size from which answers are sent at once
 )
 
-// Live sends an empty message: it tells followers of the new owner, whom they ask for all answers.
+// Live sends an empty message: followers hear of the new owner and ask it for all answers.
 func (t *Partition) Live(_ context.Context, _ func(func(vehicle.ID, *store.Answer))) {
 	sub, err := t.e.nc.SubscribeSync(ownerSubject(t.number))
 	if err == nil {
