@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// A source may have as many samples unfolded as are folded in foldShare.
-	foldShare   = 200 * time.Millisecond
+	foldShare   = 150 * time.Millisecond // see [Unfolded.Reserve]
 	firstSpeed  = 50_000
 	quiet       = 1_000                 // With fewer unfolded samples, a new one does not wait.
 	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
@@ -56,7 +55,7 @@ type unfoldedEntry struct {
 	quiet   bool // there was no backlog when the samples were stored
 }
 
-// The latency that NewUnfolded takes is an estimate until it has been measured.
+// The latency is an estimate until it has been measured.
 func NewUnfolded(partitions int, latency time.Duration, now func() time.Time) *Unfolded {
 	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed,
 		latency: latency}
