@@ -24,6 +24,7 @@ type backupCommand struct {
 	JSON   bool   `name:"json" help:"Print the content of the backup as one JSON value and nothing else."`
 }
 
+// Run writes to a temporary file, and gives it its name once it has been verified.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -35,20 +36,66 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if info, err := os.Stat(c.File); err == nil && info.IsDir() {
 		c.File = filepath.Join(c.File, time.Now().UTC().Format("carstate-2006-01-02T150405Z.backup"))
 	}
-	var info access.BackupInfo
-	meter := term.NewMeter(w.err)
-	err = admin.SaveBackup(ctx, c.File, c.Force, meter, func(r io.Reader) (err error) {
-		info, err = backup.Check(r)
-		return err
-	})
-	meter.End()
-	if errors.Is(err, fs.ErrExist) {
-		return errors.New("the file exists: choose another name, or replace it with --force")
+	if _, err := os.Lstat(c.File); err == nil && !c.Force {
+		return errBackupExists
 	}
+	tmp, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+"-")
+	if err != nil {
+		return fmt.Errorf("the backup cannot be written: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	meter := term.NewMeter(w.err)
+	err = admin.Backup(ctx, io.MultiWriter(tmp, meter))
+	meter.End()
 	if err != nil {
 		return err
 	}
+	if err := tmp.Sync(); err != nil {
+		return fmt.Errorf("the backup cannot be written: %w", err)
+	}
+	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	info, err := backup.Check(tmp)
+	if err != nil {
+		return errors.New("the backup is incomplete: see the service's log")
+	}
+	if err := c.publish(tmp.Name()); err != nil {
+		return err
+	}
 	return c.show(w, info)
+}
+
+var errBackupExists = errors.New("the file exists: choose another name, or replace it with --force")
+
+// publish gives the file tmp its name, which is then synced.
+func (c *backupCommand) publish(tmp string) (err error) {
+	if c.Force {
+		err = os.Rename(tmp, c.File)
+	} else {
+		err = os.Link(tmp, c.File) // fails if the file exists
+	}
+	if err != nil && !c.Force && !errors.Is(err, fs.ErrExist) {
+		// Most USB sticks have a file system without hard links.
+		var claim *os.File
+		if claim, err = os.OpenFile(c.File, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+			claim.Close()
+			err = os.Rename(tmp, c.File)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return errBackupExists
+	}
+	if err != nil {
+		return fmt.Errorf("the backup cannot be renamed: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(c.File))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }
 
 func (c *backupCommand) verify(w streams) error {
