@@ -46,9 +46,10 @@ func explainBody[In any](err error) *ops.Refusal {
 
 func members(t reflect.Type) []string {
 	var names []string
-	for field := range t.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names = append(names, name)
+	for _, field := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" { // an embedded struct has none
+			names = append(names, name)
+		}
 	}
 	return names
 }

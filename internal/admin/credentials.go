@@ -45,7 +45,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.Credential, error) {
 			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
-	set, err := parseChange(wire.SourceChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt})
+	set, err := parseChange(wire.SourceChange{TokenChange: wire.TokenChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt}})
 	if err != nil {
 		return access.Credential{}, err
 	}
@@ -68,8 +68,7 @@ func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSum
 }
 
 func (s *Server) changeToken(r *http.Request, in wire.TokenChange) (ops.TokenSummary, error) {
-	c, err := s.change(r, access.TokenKind,
-		wire.SourceChange{Vehicles: in.Vehicles, ExpiresAt: in.ExpiresAt, Rate: in.Rate})
+	c, err := s.change(r, access.TokenKind, wire.SourceChange{TokenChange: in})
 	return s.ops.TokenSummary(c), err
 }
 
@@ -129,8 +128,8 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if in.Vehicles == nil {
 		return wire.AddedSource{}, errVehiclesMissing
 	}
-	set, err := parseChange(wire.SourceChange{ExpiresAt: in.ExpiresAt, Rate: &in.Rate, OnChange: &in.OnChange,
-		Format: &in.Format})
+	set, err := parseChange(wire.SourceChange{TokenChange: wire.TokenChange{ExpiresAt: in.ExpiresAt, Rate: &in.Rate},
+		OnChange: &in.OnChange, Format: &in.Format})
 	if err != nil {
 		return wire.AddedSource{}, err
 	}

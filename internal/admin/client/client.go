@@ -66,10 +66,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 
 // ChangeToken ignores the fields of to that are nil or of sources.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
-	body := changeBody(to)
-	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
-		Vehicles: body.Vehicles, ExpiresAt: body.ExpiresAt, Rate: body.Rate,
-	})
+	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), changeBody(to).TokenChange)
 }
 
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {

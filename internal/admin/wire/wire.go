@@ -79,12 +79,11 @@ type (
 		Rate      *string          `json:"rate,omitzero"` // empty: no limit
 	}
 	SourceChange struct {
-		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the grant
-		ExpiresAt jsontext.Value   `json:"expires_at,omitzero"`
-		Rate      *string          `json:"rate,omitzero"` // of samples; empty: the default; none: no limit
-		Strict    *bool            `json:"strict,omitzero"`
-		OnChange  *string          `json:"on_change,omitzero"` // empty: recognized
-		Format    *string          `json:"format,omitzero"`
+		TokenChange // Rate is of samples; empty: the default; none: no limit
+
+		Strict   *bool   `json:"strict,omitzero"`
+		OnChange *string `json:"on_change,omitzero"` // empty: recognized
+		Format   *string `json:"format,omitzero"`
 
 		TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
 	}
