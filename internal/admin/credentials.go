@@ -26,37 +26,30 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-func (s *Server) tokenRequest(in wire.TokenRequest) (access.Credential, error) {
-	kind := access.TokenKind
+func (s *Server) tokenRequest(in wire.TokenRequest) (c access.Credential, err error) {
+	c = access.Credential{Kind: access.TokenKind, Developer: in.Developer, Operations: access.AllOperations}
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
-		return access.Credential{},
-			ops.Refuse(http.StatusBadRequest,
-				"a sandbox token sees the reserved vehicles and no others: leave vehicles out")
+		return c, ops.Refuse(http.StatusBadRequest,
+			"a sandbox token sees the reserved vehicles and no others: leave vehicles out")
 	case in.Sandbox:
-		kind, in.Vehicles = access.SandboxKind, new(ops.VehicleList)
+		c.Kind = access.SandboxKind
 	case in.Vehicles == nil:
-		return access.Credential{}, errVehiclesMissing
+		return c, errVehiclesMissing
+	default:
+		c.Vehicles = in.Vehicles.Vehicles
 	}
-	operations := access.AllOperations
 	if in.Operations != nil {
-		var err error
-		if operations, err = access.ParseOperations(in.Operations); err != nil {
-			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+		if c.Operations, err = access.ParseOperations(in.Operations); err != nil {
+			return c, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
 	set, err := parseChange(wire.SourceChange{TokenChange: wire.TokenChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt}})
 	if err != nil {
-		return access.Credential{}, err
+		return c, err
 	}
-	return access.Credential{
-		Kind:       kind,
-		Developer:  in.Developer,
-		Operations: operations,
-		Vehicles:   in.Vehicles.Vehicles,
-		Rate:       *set.Rate,
-		Expires:    *cmp.Or(set.Expires, new(s.cfg.Now().Add(access.DefaultTokenLife))),
-	}, nil
+	c.Rate, c.Expires = *set.Rate, *cmp.Or(set.Expires, new(s.cfg.Now().Add(access.DefaultTokenLife)))
+	return c, nil
 }
 
 // There is no default, so that "all" must be given explicitly.
