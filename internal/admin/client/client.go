@@ -203,10 +203,6 @@ func (c *Client) SearchAudit(ctx context.Context, query url.Values) (ops.EventLi
 }
 
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
-	where := shown(c.URL)
-	if c.Key == "" {
-		return out, errorf("no admin key for %s: give the service's data directory (--data-dir)", where)
-	}
 	var payload io.Reader
 	var header http.Header
 	if body != nil {
@@ -222,7 +218,8 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 	}
 	defer resp.Body.Close()
 	if err := json.UnmarshalRead(resp.Body, &out); err != nil {
-		return out, errorf("the server at %s is not carstate's admin listener, or disconnected (--admin-addr)", where)
+		return out, errorf("the server at %s is not carstate's admin listener, or disconnected (--admin-addr)",
+			shown(c.URL))
 	}
 	return out, nil
 }
