@@ -130,7 +130,6 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.Audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
-		// The file's key is valid even after an error.
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)
