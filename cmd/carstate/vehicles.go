@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
@@ -21,23 +22,22 @@ type vehiclesCommand struct {
 }
 
 func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
-	q := ops.VehicleQuery{
+	query := ops.VehicleQuery{
 		Driving: c.Driving, Throttle: c.Throttle, Reason: c.Reason, Prefix: c.Prefix,
 		Source: c.Source, Sort: c.Sort, Cursor: c.Cursor,
-	}
+	}.Values()
 	if c.Limit != nil {
-		if q.Limit = *c.Limit; q.Limit < 1 || q.Limit > ops.MaxVehicles {
-			return usageError("--limit must be a number from 1 to %d", ops.MaxVehicles)
-		}
+		query.Set("limit", strconv.Itoa(*c.Limit))
 	}
-	if err := q.Check(); err != nil {
+	q, err := ops.AskedVehicles(query)
+	if err != nil {
 		return usageError("--%v", err) // the error begins with the name of the flag
 	}
 	if c.exports() {
 		if c.JSON {
 			return usageError("--json prints one page: leave out --format")
 		}
-		return c.export(ctx, w, "/v1/vehicles", q.Values())
+		return c.export(ctx, w, "/v1/vehicles", query)
 	}
 	return c.ask(w, func(a *client.Client) (any, error) {
 		page, err := a.Vehicles(ctx, q)

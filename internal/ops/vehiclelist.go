@@ -90,15 +90,15 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 		case known:
 			*text = values[0]
 		case name == "limit":
-			if q.Limit, err = strconv.Atoi(values[0]); err != nil || q.Limit < 1 {
-				return q, errVehicleLimit
+			if q.Limit, err = strconv.Atoi(values[0]); err != nil || q.Limit < 1 || q.Limit > MaxVehicles {
+				return q, Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 			}
 		default:
 			return q, Refuse(http.StatusBadRequest,
 				"a list of vehicles takes driving, throttle, reason, prefix, source, sort, limit, cursor and format")
 		}
 	}
-	return q, q.Check()
+	return q, q.check()
 }
 
 func (q VehicleQuery) Values() url.Values {
@@ -114,7 +114,7 @@ func (q VehicleQuery) Values() url.Values {
 	return v
 }
 
-func (q VehicleQuery) Check() error {
+func (q VehicleQuery) check() error {
 	for _, f := range []struct {
 		name, value string
 		values      []string
@@ -123,9 +123,6 @@ func (q VehicleQuery) Check() error {
 		if f.value != "" && !slices.Contains(f.values, f.value) {
 			return Refuse(http.StatusBadRequest, "%s must be one of %s", f.name, strings.Join(f.values, ", "))
 		}
-	}
-	if q.Limit < 0 || q.Limit > MaxVehicles {
-		return errVehicleLimit
 	}
 	if q.Driving != "" && q.Reason != "" {
 		return Refuse(http.StatusBadRequest,
@@ -139,8 +136,6 @@ func (q VehicleQuery) Check() error {
 	}
 	return nil
 }
-
-var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
 func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
@@ -191,7 +186,7 @@ func (q VehicleQuery) rank(drives, throttles vehicle.Outcome, state driving.Stat
 	return 6
 }
 
-// Vehicles takes a q that has passed Check. It computes each page when it is requested, so a car
+// Vehicles takes a q of AskedVehicles. It computes each page when it is requested, so a car
 // may be on two pages or on none.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(); err != nil {
