@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -50,10 +51,8 @@ func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Send
 	switch {
 	case c.MqttURL != "":
 		return sender.MQTT(ctx, c.MqttURL, as, trust)
-	case c.IngestURL != "":
-		return sender.HTTP(c.IngestURL, as, trust), nil
-	case c.MqttAddr != "":
+	case c.MqttAddr != "" && c.IngestURL == "":
 		return sender.MQTT(ctx, "mqtt://"+c.MqttAddr, as, trust)
 	}
-	return sender.HTTP(netaddr.BaseURL(c.IngestAddr), as, trust), nil
+	return sender.HTTP(cmp.Or(c.IngestURL, netaddr.BaseURL(c.IngestAddr)), as, trust), nil
 }
