@@ -103,25 +103,20 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 }
 
 func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
-	fleet, err := fcd.Open(ctx, c.Fleet)
-	if err != nil {
-		return fleetError(err)
-	}
-	labels, err := fcd.ReadLabels(ctx, c.Truth)
-	if err != nil {
-		return fleetError(err)
-	}
-	fleet.WithoutPositions = c.WithoutPositions
-	total := fleet.Readings
-	var learn []*fcd.Fleet
-	for _, name := range c.Learn {
+	total := 0
+	var days []*fcd.Fleet // the one to evaluate, and then those to learn from
+	for _, name := range slices.Concat([]string{c.Fleet}, c.Learn) {
 		day, err := fcd.Open(ctx, name)
 		if err != nil {
 			return fleetError(err)
 		}
 		day.WithoutPositions = c.WithoutPositions
 		total += day.Readings
-		learn = append(learn, day)
+		days = append(days, day)
+	}
+	labels, err := fcd.ReadLabels(ctx, c.Truth)
+	if err != nil {
+		return fleetError(err)
 	}
 	progress := term.NewProgress(w.err, total, "readings")
 	var roads road.Map
@@ -130,7 +125,7 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	if c.Plot != "" {
 		config.Judged = picture.Add
 	}
-	result, err := evaluate.Fleet(ctx, config, fleet, learn, labels)
+	result, err := evaluate.Fleet(ctx, config, days[0], days[1:], labels)
 	progress.End(err == nil)
 	if err != nil {
 		return fleetError(err)
