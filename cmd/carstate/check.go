@@ -1,35 +1,27 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"log/slog"
-	"time"
 
-	"github.com/alecthomas/kong"
-
-	"example.org/carstate/internal/cmdline"
-	"example.org/carstate/internal/node"
+	"example.org/carstate/internal/store/local"
 )
 
-// check prints the configuration, opens no port and changes nothing.
-func (c *serveCommand) check(w streams, given *kong.Context) error {
-	log := slog.New(slog.NewTextHandler(w.err, nil))
-	warnOfUnknown(log, given)
-	config, err := c.node(log, nil)
-	if err != nil {
+type checkCommand struct {
+	Dir  string `arg:"" help:"The data directory. Stop its service first. Nothing in it is changed."`
+	JSON bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
+}
+
+func (c *checkCommand) Run(ctx context.Context, w streams) error {
+	found, err := local.Check(ctx, nil, c.Dir)
+	if len(found) > 0 {
+		if err := w.show(found); err != nil {
+			return err
+		}
+	}
+	if err != nil || c.JSON {
 		return err
 	}
-	certificateEnds, err := node.Check(config)
-	if err != nil {
-		return err
-	}
-	if err := cmdline.WriteSettings(w.out, given, "help", "check"); err != nil {
-		return err
-	}
-	fmt.Fprintln(w.out)
-	return w.show(struct {
-		*serveFlags
-		Listeners       []node.Listener
-		CertificateEnds time.Time
-	}{&c.serveFlags, config.Listeners, certificateEnds})
+	_, err = fmt.Fprintf(w.err, "%s: everything can be read\n", c.Dir)
+	return err
 }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -53,6 +55,29 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 		stop()
 	}
 	return errors.Join(err, n.Close())
+}
+
+// check prints the configuration, opens no port and changes nothing.
+func (c *serveCommand) check(w streams, given *kong.Context) error {
+	log := slog.New(slog.NewTextHandler(w.err, nil))
+	warnOfUnknown(log, given)
+	config, err := c.node(log, nil)
+	if err != nil {
+		return err
+	}
+	certificateEnds, err := node.Check(config)
+	if err != nil {
+		return err
+	}
+	if err := cmdline.WriteSettings(w.out, given, "help", "check"); err != nil {
+		return err
+	}
+	fmt.Fprintln(w.out)
+	return w.show(struct {
+		*serveFlags
+		Listeners       []node.Listener
+		CertificateEnds time.Time
+	}{&c.serveFlags, config.Listeners, certificateEnds})
 }
 
 // startNode starts a node that reads files again on SIGHUP, which must not end it, even while it
