@@ -13,12 +13,7 @@ type logLevelCommand struct {
 }
 
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
-	return c.ask(w, func(client *client.Client) (any, error) {
-		if c.Level == "" {
-			return client.Node(ctx)
-		}
-		return client.ChangeNode(ctx, wire.NodeSettings{LogLevel: c.Level})
-	})
+	return c.settings(ctx, w, wire.NodeSettings{LogLevel: c.Level})
 }
 
 type readOnlyCommand struct {
@@ -27,11 +22,18 @@ type readOnlyCommand struct {
 }
 
 func (c *readOnlyCommand) Run(ctx context.Context, w streams) error {
-	return c.ask(w, func(client *client.Client) (any, error) {
-		if c.State == "" {
+	var change wire.NodeSettings
+	if c.State != "" {
+		change.ReadOnly = new(c.State == "on")
+	}
+	return c.settings(ctx, w, change)
+}
+
+func (f adminFlags) settings(ctx context.Context, w streams, change wire.NodeSettings) error {
+	return f.ask(w, func(client *client.Client) (any, error) {
+		if change == (wire.NodeSettings{}) {
 			return client.Node(ctx)
 		}
-		on := c.State == "on"
-		return client.ChangeNode(ctx, wire.NodeSettings{ReadOnly: &on})
+		return client.ChangeNode(ctx, change)
 	})
 }
