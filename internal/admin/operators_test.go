@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,9 +20,8 @@ import (
 func TestOperators(t *testing.T) {
 	s := start(t)
 	hers := s.addOperator(t, "ada")
-	if _, err := s.AddOperator(t.Context(), "ada", false); !errors.Is(err, access.ErrExists) {
-		t.Errorf("twice: %v", err)
-	}
+	_, err := s.AddOperator(t.Context(), "ada", false)
+	refused(t, "twice", err, http.StatusConflict, "an operator of this name exists")
 	if _, err := hers.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)

@@ -68,9 +68,7 @@ func TestSourceLife(t *testing.T) {
 	s.add(t, "a_gateway")
 
 	_, err := s.AddSource(t.Context(), access.Credential{Name: "car-7", Vehicles: access.AllVehicles()})
-	if !errors.Is(err, access.ErrExists) {
-		t.Errorf("a name twice: %v", err)
-	}
+	refused(t, "a name twice", err, http.StatusConflict, "a source of this name exists")
 	list, err := s.Sources(t.Context())
 	if err != nil || len(list) != 2 || list[0].Name != "a_gateway" || list[1].Name != "car-7" {
 		t.Fatalf("list: %+v, %v", list, err)

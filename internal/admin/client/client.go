@@ -19,9 +19,9 @@ import (
 )
 
 // Client calls the admin API. Each error is one line that says what to do. It wraps
-// [access.ErrNotFound] if the record does not exist, and [access.ErrExists] if the name of a new
-// one is taken. It is an [*Error]; once the response of a backup, a restore or an export has begun,
-// perhaps that of ctx or the writer. Without a response, the operation may have been carried out.
+// [access.ErrNotFound] if the record does not exist. It is an [*Error]; once the response of a
+// backup, a restore or an export has begun, perhaps that of ctx or the writer. Without a response,
+// the operation may have been carried out.
 type Client struct {
 	URL  string
 	Key  string       // the admin key or an operator's

@@ -70,10 +70,6 @@ func refused(where string, resp *http.Response) *Error {
 			"directory? (--data-dir, --admin-addr)", where)
 	case http.StatusNotFound:
 		e.cause = access.ErrNotFound
-	case http.StatusConflict:
-		if p := resp.Request.URL.Path; p == "/v1/sources" || p == "/v1/operators" {
-			e.cause = access.ErrExists
-		}
 	}
 	return e
 }
