@@ -241,23 +241,15 @@ func (p *Operations) listedVehicle(l fleet.Listed, at signal.UnixMilli) ListedVe
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at signal.UnixMilli,
 ) (driving, throttle ListedVerdict) {
-	driving = listedVerdict(d.At(at, p.cfg.MaxAge), d.Time)
+	driving = ListedVerdict{Outcome: d.At(at, p.cfg.MaxAge).String(), Time: timeOrNil(d.Time)}
 	if d.State != 0 {
 		driving.Verdict, driving.Value = d.State.String(), string('0'+rune(d.State))
 	}
-	throttle = listedVerdict(t.At(at, p.cfg.MaxAge), t.Time)
+	throttle = ListedVerdict{Outcome: t.At(at, p.cfg.MaxAge).String(), Time: timeOrNil(t.Time)}
 	if t.Time != 0 {
 		throttle.Verdict, throttle.Value = t.System.String(), string('0'+rune(t.System))
 	}
 	return driving, throttle
-}
-
-func listedVerdict(o vehicle.Outcome, at signal.UnixMilli) ListedVerdict {
-	v := ListedVerdict{Outcome: o.String(), Time: timeOrNil(at)}
-	if o == vehicle.Answered {
-		v.Outcome = "answered"
-	}
-	return v
 }
 
 func cursorOf(p fleet.Place) string {

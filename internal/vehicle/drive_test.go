@@ -188,11 +188,11 @@ func (d *drive) expect(words []string) error {
 			maxAge, err = time.ParseDuration(value)
 			got = value
 		case "driving":
-			if got = driving.At(now, maxAge).String(); got == "" {
+			if got = driving.At(now, maxAge).String(); got == "answered" {
 				got = strconv.Itoa(int(driving.State))
 			}
 		case "throttle":
-			if got = throttle.At(now, maxAge).String(); got == "" {
+			if got = throttle.At(now, maxAge).String(); got == "answered" {
 				got = strconv.Itoa(int(throttle.System))
 			}
 		case "driving_time":

@@ -18,7 +18,7 @@ const (
 )
 
 func (o Outcome) String() string {
-	return [...]string{"", "unknown", "stale", "not_driving"}[o]
+	return [...]string{"answered", "unknown", "stale", "not_driving"}[o]
 }
 
 // MaxAhead is how far a verdict may be ahead of the clock: ingest accepts 30 s, and the clocks of
