@@ -140,9 +140,15 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	options, err := c.options()
-	if err != nil {
-		return err
+	options := access.RestoreOptions{Compare: c.Compare, Anybody: c.Unauthenticated}
+	switch {
+	case c.BackupKeyFile == "":
+	case c.Unauthenticated:
+		return usageError("--unauthenticated and --backup-key-file are mutually exclusive")
+	default:
+		if options.Key, err = client.ReadBackupKey(c.BackupKeyFile); err != nil {
+			return err
+		}
 	}
 	file, err := os.Open(c.File)
 	if err != nil {
@@ -189,16 +195,4 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		Compare                    bool `json:"-"`
 		Receipts, Buried, Repeated int  `json:"-"`
 	}{report, c.Compare, len(receipts), buried, len(receipts) - buried})
-}
-
-func (c *restoreCommand) options() (t access.RestoreOptions, err error) {
-	t.Compare, t.Anybody = c.Compare, c.Unauthenticated
-	switch {
-	case c.BackupKeyFile == "":
-	case c.Unauthenticated:
-		err = usageError("--unauthenticated and --backup-key-file are mutually exclusive")
-	default:
-		t.Key, err = client.ReadBackupKey(c.BackupKeyFile)
-	}
-	return t, err
 }
