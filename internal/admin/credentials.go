@@ -48,7 +48,8 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (c access.Credential, err er
 	if err != nil {
 		return c, err
 	}
-	c.Rate, c.Expires = *set.Rate, *cmp.Or(set.Expires, new(s.cfg.Now().Add(access.DefaultTokenLife)))
+	c.Rate = *set.Rate
+	c.Expires = *cmp.Or(set.Expires, new(s.cfg.Now().Add(access.DefaultTokenLife)))
 	return c, nil
 }
 
