@@ -48,6 +48,7 @@ type Console struct {
 	sessions sessions
 	scans    chan struct{} // one element for each curve being read
 	strips   chan struct{} // one element for each strip being made
+	streams  chan struct{} // one element for each live page
 	wrong    prometheus.Counter
 	wrongLog lograte.Warning // anybody can cause its lines
 	mux      *http.ServeMux

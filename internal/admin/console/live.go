@@ -28,12 +28,16 @@ const unknownYet = "?unknown"
 func (c *Console) serveLive(
 	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
 ) {
-	if !c.sessions.takeStream(s) {
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, "too many pages are open: close some", http.StatusServiceUnavailable)
-		return
+	for _, streams := range []chan struct{}{s.streams, c.streams} {
+		select {
+		case streams <- struct{}{}:
+			defer func() { <-streams }()
+		default:
+			w.Header().Set("Retry-After", "60")
+			http.Error(w, "too many pages are open: close some", http.StatusServiceUnavailable)
+			return
+		}
 	}
-	defer c.sessions.giveStream(s)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	stream := c.Ops.NewEventStream(w)

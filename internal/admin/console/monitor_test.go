@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -142,13 +144,14 @@ func TestSessions_AreBounded(t *testing.T) {
 	if n := len(s.sent); n != maxFormsSent {
 		t.Errorf("got %d marks of forms, want %d", n, maxFormsSent)
 	}
+	c := New(Config{Registry: prometheus.NewRegistry()})
 	for range maxStreams {
-		if !s.takeStream(new(session)) {
-			t.Fatal("a stream was refused below the limit")
-		}
+		c.streams <- struct{}{}
 	}
-	if s.takeStream(new(session)) {
-		t.Error("there is no limit for the streams of all sessions")
+	w, one := httptest.NewRecorder(), &session{streams: make(chan struct{}, 1)}
+	c.serveLive(w, httptest.NewRequest("GET", "/live/fleet", nil), one, nil)
+	if w.Code != http.StatusServiceUnavailable || len(one.streams) != 0 {
+		t.Errorf("got %d and %d streams of the session, want 503 and 0", w.Code, len(one.streams))
 	}
 }
 

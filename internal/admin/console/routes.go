@@ -22,7 +22,8 @@ func New(cfg Config) *Console {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
-	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
+	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips),
+		streams: make(chan struct{}, maxStreams)}
 	c.sessions.Config, c.sessions.all = &c.Config, make(map[access.Hash]*session)
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
@@ -37,7 +38,7 @@ func New(cfg Config) *Console {
 	}, c.sessions.count)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_console_live_pages", Help: "Pages of the console that are being kept up to date.",
-	}, c.sessions.countStreams)
+	}, func() float64 { return float64(len(c.streams)) })
 	return c
 }
 

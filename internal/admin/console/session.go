@@ -35,17 +35,17 @@ type session struct {
 
 	notice atomic.Value // string: for the next page
 
-	seen    time.Time // guarded by sessions.mu, as is streams
-	streams int       // live pages
+	seen time.Time // guarded by sessions.mu
+
+	streams chan struct{} // one element for each live page
 }
 
 type sessions struct {
 	*Config
 
-	mu      sync.Mutex // guards the fields below
-	all     map[access.Hash]*session
-	sent    []access.Hash // marks of submitted forms, of all sessions
-	streams int           // live pages of all sessions
+	mu   sync.Mutex // guards the fields below
+	all  map[access.Hash]*session
+	sent []access.Hash // marks of submitted forms, of all sessions
 }
 
 // See "Root of a session" in ../DESIGN.md. With TLS, the prefix __Host- keeps other hosts and plain
@@ -78,7 +78,7 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.Now()
 	secure := s.Secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	n := &session{who: who, key: key, secure: secure, root: root, id: access.HashOf(root + value), begun: now,
-		seen: now}
+		seen: now, streams: make(chan struct{}, maxOwnStreams)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.all, func(_ access.Hash, old *session) bool { return !s.isValid(old, now) })
@@ -171,28 +171,4 @@ func (s *sessions) count() float64 {
 		}
 	}
 	return n
-}
-
-func (s *sessions) takeStream(n *session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.streams >= maxStreams || n.streams >= maxOwnStreams {
-		return false
-	}
-	s.streams++
-	n.streams++
-	return true
-}
-
-func (s *sessions) giveStream(n *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams--
-	n.streams--
-}
-
-func (s *sessions) countStreams() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return float64(s.streams)
 }
