@@ -66,11 +66,8 @@ func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) 
 func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) {
 	c.serveLive(w, r, s, func(context.Context) (parts, error) {
 		v := c.roadsView()
-		switch {
-		case v.Empty() != r.URL.Query().Has("unknown"):
+		if v.Empty() != r.URL.Query().Has("unknown") {
 			return nil, errAnotherPage
-		case v.Empty():
-			return nil, nil
 		}
 		return c.parts("roads", v, "counts", "jams", "worst")
 	})

@@ -80,15 +80,13 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session
 	var past *curve
 	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
 		v, err := c.vehicleView(ctx, id, &past)
-		switch {
+		switch shown := r.URL.Query(); {
 		case err != nil:
 			return nil, err
-		case v.Known == r.URL.Query().Has("unknown"): // it has appeared, or was forgotten
+		case v.Known == shown.Has("unknown"), v.HasWay != shown.Has("way"):
 			return nil, errAnotherPage
 		case !v.Known:
 			return nil, nil
-		case v.HasWay != r.URL.Query().Has("way"): // the first position has come
-			return nil, errAnotherPage
 		}
 		return c.parts("vehicle", v, "verdicts", "throttle", "curve", "way", "readings")
 	})
