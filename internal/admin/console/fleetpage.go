@@ -26,9 +26,8 @@ type fleetView struct {
 
 type listView struct {
 	Root  string
-	Name  string // "jam" or "anomaly"
 	Rows  []listRow
-	Total int // number of all such vehicles
+	Total int // number of all such vehicles, which may be older than Rows
 }
 
 func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
@@ -85,29 +84,23 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	ctx, cancel := context.WithTimeout(ctx, scanTime) // a node that folds may hang
 	defer cancel()
 	m := c.Monitor
-	v.Jams = c.listView(ctx, root, "jam", m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
-	v.Anomalies = c.listView(ctx, root, "anomaly", m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
+	v.Jams = c.listView(ctx, root, m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
+	v.Anomalies = c.listView(ctx, root, m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
 	v.Flow = c.flow()
 	return v
 }
 
-// counted is the number of all vehicles like those in list, which has at most maxWatched.
 func (c *Console) listView(
-	ctx context.Context, root, name string, list map[vehicle.ID]watched, counted int,
+	ctx context.Context, root string, list map[vehicle.ID]watched, total int,
 	explain func(*vehicle.State) signal.Explanation,
 ) listView {
-	rows, total := c.Monitor.longest(list, fewListed)
-	if total == maxWatched {
-		total = max(total, counted)
-	}
-	l := listView{Root: root, Name: name, Total: total}
-	for _, x := range rows {
+	l := listView{Root: root, Total: total}
+	for _, x := range c.Monitor.longest(list, fewListed) {
 		s, ok, err := c.Ops.State(ctx, x.id)
 		reason := explain(&s).Text
 		if err != nil {
 			reason = "its state cannot be read at present"
 		} else if !ok { // the vehicle was forgotten just now, so no page may name it
-			l.Total--
 			continue
 		}
 		l.Rows = append(l.Rows, listRow{x.id, x.since.Time(), reason})

@@ -53,8 +53,8 @@ func watch(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// longest returns the vehicles whose verdict began first; total counts all that are not stale.
-func (m *Monitor) longest(list map[vehicle.ID]watched, most int) (first []watched, total int) {
+// longest returns the vehicles whose verdict began first, without stale ones.
+func (m *Monitor) longest(list map[vehicle.ID]watched, most int) (first []watched) {
 	oldest := signal.At(m.now().Add(-m.maxAge))
 	m.watching.Lock()
 	defer m.watching.Unlock()
@@ -62,14 +62,13 @@ func (m *Monitor) longest(list map[vehicle.ID]watched, most int) (first []watche
 		if x.read < oldest {
 			continue
 		}
-		total++
 		i, _ := slices.BinarySearchFunc(first, x, func(a, b watched) int {
 			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.id, b.id))
 		})
 		first = slices.Insert(first, i, x)
 		first = first[:min(len(first), most)]
 	}
-	return first, total
+	return first
 }
 
 // dropStale removes stale vehicles from lists that are at least half full.
