@@ -23,7 +23,7 @@ func (a answers) Put(id vehicle.ID, is *store.Answer) {
 	if *is == (store.Answer{}) {
 		a.table.Delete(id)
 		if a.monitor != nil {
-			a.monitor.Forget(id)
+			a.monitor.Put(id, is)
 			a.changes.Forget(id)
 		}
 		return

@@ -239,10 +239,6 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.states[id] = s
 	f.mu.Unlock()
 	f.fleet.Put(id, fleet.Answer{Driving: s.Driving(), Throttle: s.Throttle()})
-	if s == (vehicle.State{}) {
-		f.monitor.Forget(id)
-		return
-	}
 	a := store.AnswerOf(&s)
 	f.monitor.Put(id, &a)
 }

@@ -166,7 +166,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	f.mu.Lock()
 	delete(f.states, "carA")
 	f.mu.Unlock()
-	f.monitor.Forget("carA")
+	f.monitor.Put("carA", new(store.Answer))
 	ended(lines)
 }
 

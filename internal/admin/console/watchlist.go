@@ -21,6 +21,7 @@ type watched struct {
 	read  signal.UnixMilli // time of the reading
 }
 
+// Put removes the vehicle from the lists if a is zero.
 func (m *Monitor) Put(id vehicle.ID, a *store.Answer) {
 	t := a.Throttle.Time
 	jam := a.Driving.State == driving.Jam
@@ -36,10 +37,6 @@ func (m *Monitor) Put(id vehicle.ID, a *store.Answer) {
 	}
 	watch(m.jams, jam, watched{id, a.JamSince, a.Driving.Time})
 	watch(m.anomalies, anomaly, watched{id, since, t})
-}
-
-func (m *Monitor) Forget(id vehicle.ID) {
-	m.Put(id, new(store.Answer))
 }
 
 // The caller holds Monitor.watching.
