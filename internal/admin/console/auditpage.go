@@ -53,13 +53,10 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 		}
 		return
 	}
-	if q.Limit = eventsListed; err == nil {
-		v.EventList, err = c.Ops.Audit(r.Context(), q)
-	}
-	if err != nil {
-		refusal := c.Ops.Explain("audit.list", err)
-		if err = refusal; refusal.Status != http.StatusBadRequest {
-			c.fail(w, s, "Audit", err)
+	if err == nil {
+		q.Limit = eventsListed
+		if v.EventList, err = c.Ops.Audit(r.Context(), q); err != nil {
+			c.fail(w, s, "Audit", c.Ops.Explain("audit.list", err))
 			return
 		}
 	}
