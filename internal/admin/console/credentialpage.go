@@ -46,13 +46,11 @@ type credentialsView struct {
 	Form    url.Values // of a refused form
 	All     int        // number of all
 	Soon    int        // number of those that expire soon
-	Began   time.Time  // since then, this node has observed the use of credentials
 }
 
 type credentialView struct {
 	credentialRow
-	Form  url.Values
-	Began time.Time
+	Form url.Values
 }
 
 // listing answers with a page that contains a form. If the form was refused, err says why.
@@ -67,7 +65,7 @@ func (p credentialPages) showAll(w http.ResponseWriter, r *http.Request, s *sess
 	if p.Kind == access.TokenKind {
 		slices.Reverse(all)
 	}
-	v := credentialsView{Chooser: p.chooser.of(r, s, p.list()), Form: refill(form), All: len(all), Began: p.Monitor.began}
+	v := credentialsView{Chooser: p.chooser.of(r, s, p.list()), Form: refill(form), All: len(all)}
 	v.Soon = len(chooser{State: "expiring"}.apply(slices.Clone(all), now))
 	all = v.Chooser.apply(all, now)
 	v.Page = v.Chooser.page(r, len(all))
@@ -84,7 +82,7 @@ func (p credentialPages) showOne(w http.ResponseWriter, r *http.Request, s *sess
 		return
 	}
 	p.showForm(w, s, err, p.Policy().Noun, page{Title: inserted(p.one, holderOf(g.Credential)), Section: p.list(),
-		Data: credentialView{p.row(g), refill(form), p.Monitor.began}})
+		Data: credentialView{p.row(g), refill(form)}})
 }
 
 func (p credentialPages) create(w http.ResponseWriter, r *http.Request, s *session) {
@@ -110,7 +108,7 @@ func (p credentialPages) create(w http.ResponseWriter, r *http.Request, s *sessi
 		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s", p.QueryURL,
 			secret, vid)
 	}
-	p.showSecret(w, s, p.created, secretView{created, p.Policy().Noun, secret, "", query})
+	p.showSecret(w, s, p.created, secretView{created, secret, "", query})
 }
 
 func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *session) {
@@ -139,7 +137,7 @@ func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *sessi
 		p.showAll(w, r, s, err, nil)
 		return
 	}
-	p.showSecret(w, s, p.rotated, secretView{rotated, p.Policy().Noun, secret, old, ""})
+	p.showSecret(w, s, p.rotated, secretView{rotated, secret, old, ""})
 }
 
 func (p credentialPages) end(w http.ResponseWriter, r *http.Request, s *session) {
@@ -248,7 +246,6 @@ func holderOf(c access.Credential) string { return cmp.Or(c.Developer, c.Name) }
 
 type secretView struct {
 	access.Credential
-	What   string // such as "token"
 	Secret string
 	Old    string // what happens to the replaced secret
 	Query  string // an example request
