@@ -53,13 +53,7 @@ type credentialView struct {
 	Form url.Values
 }
 
-// listing answers with a page that contains a form. If the form was refused, err says why.
-type listing func(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values)
-
-func first(show listing) handler {
-	return func(w http.ResponseWriter, r *http.Request, s *session) { show(w, r, s, nil, nil) }
-}
-
+// showAll also answers a refused form, which it shows again; err says why.
 func (p credentialPages) showAll(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values) {
 	all, now := p.Ops.Credentials(p.Kind), p.Now()
 	if p.Kind == access.TokenKind {

@@ -98,7 +98,7 @@ func (c *Console) routes() *http.ServeMux {
 	page("GET /roads", c.roadsPage)
 	for _, k := range []credentialKind{tokens, sources, operators} {
 		p, list := credentialPages{c, k}, "/"+k.list()
-		page("GET "+list, first(p.showAll))
+		page("GET "+list, func(w http.ResponseWriter, r *http.Request, s *session) { p.showAll(w, r, s, nil, nil) })
 		form(list+"/{name}/rotate", smallForm, p.rotate)
 		form(list+"/{name}/"+k.Policy().End, smallForm, p.end)
 		if k.one == "" { // operators: they have no vehicles
@@ -106,7 +106,7 @@ func (c *Console) routes() *http.ServeMux {
 			continue
 		}
 		form(list, largeForm, p.create)
-		page("GET "+list+"/{name}", first(p.showOne))
+		page("GET "+list+"/{name}", func(w http.ResponseWriter, r *http.Request, s *session) { p.showOne(w, r, s, nil, nil) })
 		form(list+"/{name}/grant", largeForm, p.grant)
 		form(list+"/{name}/change", smallForm, p.change)
 	}
