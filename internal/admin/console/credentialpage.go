@@ -162,20 +162,19 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 	form := r.PostForm
 	name, all := r.PathValue("name"), form.Get("all") != ""
 	vehicles, err := access.AllVehicles(), error(nil)
-	var lists [2][]vehicle.ID
-	for i, field := range []string{"add", "remove"} {
+	parsed := func(field string) (v access.Vehicles) {
 		if strings.TrimSpace(form.Get(field)) != "" && err == nil {
-			var list access.Vehicles
-			list, err = parseVehicles(form.Get(field))
-			lists[i] = list.Sorted()
+			v, err = parseVehicles(form.Get(field))
 		}
+		return v
 	}
+	add, remove := parsed("add"), parsed("remove")
 	if !all && form.Has("only") {
 		vehicles, err = parseVehicles(form.Get("only"))
 	}
 	switch {
 	case err != nil:
-	case all && len(lists[0])+len(lists[1]) > 0:
+	case all && add.Len()+remove.Len() > 0:
 		err = errors.New("choose all vehicles, or list the vehicles to add and to remove")
 	case all || form.Has("only"):
 		if all && !p.sure(w, r, s, p.askAll) {
@@ -183,7 +182,7 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 		}
 		_, err = p.Ops.ChangeCredential(r.Context(), s.who, p.Kind, name, access.Change{Vehicles: &vehicles})
 	case p.Kind == access.TokenKind:
-		_, err = p.Ops.GrantToken(r.Context(), s.who, name, lists[0], lists[1])
+		_, err = p.Ops.GrantToken(r.Context(), s.who, name, add.Sorted(), remove.Sorted())
 	default:
 		err = errors.New("name the vehicles, or choose all")
 	}
