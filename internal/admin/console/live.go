@@ -46,15 +46,14 @@ func (c *Console) serveLive(
 	}
 	last := parts{}
 	for {
-		now, err := render(ctx)
+		changed, err := render(ctx)
 		switch {
 		case err == errAnotherPage, !c.sessions.alive(s):
 			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
 			return
 		case err == nil:
-			changed := maps.Clone(now)
 			maps.DeleteFunc(changed, func(name, html string) bool { return last[name] == html })
-			last = now
+			maps.Copy(last, changed)
 			event := ""
 			if len(changed) > 0 {
 				// An event's data must be one line.
