@@ -21,12 +21,11 @@ const (
 	drawnPieces  = 600 // for each, only the lowest and highest point are drawn
 )
 
-// chart has the axes of a chart over time, and the texts that it shows at its points.
 type chart struct {
 	From, Till time.Time
 	Ticks      []tick
 	Levels     []level // from the top down
-	Xs, Texts  string  // of the points, separated by " " and "|"
+	Xs, Texts  string  // of the points that can be selected, separated by " " and "|"
 
 	scale plot.Scale
 }
