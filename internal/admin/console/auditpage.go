@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
@@ -14,8 +13,8 @@ import (
 
 type auditView struct {
 	ops.EventList
-	Form         url.Values
-	Since, Until time.Time // of Form; zero: not requested, or not valid
+	ops.AuditQuery // what could be parsed of Form
+	Form           url.Values
 }
 
 const eventsListed = 50
@@ -25,8 +24,6 @@ const eventsListed = 50
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 
 func (v auditView) Chosen() bool { return v.Address("", "") != "/audit" }
-
-func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
 func (v auditView) Address(name string, value any) string {
 	asked := url.Values{}
@@ -44,9 +41,8 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	}
 	format := form.Get("format")
 	form.Del("format")
-	v := auditView{Form: form}
 	q, err := c.Ops.AskedAudit(form)
-	v.Since, v.Until = q.Since, q.Until
+	v := auditView{AuditQuery: q, Form: form}
 	if format != "" && err == nil {
 		if err := c.Ops.ServeAudit(w, r, q, format); err != nil {
 			c.fail(w, s, "Audit", c.Ops.Explain("audit.list", err))

@@ -14,7 +14,6 @@ import (
 type vehiclesView struct {
 	ops.VehiclePage
 	ops.VehicleQuery
-	Is   string // field of the form: a driving state, or why there is none
 	Rows []vehicleRow
 }
 
@@ -24,8 +23,6 @@ type vehicleRow struct {
 	Read              *time.Time
 	Why               []string
 }
-
-func (v vehiclesView) First() bool { return v.Cursor == "" }
 
 func (v vehiclesView) Filtered() bool { return v.Address("sort", "") != "/vehicles" }
 
@@ -67,7 +64,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 }
 
 func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery) {
-	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
+	v := vehiclesView{VehicleQuery: q}
 	q.Limit = listed
 	list, err := c.Ops.Vehicles(r.Context(), q)
 	if err != nil {
