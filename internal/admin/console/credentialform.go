@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -118,19 +119,12 @@ func parseVehicles(text string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), nil
 }
 
-// refill returns a form to be shown again, without values that contain a secret.
+// refill returns a form to be shown again, without fields that contain a secret.
 func refill(form url.Values) url.Values {
-	if form == nil {
-		return nil
-	}
-	again := make(url.Values, len(form))
-	for name, values := range form {
-		for _, v := range values {
-			if access.Redact(v) == v {
-				again.Add(name, v)
-			}
-		}
-	}
+	again := maps.Clone(form)
+	maps.DeleteFunc(again, func(_ string, values []string) bool {
+		return slices.ContainsFunc(values, func(v string) bool { return access.Redact(v) != v })
+	})
 	return again
 }
 
