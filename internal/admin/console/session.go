@@ -81,7 +81,7 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 		seen: now, streams: make(chan struct{}, maxOwnStreams)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(_ access.Hash, old *session) bool { return !s.isValid(old, now) })
+	s.dropInvalid(now)
 	s.makeRoom(maxOwn, func(o *session) bool { return o.who == who })
 	s.makeRoom(maxSessions, func(*session) bool { return true })
 	s.all[n.id] = n
@@ -92,13 +92,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 // makeRoom ends matching sessions, those unused for longest first, until fewer than limit are left.
 // The caller holds mu.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
-	var some []*session
-	for _, o := range s.all {
-		if match(o) {
-			some = append(some, o)
-		}
-	}
-	slices.SortFunc(some, func(a, b *session) int { return a.seen.Compare(b.seen) })
+	some := slices.SortedFunc(maps.Values(s.all), func(a, b *session) int { return a.seen.Compare(b.seen) })
+	some = slices.DeleteFunc(some, func(o *session) bool { return !match(o) })
 	for _, o := range some[:max(0, len(some)-limit+1)] {
 		delete(s.all, o.id)
 	}
@@ -125,6 +120,11 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 		return n
 	}
 	return nil
+}
+
+// The caller holds mu.
+func (s *sessions) dropInvalid(now time.Time) {
+	maps.DeleteFunc(s.all, func(_ access.Hash, n *session) bool { return !s.isValid(n, now) })
 }
 
 // The caller of isValid holds mu.
@@ -164,11 +164,6 @@ func (s *sessions) first(mark string) bool {
 func (s *sessions) count() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, now := 0.0, s.Now()
-	for _, o := range s.all {
-		if s.isValid(o, now) {
-			n++
-		}
-	}
-	return n
+	s.dropInvalid(s.Now())
+	return float64(len(s.all))
 }
