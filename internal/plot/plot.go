@@ -100,13 +100,11 @@ var timeSteps = [...]time.Duration{
 
 // TimeTicks returns round, evenly spaced times, at most most of them.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
-	step := timeSteps[len(timeSteps)-1]
-	for _, s := range timeSteps {
-		if till.Sub(from) < time.Duration(most)*s {
-			step = s
-			break
-		}
+	i := 0
+	for i < len(timeSteps)-1 && till.Sub(from) >= time.Duration(most)*timeSteps[i] {
+		i++
 	}
+	step := timeSteps[i]
 	for t := from.Truncate(step); !t.After(till) && len(ticks) < most; t = t.Add(step) {
 		if !t.Before(from) {
 			ticks = append(ticks, t)
