@@ -12,8 +12,8 @@ import (
 // parts are rendered parts of a page, by the attribute data-live of the element that shows them.
 type parts map[string]string
 
-// errAnotherPage means that the URL now leads to a different page: the vehicle has appeared, sent its
-// first position or was forgotten, or the first road is known.
+// errAnotherPage means that the URL now leads to a different page: the vehicle has appeared, sent
+// its first position or was forgotten, or the first road is known.
 var errAnotherPage = errors.New("the page is another one now")
 
 // unknownYet marks the live updates of a page without data: they reload it once there is data.
