@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -82,10 +81,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 }
 
 func (k *curve) note(s *vehicle.State) {
-	newest := s.Latest[signal.Speed]
-	if o := s.Latest[signal.OBDSpeed]; o.Time > newest.Time {
-		newest = o
-	}
+	newest, _ := s.Latest.Speed()
 	k.speeds.add(newest.Time, speed{newest.Value, classOf(s.Driving())})
 	x, y := s.Latest[k.alarm.X], s.Latest[k.alarm.Y]
 	if k.alarm.Since != 0 && x.Time != 0 && y.Time != 0 {
@@ -114,9 +110,7 @@ func (t *trail[V]) add(at signal.UnixMilli, value V) {
 		return
 	}
 	*t = append(*t, reading[V]{at, value})
-	if len(*t) > maxPoints {
-		*t = slices.Delete(*t, 0, maxPoints/4)
-	}
+	*t = (*t)[max(0, len(*t)-maxPoints):]
 }
 
 // lastHour returns the readings up to an hour older than the newest, or nil if the newest is alone.
