@@ -39,7 +39,6 @@ type curveView struct {
 	Short      bool     // the readings begin later than an hour ago
 	Throttle   throttleView
 	Points     int
-	Nothing    bool
 	Mean, Most float64
 }
 
@@ -62,7 +61,7 @@ func (t trail[V]) chart(high float64) chart {
 func (t trail[V]) gap(i int) bool { return i > 0 && t[i].at.Sub(t[i-1].at) > curveGap }
 
 func (k *curve) view() curveView {
-	v := curveView{scanned: k.scanned, Throttle: k.throttleView(), Nothing: !k.All && !k.Since.Before(k.begun)}
+	v := curveView{scanned: k.scanned, Throttle: k.throttleView()}
 	points := k.speeds.lastHour()
 	if points == nil {
 		return v

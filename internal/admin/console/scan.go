@@ -26,13 +26,13 @@ type curve struct {
 	speeds    trail[speed]
 	positions trail[positions] // of the two sensors of alarm; none without an anomaly
 	alarm     throttle.Alarm
-	begun     time.Time
 	scanned
 }
 
 type scanned struct {
 	Since   time.Time // all samples stored since then were read
 	All     bool      // there are no older samples
+	Nothing bool      // no part of the samples could be read in time
 	Failed  bool
 	Damaged bool
 	Busy    bool // nothing was read, because of too many scans
@@ -53,7 +53,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	case c.scans <- struct{}{}:
 		defer func() { <-c.scans }()
 	case <-ctx.Done():
-		return &curve{begun: c.Now(), Since: c.Now(), Busy: true}
+		return &curve{Busy: true}
 	}
 	return c.scan(ctx, id, now)
 }
@@ -61,16 +61,16 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 // scan folds the retained samples, because past verdicts are not stored. The first verdicts may
 // differ from those of that time, which were based on older samples, too.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
-	made := &curve{begun: c.Now(), Since: c.Now()}
+	begun := c.Now()
 	recent, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
-		made.Failed, made.Damaged = true, errors.Is(err, access.ErrDamaged)
-		if !made.Damaged { // the store has logged it
+		damaged := errors.Is(err, access.ErrDamaged)
+		if !damaged { // the store has logged it
 			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
 		}
-		return made
+		return &curve{Failed: true, Damaged: damaged}
 	}
-	made.Since, made.All = recent.Since, recent.All
+	made := &curve{Since: recent.Since, All: recent.All, Nothing: !recent.All && !recent.Since.Before(begun)}
 	made.alarm, _ = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range recent.Samples {

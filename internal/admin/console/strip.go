@@ -75,8 +75,8 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(classNames[b.Class]), b.From.UTC().Format("15:04"),
 			b.Till.UTC().Format("15:04")))
 	}
-	if since := k.Since; !k.Failed && since.After(begin.Add(time.Minute)) { // a missing minute is not mentioned
-		v.From = since
+	if k.Since.After(begin.Add(time.Minute)) { // a missing minute is not mentioned
+		v.From = k.Since
 	}
 	const most = 6 // the page of the vehicle shows the others
 	slices.Reverse(words)
