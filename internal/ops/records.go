@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,20 +37,12 @@ type TokenUsage struct {
 	Refusals int64 `json:"refusals"`
 }
 
-// TokensThatSee returns at most most usable tokens, oldest first, without those of the sandbox, and
-// how many more there are.
-func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
+// TokensThatSee returns usable tokens, oldest first, without those of the sandbox.
+func (p *Operations) TokensThatSee(id vehicle.ID) []*access.Grant {
 	now := p.cfg.Now()
-	for _, g := range p.cfg.Tables.Tokens.All() {
-		switch {
-		case g.Sandbox() || g.Usable(now) != nil || !g.Vehicles.Include(id):
-		case len(list) == most:
-			more++
-		default:
-			list = append(list, p.TokenRecord(g))
-		}
-	}
-	return list, more
+	return slices.DeleteFunc(p.cfg.Tables.Tokens.All(), func(g *access.Grant) bool {
+		return g.Sandbox() || g.Usable(now) != nil || !g.Vehicles.Include(id)
+	})
 }
 
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {

@@ -60,7 +60,11 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		c.fail(w, s, "Vehicle", c.Ops.Explain("vehicle.show", err))
 		return
 	}
-	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, maxTokensThatSee)
+	tokens := c.Ops.TokensThatSee(id)
+	v.MoreTokens = max(0, len(tokens)-maxTokensThatSee)
+	for _, g := range tokens[:len(tokens)-v.MoreTokens] {
+		v.Tokens = append(v.Tokens, c.Ops.TokenRecord(g))
+	}
 	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" +
 		string(id)}
 	status := http.StatusOK
