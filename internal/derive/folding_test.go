@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +29,10 @@ type Packed map[vehicle.ID]string
 
 func Log(part store.Partition) (all []store.Group, err error) {
 	_, newest := part.Stored()
-	for err = part.Seek(context.Background(), store.Checkpoint{}); err == nil; {
-		if n := len(all); newest == 0 || n > 0 && all[n-1].Seq >= newest {
-			break
-		}
-		var g store.Group
+	var g store.Group
+	for err = part.Seek(context.Background(), store.Checkpoint{}); err == nil && g.Seq < newest; {
 		g, err = part.Next(context.Background())
-		all = append(all, g)
+		all = append(all, store.Group{Seq: g.Seq, Stored: g.Stored, Samples: slices.Clone(g.Samples)})
 	}
 	return all, err
 }

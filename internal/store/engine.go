@@ -139,7 +139,8 @@ type Partition interface {
 	// error is [codec.ErrDamaged] if telemetry since c was removed, or if c is zero and the
 	// checkpoints have states from a backup, which no telemetry has.
 	Seek(ctx context.Context, c Checkpoint) error
-	// Next waits for the next group. After a loss of the partition, the error may be [ErrFenced].
+	// Next waits for the next group, and may reuse the memory of the one before. After a loss of the
+	// partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)
 	// Live begins publishing, with all answers of the owner: answers puts them, concurrently.
 	Live(ctx context.Context, answers func(put func(vehicle.ID, *Answer)))

@@ -200,7 +200,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 
 func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	t.Helper()
-	k, err := engine.Pack([]vehicle.Sample{x}, 1, false)
+	k, err := engine.Pack([]vehicle.Sample{x}, 1)
 	testkit.NoError(t, err)
 	return k
 }

@@ -37,7 +37,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.backlogged.Load() {
 		return store.ErrBacklog
 	}
-	chunks, err := engine.Pack(samples, e.partitions, false)
+	chunks, err := engine.Pack(samples, e.partitions)
 	if err != nil {
 		return err
 	}

@@ -138,13 +138,11 @@ type Chunk struct {
 	Partition int
 	Source    uint32
 	Count     int
-	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
 	Waiter    *Waiter
 }
 
-// With keep, the chunks contain the unpacked samples too, and may share memory with samples.
-func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
+func Pack(samples []vehicle.Sample, partitions int) (chunks []Chunk, err error) {
 	open := make([]int, partitions)             // by partition: index of its last chunk, plus one
 	last := make([]*vehicle.Sample, partitions) // first sample of that chunk
 	for i := range samples {
@@ -155,9 +153,6 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 			packed := codec.AppendSource(make([]byte, 0, room), &samples[i])
 			chunks = append(chunks, Chunk{Partition: p, Source: samples[i].Source, Packed: packed})
 			open[p], last[p] = len(chunks), &samples[i]
-			if keep && partitions == 1 { // the chunk's samples are a prefix of samples[i:], so no copy is needed
-				chunks[len(chunks)-1].Samples = samples[i:i]
-			}
 		}
 		c := &chunks[open[p]-1]
 		before := len(c.Packed)
@@ -166,12 +161,6 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 			return nil, ErrTooLarge
 		}
 		c.Count++
-		switch {
-		case keep && partitions == 1:
-			c.Samples = c.Samples[:c.Count]
-		case keep:
-			c.Samples = append(c.Samples, samples[i])
-		}
 	}
 	return chunks, nil
 }

@@ -58,8 +58,8 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	}
 	telemetry := func(is entry) error {
 		p := int(is.key[1])<<8 | int(is.key[2])
-		g, err := decodeGroup(p, is.key, is.value)
-		if was, ok := last[p]; err == nil && ok && g.before != was {
+		_, before, err := decodeGroup(p, is.key, is.value, nil)
+		if was, ok := last[p]; err == nil && ok && before != was {
 			err = codec.ErrDamaged
 		}
 		last[p] = sequenceOf(is.key)

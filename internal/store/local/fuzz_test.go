@@ -22,8 +22,8 @@ func FuzzStored(f *testing.F) {
 				t.Errorf("%x is read as %+v, and that as %+v, %v", value, r, again, err)
 			}
 		}
-		if g, err := decodeGroup(0, telemetryKey(0, 1), value); err == nil {
-			for _, x := range g.samples {
+		if g, _, err := decodeGroup(0, telemetryKey(0, 1), value, nil); err == nil {
+			for _, x := range g.Samples {
 				if vehicle.CheckID(string(x.Vehicle)) != nil {
 					t.Errorf("%x holds a vehicle %q", value, x.Vehicle)
 				}

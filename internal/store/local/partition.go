@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +16,8 @@ import (
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
-
-// Memory has at most queuedGroups of a partition; further ones are read from the disk.
-const queuedGroups = 20
 
 type partitionState struct {
 	e                    *Engine
@@ -29,7 +26,6 @@ type partitionState struct {
 
 	mu       sync.Mutex // guards the fields down to checkpoints
 	last     uint64
-	queue    []group // consecutive ones; the disk has all
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded
 
@@ -84,14 +80,10 @@ func (s *partitionState) stored() uint64 {
 	return s.last
 }
 
-func (s *partitionState) deliver(g group) {
+func (s *partitionState) advance(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = g.seq
-	n := len(s.queue)
-	if n < queuedGroups && (n == 0 || s.queue[n-1].seq == g.before) {
-		s.queue = append(s.queue, g)
-	}
+	s.last = seq
 	close(s.arrived)
 	s.arrived = make(chan struct{})
 }
@@ -101,6 +93,7 @@ type Partition struct {
 	owner store.Owner
 	end   uint64
 	next  uint64 // sequence of the first group that Next has not returned
+	room  []vehicle.Sample
 
 	closed atomic.Bool
 	owned  context.Context // ends when another owner has taken the partition
@@ -194,8 +187,6 @@ func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 
 func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	s := t.s
-	var g group
-	var last uint64
 	for {
 		if err := cmp.Or(t.check(), ctx.Err()); err != nil {
 			return store.Group{}, err
@@ -203,16 +194,16 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 		s.mu.Lock()
 		// The caller has folded what Next returned before.
 		s.answered = max(s.answered, t.next-1)
-		s.queue = slices.DeleteFunc(s.queue, func(g group) bool { return g.seq < t.next })
-		if len(s.queue) > 0 && s.queue[0].before < t.next {
-			g = s.queue[0]
-		}
-		last = s.last
-		answered, arrived := s.answered, s.arrived
+		last, answered, arrived := s.last, s.answered, s.arrived
 		s.mu.Unlock()
 		s.e.unfolded.Fold(s.number, answered)
 		if last >= t.next {
-			break
+			g, err := t.read(last)
+			if err != nil {
+				return store.Group{}, err
+			}
+			t.next, t.room = g.Seq+1, g.Samples
+			return g, nil
 		}
 		select {
 		case <-arrived:
@@ -220,32 +211,23 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 		case <-ctx.Done():
 		}
 	}
-	if g.seq == 0 {
-		var err error
-		if g, err = t.read(last); err != nil {
-			return store.Group{}, err
-		}
-	}
-	t.next = g.seq + 1
-	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
 // read returns an empty group if all up to last is folded.
-func (t *Partition) read(last uint64) (group, error) {
-	g := group{before: last}
-	var err error
+func (t *Partition) read(last uint64) (g store.Group, err error) {
+	before := last
 	keys := pebble.KeyRange{Start: telemetryKey(t.s.number, t.next), End: telemetryKey(t.s.number, last+1)}
 	for is, failed := range t.s.e.walk(context.Background(), keys, forwards) {
 		if err = failed; err == nil {
-			g, err = decodeGroup(t.s.number, is.key, is.value)
+			g, before, err = decodeGroup(t.s.number, is.key, is.value, t.room)
 		}
 		break
 	}
 	if fenced := t.check(); fenced != nil {
 		return g, fenced // the next owner may have trimmed it
 	}
-	if err == nil && g.before >= t.next {
-		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, t.next, g.before)
+	if err == nil && before >= t.next {
+		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, t.next, before)
 	}
 	return g, t.s.e.readError(err)
 }

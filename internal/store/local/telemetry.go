@@ -32,7 +32,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.writesFailed.Err() != nil {
 		return errWritesFailed
 	}
-	chunks, err := engine.Pack(samples, e.dir.Partitions, true)
+	chunks, err := engine.Pack(samples, e.dir.Partitions)
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,10 @@ func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 		return err
 	}
 	for _, g := range groups {
-		for first, i := 0, 1; i <= len(g.samples); i++ {
-			if source := g.samples[first].Source; i == len(g.samples) || g.samples[i].Source != source {
-				e.unfolded.Store(g.partition, g.seq, source, i-first)
-				first = i
-			}
+		for _, c := range g.chunks {
+			e.unfolded.Store(g.partition, g.seq, c.Source, c.Count)
 		}
-		e.partitions[g.partition].deliver(g)
+		e.partitions[g.partition].advance(g.seq)
 	}
 	return nil
 }
@@ -75,8 +72,8 @@ type group struct {
 	partition int
 	seq       uint64 // the groups of all partitions are numbered together, without gaps
 	before    uint64
-	stored    time.Time
-	samples   []vehicle.Sample
+	chunks    []engine.Chunk
+	count     int // of samples
 	packed    []byte
 }
 
@@ -86,30 +83,29 @@ func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []gro
 	for i := range chunks {
 		c := &chunks[i]
 		n := open[c.Partition]
-		if n == 0 || len(groups[n-1].samples)+len(c.Samples) > engine.ChunkSamples ||
+		if n == 0 || groups[n-1].count+c.Count > engine.ChunkSamples ||
 			len(groups[n-1].packed)+len(c.Packed) > engine.ChunkBytes {
 			last++
-			g := group{
-				partition: c.Partition, seq: last, stored: now, samples: slices.Clip(c.Samples), packed: slices.Clip(c.Packed),
-			}
+			g := group{partition: c.Partition, seq: last}
 			if g.before = e.partitions[c.Partition].stored(); n > 0 {
 				g.before = groups[n-1].seq
 			}
 			groups = append(groups, g)
-			open[c.Partition] = len(groups)
-			continue
+			n = len(groups)
+			open[c.Partition] = n
 		}
 		g := &groups[n-1]
-		g.samples, g.packed = append(g.samples, c.Samples...), append(g.packed, c.Packed...)
+		g.chunks = append(g.chunks, *c)
+		g.count += c.Count
+		g.packed = append(g.packed, c.Packed...)
 	}
 	b := e.db.NewBatch()
 	defer b.Close()
 	for i := range groups {
 		g := &groups[i]
-		if err := b.Set(telemetryKey(g.partition, g.seq), g.encode(), nil); err != nil {
+		if err := b.Set(telemetryKey(g.partition, g.seq), g.encode(now), nil); err != nil {
 			return nil, err
 		}
-		g.packed = nil
 	}
 	return groups, e.commit(b, codec.Telemetry, last)
 }
@@ -124,29 +120,29 @@ func (e *Engine) telemetryEnd() (last uint64) {
 const timeBytes = 8
 
 // encode adds the sequence of the preceding group, which shows a missing one.
-func (g *group) encode() []byte {
+func (g *group) encode(stored time.Time) []byte {
 	b := make([]byte, 0, timeBytes+codec.SealBytes+binary.MaxVarintLen64+len(g.packed))
-	b = append(binary.BigEndian.AppendUint64(b, uint64(g.stored.UnixNano())), codec.SchemaVersion)
+	b = append(binary.BigEndian.AppendUint64(b, uint64(stored.UnixNano())), codec.SchemaVersion)
 	b = append(binary.AppendUvarint(b, g.before), g.packed...)
 	return binary.LittleEndian.AppendUint32(b, codec.Checksum(codec.TelemetrySubject(g.partition), b[timeBytes:]))
 }
 
-func decodeGroup(p int, key, value []byte) (g group, err error) {
+// decodeGroup uses the memory of room for the samples.
+func decodeGroup(p int, key, value []byte, room []vehicle.Sample) (g store.Group, before uint64, err error) {
 	if len(value) < timeBytes {
-		return g, codec.ErrDamaged
+		return g, 0, codec.ErrDamaged
 	}
-	g = group{partition: p, seq: sequenceOf(key), stored: storedAt(value)}
+	g = store.Group{Seq: sequenceOf(key), Stored: storedAt(value)}
 	body, err := codec.Unseal(codec.TelemetrySubject(p), value[timeBytes:])
 	if err != nil {
-		return g, err
+		return g, 0, err
 	}
 	before, n := binary.Uvarint(body)
 	if n <= 0 {
-		return g, codec.ErrDamaged
+		return g, 0, codec.ErrDamaged
 	}
-	g.before, g.packed = before, body[n:]
-	g.samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
-	return g, codec.DecodeSamples(g.packed, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
+	g.Samples = room[:0]
+	return g, before, codec.DecodeSamples(body[n:], func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })
 }
 
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
@@ -206,14 +202,14 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		if err == nil && len(is.value) >= timeBytes {
 			since(storedAt(is.value))
 		}
-		var g group // empty, unless the vehicle may be in it
+		var g store.Group // empty, unless the vehicle may be in it
 		if err == nil && bytes.Contains(is.value, []byte(id)) {
-			g, err = decodeGroup(p, is.key, is.value)
+			g, _, err = decodeGroup(p, is.key, is.value, nil)
 		}
 		if err != nil {
 			return found, e.viewError(err)
 		}
-		for _, x := range g.samples {
+		for _, x := range g.Samples {
 			if x.Vehicle == id && !e.forgotten.Covers(id) {
 				found.Samples = append(found.Samples, x)
 			}
