@@ -61,7 +61,7 @@ func (f *follower) run(ctx context.Context) {
 		return // the connection was closed for good, which ends the node
 	}
 	defer sub.Unsubscribe()
-	defer f.e.lacks.end(f.p)
+	defer f.e.lackSince[f.p].Store(nil)
 	for ask := true; ctx.Err() == nil; {
 		if ask || !f.complete {
 			if err := f.load(ctx); err != nil && !f.complete {
@@ -97,7 +97,7 @@ func (f *follower) receive(m *nats.Msg) {
 		if f.complete = false; generation > f.generation {
 			f.heard = time.Now() // until now, the partition had no other owner
 		}
-		f.e.lacks.begin(f.p, f.heard)
+		f.e.lackSince[f.p].CompareAndSwap(nil, new(f.heard))
 	}
 }
 
@@ -135,7 +135,7 @@ func (f *follower) load(ctx context.Context) error {
 		}
 		q.From, f.loaded = r.Next, r.Until
 	}
-	f.e.lacks.end(f.p)
+	f.e.lackSince[f.p].Store(nil)
 	f.generation, f.number = max(f.generation, first.Generation), first.Number
 	f.complete, f.heard = true, time.Now()
 	if !f.live {
@@ -158,38 +158,4 @@ func (f *follower) show(id vehicle.ID, a *store.Answer) {
 		}
 	}
 	f.put(id, a)
-}
-
-// lacks tells since when the answers of a partition are incomplete.
-type lacks struct {
-	oldest atomic.Pointer[time.Time] // of since; nil if there is none
-
-	mu    sync.Mutex // guards since
-	since map[int]time.Time
-}
-
-func (l *lacks) begin(p int, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, ok := l.since[p]; !ok {
-		l.since[p] = at
-		l.update()
-	}
-}
-
-func (l *lacks) end(p int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.since, p)
-	l.update()
-}
-
-func (l *lacks) update() {
-	var oldest *time.Time
-	for _, since := range l.since {
-		if oldest == nil || since.Before(*oldest) {
-			oldest = &since
-		}
-	}
-	l.oldest.Store(oldest)
 }

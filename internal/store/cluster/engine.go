@@ -48,7 +48,7 @@ type Engine struct {
 	tombstoneFeed atomic.Pointer[feed]
 	views         []view // by partition
 	cursorsRead   atomic.Bool
-	lacks         lacks
+	lackSince     []atomic.Pointer[time.Time] // by partition; nil if its answers are complete
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -165,7 +165,7 @@ func (e *Engine) start() {
 	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)
 	e.views = make([]view, e.partitions)
-	e.lacks.since = make(map[int]time.Time)
+	e.lackSince = make([]atomic.Pointer[time.Time], e.partitions)
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)
 		e.beats[name] = b
@@ -232,8 +232,10 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 		}
 	}
 	answers = records
-	if since := e.lacks.oldest.Load(); since != nil && since.Before(answers) {
-		answers = *since
+	for p := range e.lackSince {
+		if since := e.lackSince[p].Load(); since != nil && since.Before(answers) {
+			answers = *since
+		}
 	}
 	return records, answers, true
 }
