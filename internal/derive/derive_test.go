@@ -200,8 +200,8 @@ func check(t testing.TB, e *local.Engine) {
 	t.Helper()
 	for p := range e.Partitions() {
 		part := storetest.Take(t, e, p)
-		part.Close()
 		log, err := derive.Log(part)
+		part.Close()
 		testkit.NoError(t, err)
 		all, newest := part.Stored()
 		want := derive.Plain(log, newest, func(vehicle.ID, uint64) bool { return false })

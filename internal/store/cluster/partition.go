@@ -42,7 +42,6 @@ type Partition struct {
 
 	owned     context.Context // ends with Close, and when another process has taken the partition
 	lose      context.CancelFunc
-	closed    atomic.Bool
 	answering sync.WaitGroup
 	answers   outgoing
 	folded    atomic.Uint64 // telemetry up to here is folded
@@ -117,7 +116,7 @@ func (e *Engine) Release(ctx context.Context, p int, name string) error {
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for p := range e.views {
-		if t := e.views[p].taken.Load(); t != nil && !t.closed.Load() {
+		if t := e.views[p].taken.Load(); t != nil && t.owned.Err() == nil {
 			owned[p] = true
 		}
 	}
@@ -357,7 +356,6 @@ func (t *Partition) check(ctx context.Context, next *cursor) (rev uint64, err er
 
 func (t *Partition) Close() {
 	t.send(false)
-	t.closed.Store(true)
 	t.lose()
 	t.answering.Wait()
 	t.unsubscribe()

@@ -95,9 +95,8 @@ type Partition struct {
 	next  uint64 // sequence of the first group that Next has not returned
 	room  []vehicle.Sample
 
-	closed atomic.Bool
-	owned  context.Context // ends when another owner has taken the partition
-	lose   context.CancelFunc
+	owned context.Context // ends with Close, and when another owner has taken the partition
+	lose  context.CancelFunc
 }
 
 func (e *Engine) Take(
@@ -149,7 +148,7 @@ func (e *Engine) Folding() map[int]bool {
 func (s *partitionState) owner() store.Owner {
 	s.ownership.RLock()
 	defer s.ownership.RUnlock()
-	if s.taken == nil || s.taken.closed.Load() {
+	if s.taken == nil || s.taken.owned.Err() != nil {
 		return nil
 	}
 	return s.taken.owner
@@ -289,4 +288,4 @@ func (s *partitionState) store(ctx context.Context, w store.Write) error {
 	return err
 }
 
-func (t *Partition) Close() { t.closed.Store(true) }
+func (t *Partition) Close() { t.lose() }
