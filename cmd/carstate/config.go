@@ -165,7 +165,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}
 	if f.Nats == "" {
 		switch err := local.CheckFormat(f.DataDir, f.Partitions); {
-		case errors.Is(err, local.ErrFormat), errors.Is(err, syscall.ENOTDIR):
+		case errors.Is(err, syscall.ENOTDIR):
 			return node.Config{}, usageError("%s", err)
 		case err != nil:
 			return node.Config{}, err

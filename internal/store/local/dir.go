@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
 )
@@ -143,21 +144,14 @@ func (d *dataDir) checkPartitions(wanted int) error {
 	if wanted == 0 || d.Format == 0 || wanted == d.Partitions {
 		return nil
 	}
-	return formatError(fmt.Sprintf("the data directory %s was made with %d partitions, which cannot change: leave "+
+	return store.ConfigError(fmt.Errorf("the data directory %s was made with %d partitions, which cannot change: leave "+
 		"--partitions out or set it to %d", d.path, d.Partitions, d.Partitions))
 }
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// ErrFormat means a directory of another program, format or number of partitions.
-var ErrFormat = errors.New("another format")
-
-type formatError string
-
-func (e formatError) Error() string      { return string(e) }
-func (formatError) Is(target error) bool { return target == ErrFormat }
-
-// CheckFormat only reads, so a service may be using the directory. 0 partitions: any number.
+// CheckFormat only reads, so a service may be using the directory. 0 partitions: any number. The
+// error for a directory of another program, format or number of partitions is a [store.ErrConfig].
 func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
 	if d.identity, err = d.identify(); err != nil {
@@ -187,8 +181,8 @@ func (d *dataDir) identify() (id identity, err error) {
 	case missing && slices.Contains(entries, identityCopy):
 		return id, d.damaged(identityFile + " is missing, and its copy is invalid")
 	case missing && slices.ContainsFunc(entries, func(e string) bool { return !slices.Contains(harmless, e) }):
-		return id, formatError("the directory " + d.path + " holds files that are not carstate's: choose an " +
-			"empty or a new --data-dir")
+		return id, store.ConfigError(fmt.Errorf("the directory %s holds files that are not carstate's: choose an "+
+			"empty or a new --data-dir", d.path))
 	case missing:
 		return id, nil
 	case err != nil:
@@ -210,10 +204,10 @@ func (d *dataDir) identityIn(file string) (id identity, err error) {
 	case err != nil || id.Format < 1:
 		return id, d.damaged(file + " is invalid")
 	case id.Format < directoryFormat:
-		return id, formatError(fmt.Sprintf("the data directory %s was written by an older carstate (format %d), "+
+		return id, store.ConfigError(fmt.Errorf("the data directory %s was written by an older carstate (format %d), "+
 			"which this version does not read: choose a new --data-dir", d.path, id.Format))
 	case id.Format > directoryFormat:
-		return id, formatError(fmt.Sprintf("the data directory %s was written by a newer carstate (format %d): use "+
+		return id, store.ConfigError(fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use "+
 			"that version", d.path, id.Format))
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
 		return id, d.damaged(file + " is invalid")
@@ -228,7 +222,7 @@ func (d *dataDir) checkStoreFormat() error {
 		return nil // the store is absent or cannot be read; a later step reports this
 	}
 	if format, err := strconv.ParseUint(text, 10, 64); err == nil && format > uint64(storeFormat) {
-		return formatError(fmt.Sprintf("the data directory %s was written by a newer carstate (format %d of the "+
+		return store.ConfigError(fmt.Errorf("the data directory %s was written by a newer carstate (format %d of the "+
 			"store, and this version knows %d): use that version", d.path, format, storeFormat))
 	}
 	return nil

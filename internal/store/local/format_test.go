@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -36,8 +37,8 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 		_, openErr := Open(ctx, Config{DataDir: dir})
 		_, checked := Check(ctx, nil, dir)
 		for what, err := range map[string]error{"Open": openErr, "CheckFormat": CheckFormat(dir, 0), "Check": checked} {
-			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "newer carstate") {
-				t.Errorf("%s of version %s: got %v, want ErrFormat of a newer carstate", what, version, err)
+			if !errors.Is(err, store.ErrConfig) || !strings.Contains(err.Error(), "newer carstate") {
+				t.Errorf("%s of version %s: got %v, want ErrConfig of a newer carstate", what, version, err)
 			}
 		}
 		if after := contents(t, vfs.Default, files); !maps.Equal(before, after) {
@@ -54,7 +55,7 @@ func TestCheckFormat_Partitions(t *testing.T) {
 	if err := errors.Join(CheckFormat(dir, 0), CheckFormat(dir, 2)); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
-	if err := CheckFormat(dir, 3); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "2 partitions") {
-		t.Errorf("got %v, want ErrFormat with 2 partitions", err)
+	if err := CheckFormat(dir, 3); !errors.Is(err, store.ErrConfig) || !strings.Contains(err.Error(), "2 partitions") {
+		t.Errorf("got %v, want ErrConfig with 2 partitions", err)
 	}
 }
