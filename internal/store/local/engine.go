@@ -235,8 +235,7 @@ func (e *Engine) options() *pebble.Options {
 		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil
 	}
 	for i := range o.Levels {
-		o.Levels[i].BlockSize = int(min(blockBytes, e.config.MemoryBytes/leastBlocks))
-		o.Levels[i].IndexBlockSize = indexBytes
+		o.Levels[i].BlockSize, o.Levels[i].IndexBlockSize = blockBytes, indexBytes
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBits)
 	}
 	if o.DisableAutomaticCompactions = e.config.plain; e.config.plain {
@@ -250,10 +249,9 @@ func (e *Engine) options() *pebble.Options {
 const memTables = 4
 
 const (
-	blockBytes  = 8 << 10
-	leastBlocks = 128       // blocks that the cache holds at least
-	indexBytes  = 256 << 10 // one index block per table
-	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
+	blockBytes = 8 << 10
+	indexBytes = 256 << 10 // one index block per table
+	filterBits = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
 // Except after damage, Pebble itself retries, such as on a full disk.
