@@ -49,7 +49,7 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 		if time.Since(said) >= progressEvery {
 			said = time.Now()
 			folded, groups := e.Progress()
-			e.log.Info("starting: stored telemetry is folded again before queries are answered",
+			e.config.Log.Info("starting: stored telemetry is folded again before queries are answered",
 				"groups_folded", folded, "groups", groups, "partitions_ready", live)
 		}
 	}

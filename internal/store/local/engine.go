@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -51,8 +50,6 @@ type Engine struct {
 	mark      mark
 	db        *pebble.DB
 	unclean   bool // the previous process did not close the engine
-	log       *slog.Logger
-	now       func() time.Time
 	forgotten access.Forgotten
 	metrics   *engine.Metrics
 	used      *prometheus.GaugeVec
@@ -91,8 +88,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.FS = cmp.Or[vfs.FS](c.FS, vfs.Default)
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
 	e := &Engine{
-		config: c, log: c.Log, now: c.Now,
-		queue:   engine.NewQueue(waitingBytes, math.MaxInt, commitBytes),
+		config: c, queue: engine.NewQueue(waitingBytes, math.MaxInt, commitBytes),
 		Failure: engine.NewFailure(), following: make(chan struct{}),
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
@@ -143,7 +139,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.dir.fromCopy {
-		e.log.Warn("carstate.json was damaged or lost: it was written again from its copy")
+		e.config.Log.Warn("carstate.json was damaged or lost: it was written again from its copy")
 	}
 	e.metrics = engine.NewMetrics(c.Registry, e.dir.Partitions, func(int, time.Duration) bool { return true })
 	e.used = promauto.With(c.Registry).NewGaugeVec(prometheus.GaugeOpts{
@@ -265,7 +261,7 @@ func (e *Engine) backgroundError(err error) {
 	if !e.opened.Load() { // Pebble would retry forever, and Open would not return
 		e.failWrites(err)
 	}
-	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
+	e.trouble.Log(e.config.Log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
 type logger struct{ e *Engine }
@@ -273,7 +269,7 @@ type logger struct{ e *Engine }
 func (l logger) Infof(string, ...any) {}
 
 func (l logger) Errorf(format string, args ...any) {
-	l.e.trouble.Log(l.e.log, "the store reports an error", "error", access.OneLine(fmt.Errorf(format, args...)))
+	l.e.trouble.Log(l.e.config.Log, "the store reports an error", "error", access.OneLine(fmt.Errorf(format, args...)))
 }
 
 // If Fatalf returned, Pebble would continue after a fatal error as if nothing had happened.
@@ -390,7 +386,7 @@ func (e *Engine) flush() error {
 	select {
 	case <-flushed:
 	case <-time.After(flushWithin):
-		e.log.Info("the store was closed before everything was flushed: the next start takes a little longer")
+		e.config.Log.Info("the store was closed before everything was flushed: the next start takes a little longer")
 	}
 	return nil
 }
@@ -461,4 +457,4 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	return now, now, true
 }
 
-func (e *Engine) fail(err error) { e.Fail(e.log, "the store failed", err) }
+func (e *Engine) fail(err error) { e.Fail(e.config.Log, "the store failed", err) }

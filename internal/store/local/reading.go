@@ -194,7 +194,7 @@ func (e *Engine) viewError(err error) error {
 		return err
 	}
 	if e.viewDamaged.CompareAndSwap(false, true) {
-		e.log.Error("a part of the store is damaged: what needs it fails, and further such damage is not logged",
+		e.config.Log.Error("a part of the store is damaged: what needs it fails, and further such damage is not logged",
 			"error", err)
 	}
 	return partError{err}

@@ -140,7 +140,7 @@ func (e *Engine) ScanFrom(
 	if _, isDamage := e.explainRead(err); !isDamage || name != codec.Roads {
 		return from, damaged, e.readError(err)
 	}
-	e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
+	e.trouble.Log(e.config.Log, "stored profiles of roads are damaged: they are removed, and learned again")
 	// The last good record goes, too: an iterator up to its end would also read damaged data.
 	if err = s.do(ctx, func() error { return e.db.Excise(ctx, rest) }); err != nil {
 		return from, damaged, err

@@ -52,7 +52,7 @@ func (e *Engine) measureDisk() {
 	}
 	if more := min(parts-held, int(disk.AvailBytes/partBytes)-parts/4); more > 0 {
 		if err := e.reserve.fill(held + more); err != nil && !errors.Is(err, syscall.ENOSPC) {
-			e.trouble.Log(e.log, "no room can be reserved: on a full disk, no token can be revoked", "error",
+			e.trouble.Log(e.config.Log, "no room can be reserved: on a full disk, no token can be revoked", "error",
 				e.dir.unusable("written", reserveDir, err))
 		}
 		disk.AvailBytes -= uint64(e.reserve.held()-held) * partBytes
@@ -63,7 +63,8 @@ func (e *Engine) measureDisk() {
 	e.reserve.scarce.Store(scarce)
 	if e.refusing != scarce {
 		e.refusing = scarce
-		e.log.Warn("telemetry is refused while the disk is nearly full", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
+		e.config.Log.Warn("telemetry is refused while the disk is nearly full",
+			"refusing_samples", scarce, "free_bytes", disk.AvailBytes)
 	}
 }
 
@@ -110,7 +111,7 @@ func (e *Engine) bytesOfFiles() map[string]float64 {
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
-	now := e.now()
+	now := e.config.Now()
 	for n, s := range e.partitions {
 		cursor := s.cursor.Load()
 		s.mu.Lock()
@@ -134,7 +135,7 @@ func (e *Engine) measureBacklog() {
 	}
 	over := oldest > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
 	if e.over.Swap(over) != over {
-		e.log.Warn("backlog", "refusing_samples", over, "oldest", oldest, "bytes", bytes)
+		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", oldest, "bytes", bytes)
 	}
 }
 
@@ -146,11 +147,11 @@ func (e *Engine) Trim(ctx context.Context) {
 			return
 		}
 		if err := e.trim(); err != nil && ctx.Err() == nil {
-			e.trouble.Log(e.log, "cannot remove old telemetry", "error", err)
+			e.trouble.Log(e.config.Log, "cannot remove old telemetry", "error", err)
 		}
 		if last := audit.last.Load(); last >= merged+auditTable && e.Writable() == nil {
 			if err := e.mergeAudit(ctx, merged+1, last); err != nil && ctx.Err() == nil {
-				e.trouble.Log(e.log, "cannot merge the tables of the audit", "error", err)
+				e.trouble.Log(e.config.Log, "cannot merge the tables of the audit", "error", err)
 			}
 			merged = last
 		}
@@ -182,7 +183,7 @@ func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 }
 
 func (e *Engine) trim() error {
-	now := e.now()
+	now := e.config.Now()
 	firsts := make([]uint64, len(e.partitions))
 	var bytes uint64 // tables of trimmed telemetry are deleted later
 	for n, s := range e.partitions {

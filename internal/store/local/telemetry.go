@@ -53,7 +53,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 	var groups []group
 	err := e.safely(func() (err error) {
-		groups, err = e.storeGroups(chunks, e.now())
+		groups, err = e.storeGroups(chunks, e.config.Now())
 		return err
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 			err = fmt.Errorf("cannot read the retained telemetry: %w", err)
 		}
 	}()
-	found.Since = e.now()
+	found.Since = e.config.Now()
 	since := func(t time.Time) {
 		if t.Before(found.Since) {
 			found.Since = t
@@ -216,7 +216,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		}
 	}
 	if found.All {
-		since(e.now().Add(-e.config.Retention))
+		since(e.config.Now().Add(-e.config.Retention))
 	}
 	slices.SortStableFunc(found.Samples, func(a, b vehicle.Sample) int { return int(a.Time - b.Time) })
 	return found, nil
