@@ -181,11 +181,6 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 }
 
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("cannot read the retained telemetry: %w", err)
-		}
-	}()
 	found.Since = e.config.Now()
 	since := func(t time.Time) {
 		if t.Before(found.Since) {
@@ -207,7 +202,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 			g, _, err = decodeGroup(p, is.key, is.value, nil)
 		}
 		if err != nil {
-			return found, e.viewError(err)
+			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.viewError(err))
 		}
 		for _, x := range g.Samples {
 			if x.Vehicle == id && !e.forgotten.Covers(id) {
