@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
 )
 
 type Checked struct {
@@ -50,12 +51,11 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		return nil, d.damaged("the store cannot be opened: " + access.OneLine(err))
 	}
 	defer func() { _ = db.Close() }()
-	last, ends := make(map[int]uint64), make(map[string]uint64) // last: of telemetry
-	end := func(p int, seq uint64) {
-		for _, name := range []string{telemetryEndName(p), codec.Telemetry} {
-			ends[name] = max(ends[name], seq)
-		}
+	e := &Engine{
+		config: Config{Config: store.Config{}.WithDefaults()}, dir: d, db: db, hasher: access.NewHasher(d.Key),
+		cut: context.Background(), Failure: engine.NewFailure(),
 	}
+	last := make(map[int]uint64)
 	telemetry := func(is entry) error {
 		p := int(is.key[1])<<8 | int(is.key[2])
 		_, before, err := decodeGroup(p, is.key, is.value, nil)
@@ -63,22 +63,14 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 			err = codec.ErrDamaged
 		}
 		last[p] = sequenceOf(is.key)
-		end(p, last[p])
 		return err
 	}
 	record := func(is entry) error {
-		r, err := decodeRecord(is.value)
-		if p, ok := codec.PartitionOfCursor(r.Subject); ok && err == nil {
-			var c cursorRecord
-			if err = json.Unmarshal(r.Body, &c); err == nil && len(c.Checkpoints) > 0 {
-				ends[cursorName(p)] = c.Checkpoints[len(c.Checkpoints)-1].Seq
-				end(p, ends[cursorName(p)])
-			}
-		}
+		_, err := decodeRecord(is.value)
 		return err
 	}
 	check := func(name string, letter byte, decode func(entry) error) error {
-		is, err := checkSpan(ctx, db, letter, decode)
+		is, err := e.checkSpan(ctx, letter, decode)
 		is.Stream = name
 		found = append(found, is)
 		return err
@@ -91,7 +83,7 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 			return found, err
 		}
 		is := &found[len(found)-1]
-		if ends[name], err = number(db, endKey(letters[name])); err != nil && is.Unreadable == "" {
+		if _, err := number(db, endKey(letters[name])); err != nil && is.Unreadable == "" {
 			is.Unreadable = "the last sequence: " + access.OneLine(err)
 		}
 	}
@@ -104,11 +96,14 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 	if bad > 0 {
 		return found, d.damaged(fmt.Sprintf("in %d of %d streams", bad, len(found)))
 	}
-	return found, d.compareEnds(ends)
+	if err := e.loadEnds(); err != nil {
+		return found, err
+	}
+	return found, d.compareEnds(e.ends())
 }
 
-func checkSpan(ctx context.Context, db *pebble.DB, letter byte, decode func(entry) error) (found Checked, err error) {
-	for is, err := range entries(ctx, db, span(letter), forwards) {
+func (e *Engine) checkSpan(ctx context.Context, letter byte, decode func(entry) error) (found Checked, err error) {
+	for is, err := range e.walk(ctx, span(letter), forwards) {
 		switch {
 		case ctx.Err() != nil:
 			return found, ctx.Err()

@@ -33,10 +33,16 @@ type entry struct {
 	pass       int
 }
 
-// entries may end with an error. A snapshot would keep erased records in the files.
-func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
+// walk yields entries until Cut, and may end with an error, which the caller explains by readError or
+// viewError. A snapshot would keep erased records in the files.
+func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: keys.Start, UpperBound: keys.End})
+		if err := e.enter(); err != nil {
+			yield(entry{}, err)
+			return
+		}
+		defer e.leave()
+		it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: keys.Start, UpperBound: keys.End})
 		if err != nil {
 			yield(entry{}, err)
 			return
@@ -52,29 +58,13 @@ func entries(ctx context.Context, db *pebble.DB, keys pebble.KeyRange, o order) 
 		for pass := range passes {
 			for ok := first(); ok; ok = next() {
 				value, err := it.ValueAndErr()
-				err = cmp.Or(ctx.Err(), err)
+				err = cmp.Or(ctx.Err(), err, e.cut.Err())
 				if !yield(entry{it.Key(), value, pass}, err) || err != nil {
 					return
 				}
 			}
 			if err := it.Error(); err != nil {
 				yield(entry{}, err)
-				return
-			}
-		}
-	}
-}
-
-// walk yields entries until Cut. The caller explains an error by readError or viewError.
-func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		if err := e.enter(); err != nil {
-			yield(entry{}, err)
-			return
-		}
-		defer e.leave()
-		for is, err := range entries(ctx, e.db, keys, o) {
-			if !yield(is, cmp.Or(err, e.cut.Err())) {
 				return
 			}
 		}
