@@ -189,10 +189,10 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 }
 
 func (t *Partition) nextMessage(ctx context.Context) (message, error) {
-	for {
-		if t.owned.Err() != nil {
-			return message{}, t.fenced()
-		}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(t.owned, cancel)()
+	for t.owned.Err() == nil {
 		if t.sub == nil {
 			sub, err := t.e.readTelemetry(t.number, nats.StartSequence(t.next))
 			if err != nil {
@@ -200,15 +200,12 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 			}
 			t.sub = sub
 		}
-		try, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(t.owned, cancel)
-		m, err := t.sub.receive(try)
-		stop()
-		cancel()
+		m, err := t.sub.receive(ctx)
 		switch {
-		case ctx.Err() != nil && err != nil:
-			return message{}, ctx.Err()
 		case err != nil && t.owned.Err() == nil:
+			if ctx.Err() != nil {
+				return message{}, ctx.Err()
+			}
 			changed := errors.Is(err, errConsumerChanged)
 			if changed {
 				t.unsubscribe()
@@ -227,6 +224,7 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 			return m, nil
 		}
 	}
+	return message{}, t.fenced()
 }
 
 func (t *Partition) fenced() error { return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced) }
