@@ -161,7 +161,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 		if gone, err := e.TrimTo(ctx, []uint64{partGroups}); err != nil || !gone {
 			t.Errorf("damage at %v: got %v, %v, want that all groups are trimmed", at, gone, err)
 		}
-		if seq, _, err := e.firstGroup(0, 0); err != nil || seq != 0 {
+		if seq, _, err := e.firstGroup(0, 0, forwards); err != nil || seq != 0 {
 			t.Errorf("damage at %v: got group %d, %v, want nothing left", at, seq, err)
 		}
 		if err := e.Alive(); err != nil {

@@ -298,7 +298,7 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	first := func() uint64 {
 		t.Helper()
 		testkit.NoError(t, e.trim())
-		seq, _, err := e.firstGroup(0, 0)
+		seq, _, err := e.firstGroup(0, 0, forwards)
 		testkit.NoError(t, err)
 		return seq
 	}

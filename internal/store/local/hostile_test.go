@@ -33,7 +33,7 @@ func TestTrimEmptyPartition(t *testing.T) {
 	save(ctx, t, take(ctx, t, e, 1), 1, 1)
 	clock.Advance(10 * time.Hour)
 	testkit.NoError(t, e.trim())
-	if first, stored, _ := e.firstGroup(1, 0); first != 0 {
+	if first, stored, _ := e.firstGroup(1, 0, forwards); first != 0 {
 		t.Errorf("partition 1 still holds group %d, %s old", first, clock.Now().Sub(stored))
 	}
 }

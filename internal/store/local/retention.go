@@ -120,7 +120,7 @@ func (e *Engine) measureBacklog() {
 		var age time.Duration
 		if folded < last {
 			// seq is 0 if no such group is left. The owner of the partition finds damage.
-			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
+			if seq, stored, err := e.firstGroup(n, folded+1, forwards); err == nil && seq != 0 {
 				age = max(0, now.Sub(stored))
 			}
 		}
@@ -158,7 +158,6 @@ func (e *Engine) Trim(ctx context.Context) {
 	}
 }
 
-// Trim calls mergeAudit when at least auditTable events were added.
 const auditTable = 64
 
 // Each flush adds a table of events. Pebble would merge none, because their keys do not overlap. So
@@ -241,14 +240,14 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 
 // firstReadable skips damage. If no group before end can be read, seq is 0 or that of a later one.
 func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time.Time, err error) {
-	seq, stored, err = e.firstGroup(p, from)
+	seq, stored, err = e.firstGroup(p, from, forwards)
 	if !errors.Is(err, codec.ErrDamaged) {
 		return seq, stored, err
 	}
 	// A read of damage takes about 10 ms, so its end is bisected.
 	for seq = 0; end-from > 1; {
 		middle := from + (end-from)/2
-		is, at, err := e.firstGroup(p, middle)
+		is, at, err := e.firstGroup(p, middle, forwards)
 		switch {
 		case errors.Is(err, codec.ErrDamaged):
 			from = middle

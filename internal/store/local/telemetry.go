@@ -151,9 +151,9 @@ func telemetrySpan(p int, from uint64) pebble.KeyRange {
 	return pebble.KeyRange{Start: telemetryKey(p, from), End: telemetryKey(p+1, 0)}
 }
 
-// firstGroup returns a seq of 0 if there is no group from there on.
-func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
-	for is, err := range e.walk(context.Background(), telemetrySpan(p, from), forwards) {
+// firstGroup returns the first group in an order, from a sequence on; a seq of 0 means that there is none.
+func (e *Engine) firstGroup(p int, from uint64, o order) (seq uint64, stored time.Time, err error) {
+	for is, err := range e.walk(context.Background(), telemetrySpan(p, from), o) {
 		if err == nil && len(is.value) < timeBytes {
 			err = codec.ErrDamaged
 		}
@@ -168,12 +168,7 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 // lastGroup returns cursor if the last group cannot be read, but was folded before the last orderly
 // close: it is not needed any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
-	for is, failed := range e.walk(context.Background(), telemetrySpan(p, 0), backwards) {
-		if err = e.viewError(failed); err == nil {
-			seq = sequenceOf(is.key)
-		}
-		break
-	}
+	seq, _, err = e.firstGroup(p, 0, backwards)
 	if was, orderly := e.dir.Ends[telemetryEndName(p)]; errors.Is(err, codec.ErrDamaged) && orderly && was <= cursor {
 		return cursor, nil
 	}
