@@ -127,12 +127,10 @@ func TestCommitFitsPayload(t *testing.T) {
 	if worst := engine.ChunkBytes + engine.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
 		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
 	}
-	e := open(t, Config{})
-	x := sample("car", 1)
-	testkit.NoError(t, x.SetCodes(nil))
-	x.Codes = make([]signal.TroubleCode, engine.MaxSampleBytes/5+1)
-	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, engine.ErrTooLarge) {
-		t.Errorf("a sample that is too large: %v", err)
+	x := sample(strings.Repeat("x", vehicle.MaxReportingID), 1)
+	testkit.NoError(t, x.SetCodes(make([]signal.TroubleCode, 65_535))) // the maximum
+	if n := len(codec.AppendSample(nil, &x)); n > engine.MaxSampleBytes {
+		t.Errorf("a sample may have %d bytes; want %d at most", n, engine.MaxSampleBytes)
 	}
 }
 
@@ -164,7 +162,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	fits := maxWaitingBytes / (300_000 + 20)
 	for i := range fits {
 		// To keep the order, each chunk is queued before the next one.
-		k := pack(t, big(int64(i+1)))
+		k := pack(big(int64(i + 1)))
 		w := engine.NewWaiter(k)
 		testkit.NoError(t, e.queues[0].Add(k...))
 		go func() { <-w.Done(); results <- nil }()
@@ -198,12 +196,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	}
 }
 
-func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
-	t.Helper()
-	k, err := engine.Pack([]vehicle.Sample{x}, 1)
-	testkit.NoError(t, err)
-	return k
-}
+func pack(x vehicle.Sample) []engine.Chunk { return engine.Pack([]vehicle.Sample{x}, 1) }
 
 // If an older part of a batch fails and a younger one is stored, the older is ignored when it is
 // sent again.
@@ -212,7 +205,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
 	q, start := stalled(t, e)
-	k := pack(t, sample("car", 2))
+	k := pack(sample("car", 2))
 	young := engine.NewWaiter(k)
 	testkit.NoError(t, q.Add(k...))
 	both := make([]engine.Chunk, 2)

@@ -37,10 +37,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.backlogged.Load() {
 		return store.ErrBacklog
 	}
-	chunks, err := engine.Pack(samples, e.partitions)
-	if err != nil {
-		return err
-	}
+	chunks := engine.Pack(samples, e.partitions)
 	w := engine.NewWaiter(chunks)
 	for _, k := range chunks {
 		if err := e.queues[k.Partition].Add(k); err != nil {

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,8 +130,6 @@ const (
 	UsualSampleBytes = 44
 )
 
-var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
-
 // Chunk is a series of samples of one partition and source from the same [store.Engine.Append].
 type Chunk struct {
 	Partition int
@@ -142,7 +139,7 @@ type Chunk struct {
 	Waiter    *Waiter
 }
 
-func Pack(samples []vehicle.Sample, partitions int) (chunks []Chunk, err error) {
+func Pack(samples []vehicle.Sample, partitions int) (chunks []Chunk) {
 	open := make([]int, partitions)             // by partition: index of its last chunk, plus one
 	last := make([]*vehicle.Sample, partitions) // first sample of that chunk
 	for i := range samples {
@@ -155,14 +152,10 @@ func Pack(samples []vehicle.Sample, partitions int) (chunks []Chunk, err error) 
 			open[p], last[p] = len(chunks), &samples[i]
 		}
 		c := &chunks[open[p]-1]
-		before := len(c.Packed)
 		c.Packed = codec.AppendSample(c.Packed, &samples[i])
-		if len(c.Packed)-before > MaxSampleBytes {
-			return nil, ErrTooLarge
-		}
 		c.Count++
 	}
-	return chunks, nil
+	return chunks
 }
 
 type Waiter struct {

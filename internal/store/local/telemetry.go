@@ -32,10 +32,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.writesFailed.Err() != nil {
 		return errWritesFailed
 	}
-	chunks, err := engine.Pack(samples, e.dir.Partitions)
-	if err != nil {
-		return err
-	}
+	chunks := engine.Pack(samples, e.dir.Partitions)
 	w := engine.NewWaiter(chunks)
 	if err := e.queue.Add(chunks...); err != nil {
 		return err
@@ -151,7 +148,7 @@ func telemetrySpan(p int, from uint64) pebble.KeyRange {
 	return pebble.KeyRange{Start: telemetryKey(p, from), End: telemetryKey(p+1, 0)}
 }
 
-// firstGroup returns the first group in an order, from a sequence on; a seq of 0 means that there is none.
+// firstGroup returns the first group in an order, from a sequence on. If there is none, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64, o order) (seq uint64, stored time.Time, err error) {
 	for is, err := range e.walk(context.Background(), telemetrySpan(p, from), o) {
 		if err == nil && len(is.value) < timeBytes {
