@@ -186,8 +186,7 @@ func (f *folding) apply(g store.Group) (err error) {
 // fold folds the samples of a group whose vehicles are in every n-th bucket from the i-th.
 func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample) bool, i, n int) (err error) {
 	earliest, latest := signal.At(g.Stored.Add(-vehicle.MaxAhead)), signal.At(g.Stored.Add(vehicle.MaxAhead))
-	var s vehicle.State      // of the vehicle of the present sample
-	x := new(vehicle.Sample) // a copy, because the engine may share those that it returns
+	var s vehicle.State // of the vehicle of the present sample
 	var packed []byte
 	changed, skips := false, false
 	others := func(id vehicle.ID) bool { at, _ := f.states.find(id); return at%n != i }
@@ -210,7 +209,7 @@ func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample)
 		if skips {
 			continue
 		}
-		*x = g.Samples[k]
+		x := &g.Samples[k]
 		x.Stored = signal.At(g.Stored)
 		if s.Time > latest && earliest <= x.Time && x.Time <= latest {
 			s = vehicle.State{}

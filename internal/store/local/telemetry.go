@@ -139,7 +139,8 @@ func decodeGroup(p int, key, value []byte, room []vehicle.Sample) (g store.Group
 		return g, 0, codec.ErrDamaged
 	}
 	g.Samples = room[:0]
-	return g, before, codec.DecodeSamples(body[n:], func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })
+	err = codec.DecodeSamples(body[n:], func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })
+	return g, before, err
 }
 
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
