@@ -33,8 +33,8 @@ type entry struct {
 	pass       int
 }
 
-// walk yields entries until Cut, and may end with an error, which the caller explains by readError or
-// viewError. A snapshot would keep erased records in the files.
+// walk yields entries until Cut. It may end with an error, which the caller explains by readError
+// or viewError. A snapshot would keep erased records in the files.
 func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if err := e.enter(); err != nil {
