@@ -96,15 +96,16 @@ space := $(subst ,, )
 # Most tests wait for processes that they have started, so more tests and packages run in parallel
 # than there are processors. cmd/carstate takes longest and is the first of the packages. Of the
 # other modules, which have the tools of the developers, the tests run without the race detector.
-# The flag -vet=off saves a pass over all packages that `make lint` makes in any case.
+# The flag -vet=off saves a pass over all packages that `make lint` makes in any case. Without GORACE,
+# each program with the race detector would wait a second before it ends.
 GOTEST := go test -json -vet=off $(TESTFLAGS)
 .PHONY: test test-raced test-plain
 test: setup ## install what the tests need, then run all tests; with the race detector but for files that exclude it
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 2 -parallel 4 \
-		-timeout 30m ./... ./client
+	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 GOFLAGS='$(GOFLAGS)' \
+		$(GOTEST) -race -p 2 -parallel 4 -timeout 30m ./... ./client
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
 # they take a third less processor time.
