@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func withoutKey(r *http.Request) { r.Header.Del("Authorization") }
@@ -62,6 +63,7 @@ func TestReady_PerJob(t *testing.T) {
 }
 
 func TestGuard_WaitsForTheTables(t *testing.T) {
+	testkit.Slow(t, "it waits twice for tables that are not read")
 	t.Parallel()
 	filled := make(chan struct{})
 	s := start(t, func(c *admin.Config) { c.Started = filled })

@@ -51,6 +51,7 @@ func TestHTTPCheapMapped(t *testing.T) {
 }
 
 func TestHTTPCheapBytes(t *testing.T) {
+	testkit.Slow(t, "it sends the largest bodies")
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
 	_, key := f.addSource(t, access.Credential{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})

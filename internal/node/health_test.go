@@ -16,6 +16,7 @@ import (
 // While nothing can be stored, only telemetry is not ready. The recovery needs no request, because
 // load balancers send none in the meantime.
 func TestReady_WithoutALeader(t *testing.T) {
+	testkit.Slow(t, "it waits until nodes notice that the servers have stopped")
 	t.Parallel()
 	servers := clustertest.StartServer(t)
 	start := func(roles ...string) (*running, *testkit.Buffer) {

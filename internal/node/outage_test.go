@@ -12,6 +12,7 @@ import (
 )
 
 func TestEndsWhileOpening(t *testing.T) {
+	testkit.Slow(t, "it waits for servers that do not answer")
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.NoError(t, err)

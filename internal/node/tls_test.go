@@ -19,6 +19,7 @@ import (
 )
 
 func TestEveryListenerSpeaksModernTLS(t *testing.T) {
+	testkit.Slow(t, "it waits until new certificates are read")
 	certFile, keyFile, roots := testkit.Certificate(t)
 	config := configOf(t)
 	config.TLSCert, config.TLSKey = certFile, keyFile

@@ -326,6 +326,7 @@ func TestKill_LosesNothing(t *testing.T) {
 
 // Only a final answer commits a place, also after a signal.
 func TestRun_Retries(t *testing.T) {
+	testkit.Slow(t, "it waits before three retries")
 	to, acked, end := listen(t), make(chan int, 9), func() {}
 	to.answers = []func(http.ResponseWriter){
 		func(w http.ResponseWriter) {

@@ -97,6 +97,7 @@ func TestBacklogByAge(t *testing.T) {
 }
 
 func TestBacklogByBytes(t *testing.T) {
+	testkit.Slow(t, "it fills a stream")
 	t.Parallel()
 	const limit = 256 << 10
 	e := open(t, split(Config{TelemetryBytes: 2 * limit}))
@@ -190,6 +191,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 
 // A trim beside stores and folds removes nothing that is not folded, however old.
 func TestTrimRaces(t *testing.T) {
+	testkit.Slow(t, "it stores 600 commits one by one")
 	t.Parallel()
 	e := open(t, split(Config{Retention: time.Millisecond}))
 	ctx, cancel := context.WithCancel(testkit.Context(t))

@@ -28,6 +28,7 @@ accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 }
 
 func TestRefusedLogins(t *testing.T) {
+	testkit.Slow(t, "it waits for refused logins twice")
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
 	log := new(testkit.Buffer)

@@ -438,6 +438,7 @@ func freeBytes(fs *vfs.MemFS, free uint64) {
 // A nearly full disk takes neither telemetry nor changes, except those that take rights away; nor
 // does a full one.
 func TestLastRoomIsReserved(t *testing.T) {
+	testkit.Slow(t, "it writes until the reserve is in use")
 	t.Parallel()
 	ctx, mem := testkit.Context(t), vfs.NewMem()
 	const parts, reserved = 4, 4 * partBytes

@@ -10,15 +10,13 @@ import (
 )
 
 var (
-	powerCuts  = flag.Int64("powercuts", 10_000, "power cuts of TestPowerCuts")
+	powerCuts  = flag.Int64("powercuts", 4_000, "power cuts of TestPowerCuts")
 	fullWrites = flag.Int("fullwrites", 150, "writes at which TestDiskFull fills the disk")
 	damages    = flag.Int("damages", 1500, "damages of TestDamage")
 )
 
 func TestPowerCuts(t *testing.T) {
-	if testing.Short() {
-		*powerCuts /= 20
-	}
+	testkit.Slow(t, "TestSomePowerCuts does less of the same")
 	cutPower(t, *powerCuts, 1)
 }
 
