@@ -8,11 +8,9 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/mqtt"
 	"example.org/carstate/internal/telemetry"
 )
@@ -24,22 +22,21 @@ const (
 	maxKeepAlive   = 600              // seconds; a client may be silent for 1.5 times as long
 	receiveMaximum = 128              // unacknowledged messages
 
+	waitBuffer     = 512
 	readBuffer     = 2 << 10
 	maxSmallPacket = 16 << 10 // bytes of a packet other than PUBLISH
 	smallPublish   = 4 << 10  // a PUBLISH up to this size takes memory only after its arrival
 )
 
-// conn holds no buffer while it waits for a packet, unless it uses TLS.
+// conn has no buffer but small while it waits for a packet.
 type conn struct {
 	net.Conn
 	m *MQTT
 
-	// The fields from raw to silence belong to the goroutine that reads.
-	raw      syscall.RawConn    // nil with TLS
-	readRaw  func(uintptr) bool // tryRead, made once
-	readErr  error              // of the last tryRead
-	buffer   *[readBuffer]byte  // without TLS, nil if empty
-	from, to int                // buffer[from:to] is not used yet
+	// The fields from small to silence belong to the goroutine that reads.
+	small    [waitBuffer]byte
+	buffer   []byte // small, or of readBuffer bytes from the pool
+	from, to int    // buffer[from:to] is not used yet
 	paced    bool
 	pace     pace
 	deadline time.Time // for the first byte of a packet; zero if beginPace replaced it
@@ -66,12 +63,7 @@ type conn struct {
 func (m *MQTT) newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc, m: m}
 	c.ctx, c.end = context.WithCancel(context.Background())
-	if g, ok := nc.(*listen.Conn); ok {
-		if s, ok := g.Conn.(syscall.Conn); ok {
-			c.raw, _ = s.SyscallConn() // if this fails, c is read as one with TLS
-			c.readRaw = c.tryRead
-		}
-	}
+	c.buffer = c.small[:]
 	c.queue.changed.L = &c.queue.mu
 	c.pace.of = nc
 	c.receiving.of, c.finishing.of, c.processing.of = m.receiving, m.finishing, m.processing
@@ -104,50 +96,23 @@ func (c *conn) fill() error {
 	case c.ctx.Err() != nil:
 		return errEnding
 	case c.from == c.to:
-		c.from, c.to = 0, 0
-	case c.to == readBuffer:
-		c.to = copy(c.buffer[:], c.buffer[c.from:c.to])
-		c.from = 0
-	}
-	before, err := c.to, error(nil)
-	if c.raw != nil {
-		if err = c.raw.Read(c.readRaw); err == nil {
-			err = c.readErr
+		if len(c.buffer) == readBuffer {
+			buffers.Put((*[readBuffer]byte)(c.buffer))
 		}
-	} else {
-		if c.buffer == nil {
-			c.buffer = buffers.Get().(*[readBuffer]byte)
+		c.buffer, c.from, c.to = c.small[:], 0, 0
+	case c.to == len(c.buffer):
+		rest := c.buffer[c.from:c.to]
+		if len(c.buffer) < readBuffer {
+			c.buffer = buffers.Get().(*[readBuffer]byte)[:]
 		}
-		var n int
-		n, err = c.Conn.Read(c.buffer[c.to:])
-		c.to += n
+		c.from, c.to = 0, copy(c.buffer, rest)
 	}
+	n, err := c.Conn.Read(c.buffer[c.to:])
+	c.to += n
 	if c.paced {
-		c.pace.add(c.to - before)
+		c.pace.add(n)
 	}
 	return err
-}
-
-func (c *conn) tryRead(fd uintptr) bool {
-	if c.buffer == nil {
-		c.buffer = buffers.Get().(*[readBuffer]byte)
-	}
-	n, err := syscall.Read(int(fd), c.buffer[c.to:])
-	for err == syscall.EINTR {
-		n, err = syscall.Read(int(fd), c.buffer[c.to:])
-	}
-	if c.readErr = err; n > 0 {
-		c.to += n
-		return true
-	}
-	if c.to == 0 {
-		buffers.Put(c.buffer)
-		c.buffer = nil
-	}
-	if err == nil {
-		c.readErr = io.EOF
-	}
-	return err != syscall.EAGAIN
 }
 
 func (c *conn) readByte() (byte, error) {
