@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/carstate/internal/jsonscan"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -52,8 +53,8 @@ type Decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
 	values  []value
-	name    []byte
-	work    int // what is left to spend
+	twice   bool // a name that counts appeared twice
+	work    int  // what is left to spend
 	levels  []string
 	message Message
 	sample  Sample // to which further elements may belong
@@ -95,6 +96,7 @@ func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 		d.fail(ErrTopic)
 		return
 	}
+	d.twice = false
 	d.values = slices.Grow(d.values[:0], f.slots)[:f.slots]
 	clear(d.values)
 	switch f.From {
@@ -144,7 +146,7 @@ func (d *Decoder) value(f *Format) {
 		for _, slot := range f.root.slots {
 			d.values[slot] = value{body, true}
 		}
-	} else if _, err := d.capture(f.root, body); err != nil {
+	} else if d.capture(f.root, &jsonscan.Scanner{Rest: body}); d.twice {
 		d.fail(ErrSyntax)
 		return
 	}
@@ -179,20 +181,22 @@ func (d *Decoder) stream(f *Format) {
 }
 
 func (d *Decoder) document(f *Format, v []byte) (more bool) {
+	p := jsonscan.Scanner{Rest: v}
 	if v[0] != '[' {
-		return d.next(f, v)
+		return d.next(f, &p)
 	}
-	for message := range elements(v) {
-		if !d.next(f, message) {
+	for more := p.Open('[', ']'); more; more = p.More(']') {
+		if !d.next(f, &p) {
 			return false
 		}
 	}
 	return true
 }
 
-func (d *Decoder) next(f *Format, message []byte) (more bool) {
+func (d *Decoder) next(f *Format, p *jsonscan.Scanner) (more bool) {
 	clear(d.values)
-	if _, err := d.capture(f.root, message); err != nil {
+	d.twice = false
+	if d.capture(f.root, p); d.twice {
 		return d.flush() && d.fail(ErrSyntax)
 	}
 	if f.element == nil || d.values[0].raw == nil {
@@ -203,9 +207,10 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 		list = slices.Concat([]byte{'['}, list, []byte{']'})
 	}
 	base := slices.Clone(d.values)
-	for item := range elements(list) {
+	items := jsonscan.Scanner{Rest: list}
+	for more := items.Open('[', ']'); more; more = items.More(']') {
 		copy(d.values, base)
-		if _, err := d.capture(f.element, item); err != nil {
+		if d.capture(f.element, &items); d.twice {
 			return d.flush() && d.fail(ErrSyntax)
 		}
 		if !d.element(f) {

@@ -1,13 +1,12 @@
 package format
 
 import (
-	"bytes"
-	"encoding/json/jsontext"
 	"errors"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
+
+	"example.org/carstate/internal/jsonscan"
 )
 
 const maxSteps = 16
@@ -78,83 +77,36 @@ func (n *node) add(steps []step, slot int) {
 	n.slots = append(n.slots, slot)
 }
 
-// capture sets the slots of n and below it from the valid JSON value with which b begins. It fails
-// if a name that n looks for appears twice.
-func (d *Decoder) capture(n *node, b []byte) (rest []byte, err error) {
-	if isObject := b[0] == '{'; len(n.next) == 0 || !isObject && b[0] != '[' {
-		_, rest = cutValue(b)
+// capture sets the slots of n and below it from the valid JSON value with which p begins, and
+// d.twice if a name that n looks for appears twice.
+func (d *Decoder) capture(n *node, p *jsonscan.Scanner) {
+	begin := p.Space()
+	whole := p.Rest
+	if len(n.next) == 0 || begin != '{' && begin != '[' {
+		p.Value()
 	} else {
 		var seen []*node
-		rest = skipSpace(b[1:])
-		for i := 0; rest[0] != '}' && rest[0] != ']'; i++ {
-			next := n.next[step{index: i}]
-			if isObject {
-				var name []byte
-				name, rest = cutValue(rest)
-				d.name, _ = jsontext.AppendUnquote(d.name[:0], name)
-				next = n.next[step{string(d.name), -1}]
+		end := begin + 2 // in ASCII
+		for i, more := 0, p.Open(begin, end); more; i, more = i+1, p.More(end) {
+			var next *node
+			if begin == '{' {
+				next = n.next[step{string(p.Name()), -1}]
+			} else {
+				next = n.next[step{index: i}]
 			}
-			switch rest = skipSpace(rest); {
+			switch {
 			case next == nil:
-				_, rest = cutValue(rest)
+				p.Value()
 			case slices.Contains(seen, next):
-				return nil, ErrSyntax
+				d.twice = true
+				p.Value()
 			default:
 				seen = append(seen, next)
-				if rest, err = d.capture(next, rest); err != nil {
-					return nil, err
-				}
+				d.capture(next, p)
 			}
-			rest = skipSpace(rest)
 		}
-		rest = rest[1:]
 	}
 	for _, slot := range n.slots {
-		d.values[slot] = value{raw: b[:len(b)-len(rest)]}
-	}
-	return rest, nil
-}
-
-func elements(raw []byte) iter.Seq[[]byte] {
-	return func(yield func(v []byte) bool) {
-		for rest := skipSpace(raw[1:]); rest[0] != ']'; rest = skipSpace(rest) {
-			var v []byte
-			if v, rest = cutValue(rest); !yield(v) {
-				return
-			}
-		}
-	}
-}
-
-// skipSpace skips commas and colons, too.
-func skipSpace(b []byte) []byte {
-	for b[0] <= ' ' || b[0] == ',' || b[0] == ':' {
-		b = b[1:]
-	}
-	return b
-}
-
-// cutValue needs a valid JSON value at the beginning of b.
-func cutValue(b []byte) (v, rest []byte) {
-	for end, depth := 0, 0; ; end++ {
-		switch c := b[end]; {
-		case c == '"':
-			for end++; b[end] != '"'; end++ {
-				if b[end] == '\\' {
-					end++
-				}
-			}
-		case c == '{', c == '[':
-			depth++
-		case c == '}', c == ']':
-			depth--
-		case depth == 0: // a number, true, false or null
-			if end = bytes.IndexAny(b, ",]} \t\r\n") - 1; end < 0 {
-				end = len(b) - 1
-			}
-		}
-		if depth == 0 {
-			return b[: end+1 : end+1], b[end+1:]
-		}
+		d.values[slot] = value{raw: whole[:len(whole)-len(p.Rest)]}
 	}
 }

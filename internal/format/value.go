@@ -1,7 +1,6 @@
 package format
 
 import (
-	"bytes"
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/carstate/internal/jsonscan"
 	"example.org/carstate/internal/signal"
 )
 
@@ -123,23 +123,20 @@ func SetText(r *signal.Readings, s signal.Signal, values map[string]string, fact
 }
 
 const (
-	maxCodes  = 255
-	maxTokens = 8 * maxCodes
+	maxCodes = 255
+	maxTexts = 8 * maxCodes
 )
 
 func setCodes(r *signal.Readings, v value, text string) error {
 	codes, readable := signal.TroubleCodes(text)
 	if text == "" && !v.plain {
 		readable = string(v.raw) == "[]"
-		dec := jsontext.NewDecoder(bytes.NewReader(v.raw), options)
-		for range maxTokens {
-			t, err := dec.ReadToken()
-			if err != nil {
+		p, n := jsonscan.Scanner{Rest: v.raw}, 0
+		for text := range p.Texts {
+			found, ok := signal.TroubleCodes(string(text))
+			codes, readable = append(codes, found...), readable || ok
+			if n++; n == maxTexts {
 				break
-			}
-			if t.Kind() == jsontext.KindString {
-				found, ok := signal.TroubleCodes(t.String())
-				codes, readable = append(codes, found...), readable || ok
 			}
 		}
 	}

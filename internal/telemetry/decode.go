@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/jsonscan"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/vehicle"
 )
@@ -22,7 +23,8 @@ const (
 	maxBehind = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
 	maxDepth  = 16                   // of JSON
 	// SAE J1979 counts the codes of one control unit in 7 bits.
-	maxCodes = 255
+	maxCodes   = 255
+	maxUnknown = 16 // ignored names of an object that are searched for duplicates
 )
 
 type decoder struct {
@@ -91,28 +93,28 @@ func (d *decoder) check(line []byte) *Refusal {
 // stops at the first reason why the line is refused; usual is false then.
 func (d *decoder) parse(line []byte, topic vehicle.ID, latest signal.UnixMilli) (x vehicle.Sample, why *Refusal, usual bool) {
 	d.others, d.unknown, d.unused, d.half = d.others[:0], d.unknown[:0], d.unused[:0], false
-	p := scanner{rest: line}
+	p := jsonscan.Scanner{Rest: line}
 	var hasVID, hasTime, hasSignals bool
 	x.Vehicle = topic
-	for more := p.open('{', '}'); more && why == nil; more = p.more('}') {
-		name := p.name()
+	for more := p.Open('{', '}'); more && why == nil; more = p.More('}') {
+		name := p.Name()
 		switch {
 		case string(name) == "vid":
-			p.once(&hasVID)
-			x.Vehicle, why = d.vid(p.value(), topic)
+			p.Once(&hasVID)
+			x.Vehicle, why = d.vid(p.Value(), topic)
 		case string(name) == "time":
-			p.once(&hasTime)
-			x.Time, why = timeOf(p.value(), latest)
-		case string(name) == "signals" && p.space() == '{':
-			p.once(&hasSignals)
+			p.Once(&hasTime)
+			x.Time, why = timeOf(p.Value(), latest)
+		case string(name) == "signals" && p.Space() == '{':
+			p.Once(&hasSignals)
 			d.signals(&p, &x.Readings)
 		case string(name) == "signals":
 			why = errSignalsType
 		default:
-			d.others = p.ignore(d.others, name)
+			d.others = ignore(&p, d.others, name)
 		}
 	}
-	p.space()
+	p.Space()
 	switch {
 	case why != nil:
 	case x.Vehicle == "":
@@ -122,35 +124,42 @@ func (d *decoder) parse(line []byte, topic vehicle.ID, latest signal.UnixMilli) 
 	case !hasSignals:
 		why = errNoSignals
 	}
-	return x, why, why == nil && !p.unusual && p.rest != nil && len(p.rest) == 0
+	return x, why, why == nil && !p.Unusual && p.Rest != nil && len(p.Rest) == 0
 }
 
-func (d *decoder) signals(p *scanner, r *signal.Readings) {
+func (d *decoder) signals(p *jsonscan.Scanner, r *signal.Readings) {
 	var seen [signal.Num]bool
-	for more := p.open('{', '}'); more; more = p.more('}') {
-		name := p.name()
+	for more := p.Open('{', '}'); more; more = p.More('}') {
+		name := p.Name()
 		s, ok := signal.ByName(name)
 		switch {
 		case !ok:
-			d.unknown = p.ignore(d.unknown, name)
+			d.unknown = ignore(p, d.unknown, name)
 			continue
-		case s == signal.DTCList && p.space() != 'n':
+		case s == signal.DTCList && p.Space() != 'n':
 			d.note(name, s, d.troubleCodes(p, r))
 		default:
-			d.note(name, s, set(s, p.value(), r))
+			d.note(name, s, set(s, p.Value(), r))
 		}
-		p.once(&seen[s])
+		p.Once(&seen[s])
 	}
 	d.dropHalf(r)
 }
 
+func ignore(p *jsonscan.Scanner, names [][]byte, name []byte) [][]byte {
+	p.Unusual = p.Unusual || len(names) >= maxUnknown ||
+		slices.ContainsFunc(names, func(other []byte) bool { return string(other) == string(name) })
+	p.Value()
+	return append(names, name)
+}
+
 // troubleCodes searches all texts of an entry: "P2135", {"code":"P2135"}, the pairs of python-OBD.
-func (d *decoder) troubleCodes(p *scanner, r *signal.Readings) (why *Refusal) {
+func (d *decoder) troubleCodes(p *jsonscan.Scanner, r *signal.Readings) (why *Refusal) {
 	codes := append(d.codes[:0], r.Codes...) // the signal may have had another name before
-	isList := p.space() == '['
-	for more := !isList || p.open('[', ']'); more; more = isList && p.more(']') {
+	isList := p.Space() == '['
+	for more := !isList || p.Open('[', ']'); more; more = isList && p.More(']') {
 		readable := false
-		for text := range p.texts {
+		for text := range p.Texts {
 			found, ok := signal.TroubleCodes(string(text))
 			codes, readable = append(codes, found...), readable || ok
 		}
@@ -187,35 +196,35 @@ func syntax(err error) *Refusal {
 	return Refuse(access.Duplicate, "a name appears twice in one object")
 }
 
-func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *Refusal) {
+func (d *decoder) vid(v jsonscan.Value, topic vehicle.ID) (vehicle.ID, *Refusal) {
 	switch {
-	case v.kind != jsontext.KindString:
+	case v.Kind != jsontext.KindString:
 		return "", errVIDType
-	case topic != "" && string(v.text) != string(topic):
+	case topic != "" && string(v.Text) != string(topic):
 		return "", errOtherVID
 	case topic != "":
 		return topic, nil
-	case len(v.text) > 0 && string(v.text) == string(d.lastVID):
+	case len(v.Text) > 0 && string(v.Text) == string(d.lastVID):
 		return d.lastVID, nil
-	case len(v.text) > vehicle.MaxReportingID:
+	case len(v.Text) > vehicle.MaxReportingID:
 		return "", errLongVID
 	}
-	if err := vehicle.CheckID(v.text); err != nil {
+	if err := vehicle.CheckID(v.Text); err != nil {
 		return "", Refuse(access.BadVID, err.Error())
 	}
-	d.lastVID = vehicle.ID(v.text)
+	d.lastVID = vehicle.ID(v.Text)
 	return d.lastVID, nil
 }
 
-func timeOf(v value, latest signal.UnixMilli) (at signal.UnixMilli, _ *Refusal) {
-	switch ms := v.number; {
-	case v.kind == jsontext.KindString:
+func timeOf(v jsonscan.Value, latest signal.UnixMilli) (at signal.UnixMilli, _ *Refusal) {
+	switch ms := v.Number; {
+	case v.Kind == jsontext.KindString:
 		var ok bool
-		if at, ok = parseRFC3339(v.text); !ok {
-			return 0, refuseTime(v.text)
+		if at, ok = parseRFC3339(v.Text); !ok {
+			return 0, refuseTime(v.Text)
 		}
 		return at, checkTime(at, latest)
-	case v.kind != jsontext.KindNumber:
+	case v.Kind != jsontext.KindNumber:
 		return 0, errTimeType
 	case ms < 0 || ms > math.MaxInt64/2:
 		return 0, errTime
@@ -224,7 +233,7 @@ func timeOf(v value, latest signal.UnixMilli) (at signal.UnixMilli, _ *Refusal) 
 	case ms > 1e14: // 5138
 		return 0, errMicroseconds
 	}
-	at = signal.UnixMilli(v.number)
+	at = signal.UnixMilli(v.Number)
 	return at, checkTime(at, latest)
 }
 
@@ -239,31 +248,31 @@ func checkTime(at, latest signal.UnixMilli) *Refusal {
 }
 
 // Of a signal with two names, set keeps the first value.
-func set(s signal.Signal, v value, r *signal.Readings) *Refusal {
+func set(s signal.Signal, v jsonscan.Value, r *signal.Readings) *Refusal {
 	switch {
-	case v.kind == jsontext.KindNull:
+	case v.Kind == jsontext.KindNull:
 		return errNotAvailable
 	case s == signal.MILOn:
-		switch v.kind {
+		switch v.Kind {
 		case jsontext.KindFalse:
 			return whyUnused(s, r.Set(s, 0))
 		case jsontext.KindTrue:
 			return whyUnused(s, r.Set(s, 1))
 		}
 		return errMILType
-	case s == signal.LowVoltageSystemState && v.kind != jsontext.KindString:
+	case s == signal.LowVoltageSystemState && v.Kind != jsontext.KindString:
 		return errPowerType
 	case s == signal.LowVoltageSystemState:
-		i, err := signal.ParseIgnition(string(v.text))
+		i, err := signal.ParseIgnition(string(v.Text))
 		if err == nil {
 			err = r.SetIgnition(i)
 		}
 		return whyUnused(s, err)
-	case v.kind != jsontext.KindNumber:
+	case v.Kind != jsontext.KindNumber:
 		return errNumberType
 	}
 	first, again := r.Value(s)
-	if err := r.SetReported(s, v.number); err != nil {
+	if err := r.SetReported(s, v.Number); err != nil {
 		return whyUnused(s, err)
 	}
 	if second, _ := r.Value(s); again && second != first {

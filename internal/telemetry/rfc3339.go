@@ -30,7 +30,7 @@ func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 // refuseTime names the mistake in what is nearly a time.
 func refuseTime(b []byte) *Refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
-	if _, err := strconv.ParseFloat(text, 64); err == nil && isDigit(text[0]) {
+	if _, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text[:1], "0123456789") {
 		return Refuse(access.BadTime, errTime.Text+": the number must not be in quotes")
 	}
 	for _, zone := range []string{"", "Z07", "Z0700", "Z07:00"} {
