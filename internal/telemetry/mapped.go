@@ -50,16 +50,7 @@ func (rd *reader) readMapped(m format.Message) (err error) {
 func (rd *reader) checkMapped(s *format.Sample) *Refusal {
 	rd.dec.unknown, rd.dec.unused = rd.dec.unknown[:0], rd.dec.unused[:0]
 	for _, u := range s.Unused {
-		why := whyUnused(u.Signal, u.Err)
-		switch u.Err {
-		case format.ErrNotNumber:
-			why = errNumberType
-		case format.ErrNotCodes:
-			why = errNotCodes
-		case format.ErrNotBool:
-			why = errMILType
-		}
-		rd.dec.unused = append(rd.dec.unused, unusedValue{[]byte(u.Signal.String()), why})
+		rd.dec.unused = append(rd.dec.unused, unusedValue{[]byte(u.Signal.String()), whyUnused(u.Signal, u.Err)})
 	}
 	switch {
 	case s.Err != nil:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/signal"
 )
 
@@ -89,12 +90,15 @@ var errRange = func() (all [signal.Num]*Refusal) {
 	return all
 }()
 
+// Other errors mean that the value is out of range.
+var unusedErrors = map[error]*Refusal{
+	nil: nil, signal.ErrNotAvailable: errNotAvailable, format.ErrNotNumber: errNumberType, format.ErrNotCodes: errNotCodes,
+	format.ErrNotBool: errMILType,
+}
+
 func whyUnused(s signal.Signal, err error) *Refusal {
-	switch err {
-	case nil:
-		return nil
-	case signal.ErrNotAvailable:
-		return errNotAvailable
+	if why, ok := unusedErrors[err]; ok {
+		return why
 	}
 	return errRange[s]
 }
