@@ -93,8 +93,6 @@ var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 func (c *conn) fill() error {
 	switch {
-	case c.ctx.Err() != nil:
-		return errEnding
 	case c.from == c.to:
 		if len(c.buffer) == readBuffer {
 			buffers.Put((*[readBuffer]byte)(c.buffer))
@@ -107,12 +105,21 @@ func (c *conn) fill() error {
 		}
 		c.from, c.to = 0, copy(c.buffer, rest)
 	}
-	n, err := c.Conn.Read(c.buffer[c.to:])
+	n, err := c.Read(c.buffer[c.to:])
 	c.to += n
+	return err
+}
+
+// Read does not read what is in the buffer.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, errEnding
+	}
+	n, err := c.Conn.Read(p)
 	if c.paced {
 		c.pace.add(n)
 	}
-	return err
+	return n, err
 }
 
 func (c *conn) readByte() (byte, error) {
@@ -240,7 +247,8 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 		return c.buffer[c.from-length : c.from], nil
 	}
 	p := make([]byte, min(length, smallPublish))
-	n := 0
+	n := copy(p, c.buffer[c.from:c.to])
+	c.from += n
 	for {
 		if _, err := io.ReadFull(c, p[n:]); err != nil {
 			return nil, err
@@ -249,10 +257,7 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 			return p, nil
 		}
 		began := time.Now()
-		size, ok := min(2*len(p), length), true
-		if first&0xf0 == mqtt.PublishPacket {
-			size, ok = c.grow(len(p), length)
-		}
+		size, ok := c.grow(first, len(p), length)
 		if !ok {
 			return nil, errEnding
 		}
@@ -264,22 +269,6 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 			c.pace.set()
 		}
 	}
-}
-
-func (c *conn) Read(p []byte) (n int, err error) {
-	if c.from < c.to {
-		n = copy(p, c.buffer[c.from:c.to])
-		c.from += n
-		return n, nil
-	}
-	if c.ctx.Err() != nil {
-		return 0, errEnding
-	}
-	n, err = c.Conn.Read(p)
-	if c.paced {
-		c.pace.add(n)
-	}
-	return n, err
 }
 
 // skipPublish discards a PUBLISH that is too large: only a PUBACK stops it in MQTT 3.1.1.
@@ -314,9 +303,11 @@ func (c *conn) skipPublish(first byte, length int) error {
 
 // grow returns the next size of the buffer, or false if the connection ended while it waited for
 // memory.
-func (c *conn) grow(size, whole int) (int, bool) {
+func (c *conn) grow(first byte, size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
+	case first&0xf0 != mqtt.PublishPacket:
+		return larger, true
 	case c.receiving.bytes == 0: // c may wait, since it holds no memory
 		return larger, c.receiving.reserveWait(larger, c.ctx.Done())
 	case c.receiving.reserve(larger):
