@@ -30,7 +30,6 @@ type MQTT struct {
 	processing *quota // packets that have arrived, and unacknowledged samples
 
 	guard     *listen.Guard
-	end       sync.Once
 	refused   *prometheus.CounterVec // by reason
 	unhandled lograte.Warning        // a client could cause panics without end
 
@@ -115,19 +114,16 @@ func (m *MQTT) serve(nc net.Conn) {
 	}
 }
 
-// Shutdown stores and acknowledges what has arrived, unless ctx ends. A second call waits for the
-// first.
-func (m *MQTT) Shutdown(ctx context.Context) (err error) {
-	m.end.Do(func() {
-		m.mu.Lock()
-		m.ending = true
-		for _, c := range m.clients {
-			c.stop()
-		}
-		m.mu.Unlock()
-		err = m.guard.Shutdown(ctx)
-		m.cancel()
-		m.guard.Wait()
-	})
+// Shutdown stores and acknowledges what has arrived, unless ctx ends. A second call waits, too.
+func (m *MQTT) Shutdown(ctx context.Context) error {
+	m.mu.Lock()
+	m.ending = true
+	for _, c := range m.clients {
+		c.stop()
+	}
+	m.mu.Unlock()
+	err := m.guard.Shutdown(ctx)
+	m.cancel()
+	m.guard.Wait()
 	return err
 }

@@ -51,7 +51,6 @@ type conn struct {
 	grant *access.Grant // nil before the login
 	slot  reservation   // in MQTT.slots, after the login
 	queue queue         // messages not acknowledged yet
-	acks  [8]byte       // room for the usual PUBACK
 
 	writeUntil atomic.Int64    // deadline since MQTT.began, monotonic; 0 before the first write
 	parted     atomic.Bool     // a DISCONNECT was sent

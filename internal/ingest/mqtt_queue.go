@@ -89,9 +89,6 @@ func (m *MQTT) drainQueue(c *conn) {
 			p.memory.release()
 			m.in.Unfolded.Release(p.source, p.samples)
 		}
-		if clear(messages); q.waiting == nil && cap(messages) == 1 { // for a car that waits for each PUBACK
-			q.waiting = messages[:0]
-		}
 	}
 	q.working = false
 	q.changed.Broadcast()
@@ -107,7 +104,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		return false
 	}
 	// A client that has gone sends its messages again.
-	acks := c.acks[:0]
+	var acks []byte
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
 		if p.qos == 0 {

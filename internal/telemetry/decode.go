@@ -30,7 +30,6 @@ const (
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	codes   [maxCodes]signal.TroubleCode
 	lastVID vehicle.ID // saves an allocation
 
 	others  [][]byte // names of members that are not read
@@ -137,7 +136,7 @@ func (d *decoder) signals(p *jsonscan.Scanner, r *signal.Readings) {
 			d.unknown = ignore(p, d.unknown, name)
 			continue
 		case s == signal.DTCList && p.Space() != 'n':
-			d.note(name, s, d.troubleCodes(p, r))
+			d.note(name, s, troubleCodes(p, r))
 		default:
 			d.note(name, s, set(s, p.Value(), r))
 		}
@@ -154,8 +153,8 @@ func ignore(p *jsonscan.Scanner, names [][]byte, name []byte) [][]byte {
 }
 
 // troubleCodes searches all texts of an entry: "P2135", {"code":"P2135"}, the pairs of python-OBD.
-func (d *decoder) troubleCodes(p *jsonscan.Scanner, r *signal.Readings) (why *Refusal) {
-	codes := append(d.codes[:0], r.Codes...) // the signal may have had another name before
+func troubleCodes(p *jsonscan.Scanner, r *signal.Readings) (why *Refusal) {
+	codes := r.Codes // the signal may have had another name before
 	isList := p.Space() == '['
 	for more := !isList || p.Open('[', ']'); more; more = isList && p.More(']') {
 		readable := false
