@@ -86,7 +86,7 @@ func (d *Decoder) capture(n *node, p *jsonscan.Scanner) {
 		p.Value()
 	} else {
 		var seen []*node
-		end := begin + 2 // in ASCII
+		end := begin + 2 // } or ], in ASCII
 		for i, more := 0, p.Open(begin, end); more; i, more = i+1, p.More(end) {
 			var next *node
 			if begin == '{' {
