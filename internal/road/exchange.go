@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// The order and types of the fields of evidence are a format (see pack).
+// The order and types of the fields of evidence are a format (see Drain).
 type evidence struct {
 	Stretch driving.Stretch
 	// the stretch before, and what it drove there, if it has just entered this one
@@ -56,17 +56,10 @@ func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.waiting = nil
 	m.out.mu.Unlock()
 	for some := range slices.Chunk(waiting, max(1, most/evidenceBytes)) {
-		messages = append(messages, pack(some...))
+		message, _ := binary.Append(nil, binary.LittleEndian, some) // an evidence has a fixed size
+		messages = append(messages, message)
 	}
 	return messages
-}
-
-func pack(some ...evidence) []byte {
-	b, err := binary.Append(nil, binary.LittleEndian, some)
-	if err != nil {
-		panic(err) // cannot happen: every field has a fixed size
-	}
-	return b
 }
 
 var errMalformed = errors.New("malformed")

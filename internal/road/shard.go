@@ -39,20 +39,22 @@ func hashOf(name driving.Stretch) uint64 {
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 
+// slot returns where the index has name, or where there is room for it.
+func (sh *shard) slot(name driving.Stretch) uint64 {
+	mask := uint64(len(sh.index) - 1)
+	for h := hashOf(name) / shards; ; h++ {
+		if i := sh.index[h&mask]; i == 0 || sh.at(i-1).name == name {
+			return h & mask
+		}
+	}
+}
+
 func (sh *shard) find(name driving.Stretch) (uint32, bool) {
 	if len(sh.index) == 0 {
 		return 0, false
 	}
-	mask := uint64(len(sh.index) - 1)
-	for h := hashOf(name) / shards; ; h++ {
-		i := sh.index[h&mask]
-		if i == 0 {
-			return 0, false
-		}
-		if sh.at(i-1).name == name {
-			return i - 1, true
-		}
-	}
+	i := sh.index[sh.slot(name)]
+	return i - 1, i != 0
 }
 
 // With mostLate late quarter hours, a shard adds them all to the profiles.
@@ -137,39 +139,28 @@ func (sh *shard) grow(name driving.Stretch) uint32 {
 	if int(sh.count) == len(sh.pages)*pageSize {
 		sh.pages = append(sh.pages, new([pageSize]stretch))
 	}
-	i := sh.count
-	sh.count++
-	sh.at(i).name = name
-	if uint64(sh.count)*8 > uint64(len(sh.index))*7 {
+	if uint64(sh.count+1)*8 > uint64(len(sh.index))*7 {
 		sh.index = make([]uint32, max(64, 2*len(sh.index)))
 		for k := range sh.count {
 			sh.addToIndex(k)
 		}
-	} else {
-		sh.addToIndex(i)
 	}
+	i := sh.count
+	sh.count++
+	sh.at(i).name = name
+	sh.addToIndex(i)
 	return i
 }
 
-func (sh *shard) addToIndex(i uint32) {
-	mask := uint64(len(sh.index) - 1)
-	h := hashOf(sh.at(i).name) / shards
-	for sh.index[h&mask] != 0 {
-		h++
-	}
-	sh.index[h&mask] = i + 1
-}
+func (sh *shard) addToIndex(i uint32) { sh.index[sh.slot(sh.at(i).name)] = i + 1 }
 
 // removeFromIndex moves back the stretches that stretch i displaced.
 func (sh *shard) removeFromIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
-	home := func(i uint32) uint64 { return hashOf(sh.at(i).name) / shards & mask }
-	free := home(i)
-	for sh.index[free] != i+1 {
-		free = (free + 1) & mask
-	}
+	free := sh.slot(sh.at(i).name)
 	for h := (free + 1) & mask; sh.index[h] != 0; h = (h + 1) & mask {
-		if (h-home(sh.index[h]-1))&mask >= (h-free)&mask {
+		home := hashOf(sh.at(sh.index[h]-1).name) / shards
+		if (h-home)&mask >= (h-free)&mask {
 			sh.index[free], free = sh.index[h], h
 		}
 	}
