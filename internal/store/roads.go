@@ -6,6 +6,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,11 +23,10 @@ import (
 // moved there may be two, which have received the same evidence.
 
 const (
-	shareEvery     = time.Second
-	shareBytes     = 256 << 10
-	loadPause      = 500 * time.Millisecond
-	roadBatch      = 250
-	roadBatchBytes = 4 << 20
+	shareEvery = time.Second
+	shareBytes = 256 << 10
+	loadPause  = 500 * time.Millisecond
+	roadBatch  = 32 // records, of at most 256 KiB
 )
 
 // RoadSharing sends the other nodes what the cars of this one show of the present traffic. Messages
@@ -58,8 +58,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 		unread: make(map[road.Tile]bool),
 	}
 	sharing, shared := k.engine.(RoadSharing)
-	shares := shared && folds
-	if shares {
+	if shared && folds {
 		k.m.Share()
 	}
 	if shared {
@@ -83,30 +82,27 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
 				maps.Copy(k.owned, k.engine.Folding()) // derive may have released its partitions already
-				k.update(last, folds)
+				k.update(last)
 			}
 			return
 		case <-share:
 			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.owned = owned
 			}
-			if !shares {
-				continue
-			}
 			for _, evidence := range k.m.Drain(shareBytes) {
 				sharing.ShareRoads(evidence)
 			}
 		case <-store:
-			k.update(ctx, folds)
+			k.update(ctx)
 		case <-k.roadsChanged:
-			k.update(ctx, folds)
+			k.update(ctx)
 		}
 	}
 }
 
 // update loads first, so that the stored tiles include the records of other nodes.
-func (k *roadStore) update(ctx context.Context, folds bool) {
-	if k.load(ctx) && folds && !k.engine.Scarce() {
+func (k *roadStore) update(ctx context.Context) {
+	if k.load(ctx) && !k.engine.Scarce() {
 		k.store(ctx)
 	}
 }
@@ -175,17 +171,11 @@ func (k *roadStore) store(ctx context.Context) {
 	for t := range k.unread {
 		delete(k.unsaved, t)
 	}
-	for len(k.unsaved) > 0 {
-		var batch []road.Tile
+	for batch := range slices.Chunk(slices.Collect(maps.Keys(k.unsaved)), roadBatch) {
 		var writes []Write
-		size := 0
-		for t, packed := range k.unsaved {
-			if len(batch) == roadBatch || size >= roadBatchBytes {
-				break
-			}
+		for _, t := range batch {
 			subject := codec.RoadPrefix + t.String()
-			batch, size = append(batch, t), size+len(packed)
-			writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
+			writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, k.unsaved[t]...))})
 		}
 		if _, err := k.engine.Store(ctx, codec.Roads, writes); err != nil {
 			k.failing.Log(k.config.Log, "cannot store the road profiles; will retry", "tiles", len(k.unsaved), "error", err)
