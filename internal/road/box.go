@@ -24,15 +24,9 @@ func (b Box) rect() s2.Rect {
 
 // Around returns a box with sides metres away from s; near a pole it goes all around the earth.
 func Around(s driving.Stretch, metres float64) Box {
-	latitude, longitude := Centre(s)
-	const metresPerDegree = math.Pi / 180 * earthMetres
-	north := metres / metresPerDegree
-	east := north / math.Cos(latitude*math.Pi/180)
-	b := Box{West: -180, East: 180, South: max(-90, latitude-north), North: min(90, latitude+north)}
-	if east < 180 {
-		b.West, b.East = math.Remainder(longitude-east, 360), math.Remainder(longitude+east, 360)
-	}
-	return b
+	r := s2.CapFromCenterAngle(cellOf(s).Point(), s1.Angle(metres/earthMetres)).RectBound()
+	lo, hi := r.Lo(), r.Hi()
+	return Box{West: lo.Lng.Degrees(), South: lo.Lat.Degrees(), East: hi.Lng.Degrees(), North: hi.Lat.Degrees()}
 }
 
 // cellMetres is a low estimate of a cell's width.
