@@ -1,7 +1,5 @@
 package road
 
-import "sync"
-
 type Doubt uint8
 
 const (
@@ -15,33 +13,27 @@ func (d Doubt) String() string { return [...]string{"old", "fast", "share"}[d] }
 
 type Doubts [NumDoubts]uint64
 
-// doubts counts by number of the source. mu guards by.
-type doubts struct {
-	mu sync.Mutex
-	by map[uint32]Doubts
-}
-
-func (d *doubts) add(source uint32, why Doubt) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.by == nil {
-		d.by = make(map[uint32]Doubts)
+func (m *Map) doubt(source uint32, why Doubt) {
+	m.doubting.Lock()
+	defer m.doubting.Unlock()
+	if m.doubts == nil {
+		m.doubts = make(map[uint32]Doubts)
 	}
-	n := d.by[source]
+	n := m.doubts[source]
 	n[why]++
-	d.by[source] = n
+	m.doubts[source] = n
 }
 
 func (m *Map) Doubts(source uint32) Doubts {
-	m.doubts.mu.Lock()
-	defer m.doubts.mu.Unlock()
-	return m.doubts.by[source]
+	m.doubting.Lock()
+	defer m.doubting.Unlock()
+	return m.doubts[source]
 }
 
 func (m *Map) Doubted(why Doubt) (n uint64) {
-	m.doubts.mu.Lock()
-	defer m.doubts.mu.Unlock()
-	for _, of := range m.doubts.by {
+	m.doubting.Lock()
+	defer m.doubting.Unlock()
+	for _, of := range m.doubts {
 		n += of[why]
 	}
 	return n

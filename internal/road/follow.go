@@ -58,6 +58,7 @@ type fix struct {
 	time                signal.UnixMilli
 	kmh                 float32 // negative: unknown
 	heading             float32 // negative: unknown
+	line                float64 // metres from the fix before
 }
 
 // fixOf returns the position of x, and NumDropped if it is accepted.
@@ -87,7 +88,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 		return f, true, Inaccurate
 	}
 	f = fix{latitude: float64(latitude), longitude: float64(longitude), time: x.Time, kmh: speedAt(s, x), heading: -1}
-	if w := &s.Way; f.latitude == float64(w.Latitude) && f.longitude == float64(w.Longitude) &&
+	w := &s.Way
+	f.line = math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
+	if f.latitude == float64(w.Latitude) && f.longitude == float64(w.Longitude) &&
 		f.kmh >= compassKmh && f.kmh != w.SpeedKmh {
 		return f, true, Frozen
 	}
@@ -95,11 +98,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 		f.heading = heading
 	}
 	// After mostGap, a new way begins, which also ends the effect of a wrong last fix.
-	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
-		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
-		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
-			return f, true, Jump
-		}
+	gap := f.time.Sub(w.Time)
+	if w.Time != 0 && gap <= mostGap && f.line > receiverMetres+fastestMetresPerSecond*gap.Seconds() {
+		return f, true, Jump
 	}
 	return f, true, NumDropped
 }
@@ -125,15 +126,11 @@ type part struct {
 	before, from driving.WayStep
 }
 
-type parts []part
-
 // follow appends what the car drove since the last fix, or nothing if a new way begins or the
 // direction is unknown.
-func follow(w *driving.Way, f fix, driven parts) parts {
+func follow(w *driving.Way, f fix, driven []part) []part {
 	observeStay(w, &f)
 	step := f.time.Sub(w.Time)
-	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
-	line := math.Hypot(east, north)
 	if w.Time == 0 || step > mostGap {
 		w.AnchorLatitude, w.AnchorLongitude = float32(f.latitude), float32(f.longitude)
 		w.Octant, w.Heading, w.Count, w.Steps = 0, false, 0, [driving.WaySteps]driving.WayStep{}
@@ -141,20 +138,20 @@ func follow(w *driving.Way, f fix, driven parts) parts {
 	}
 	turn(w, f)
 	if w.Time != 0 && w.Heading {
-		metres := line
-		if line < measuredMetres && w.SpeedKmh >= 0 && f.kmh >= 0 && !w.Distrusted {
+		metres := f.line
+		if f.line < measuredMetres && w.SpeedKmh >= 0 && f.kmh >= 0 && !w.Distrusted {
 			metres = float64(w.SpeedKmh+f.kmh) / 2 / 3.6 * step.Seconds()
 		}
 		metres = min(metres, fastestMetresPerSecond*step.Seconds())
 		stands := isStationary(w.SpeedKmh) && isStationary(f.kmh)
 		if w.Distrusted {
-			stands = isStationary(float32(3.6*line/step.Seconds())) || f.time.Sub(w.StaySince) > time.Minute
+			stands = isStationary(float32(3.6*f.line/step.Seconds())) || f.time.Sub(w.StaySince) > time.Minute
 		}
-		if w.Count > 0 && line < measuredMetres && stands {
+		if w.Count > 0 && f.line < measuredMetres && stands {
 			driven = append(driven, part{stretch: w.Steps[0].Stretch, metres: float32(metres),
 				seconds: float32(step.Seconds())})
 		} else {
-			driven = driven.cut(w, f, line, metres, step.Seconds())
+			driven = cut(driven, w, f, metres, step.Seconds())
 		}
 		for i := range driven {
 			extend(w, &driven[i])
@@ -252,8 +249,8 @@ func turn(w *driving.Way, f fix) {
 
 // cut changes the speed linearly along the line, so a car that stopped at one end spent most of the
 // time there.
-func (d parts) cut(w *driving.Way, f fix, line, metres, seconds float64) parts {
-	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
+func cut(d []part, w *driving.Way, f fix, metres, seconds float64) []part {
+	n := min(max(1, int(math.Ceil(f.line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
 	latitude, longitude := f.latitude-fromLatitude, math.Remainder(f.longitude-fromLongitude, 360)
 	from, to, sum := float64(w.SpeedKmh), float64(f.kmh), float32(0)

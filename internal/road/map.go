@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,10 @@ type Map struct {
 	dropped [NumDropped]atomic.Uint64
 	judged  [driving.NumFreeFlowSources]atomic.Uint64
 	refused atomic.Uint64
-	doubts  doubts
 	out     outbox
+
+	doubting sync.Mutex        // guards doubts
+	doubts   map[uint32]Doubts // by number of the source
 }
 
 func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
@@ -80,11 +83,10 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 		return false
 	}
 	gap := uint8(min(f.time.Sub(s.Way.Time)/time.Second, math.MaxUint8))
-	metres := math.Hypot(offset(float64(s.Way.Latitude), float64(s.Way.Longitude), f.latitude, f.longitude))
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
 	source, voice := voiceOf(x)
-	if begin(s, f, metres); s.Way.OnRoad && shows {
+	if begin(s, f); s.Way.OnRoad && shows {
 		m.show(driven, x, source, voice, gap)
 	}
 	asker := uint32(1) << voice
@@ -96,11 +98,11 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 }
 
 // begin sets OnRoad: a car that has not left where its drive begins may be looking for a parking
-// place. The fix before f was metres away; if that is far, the car is on its way.
-func begin(s *vehicle.State, f fix, metres float64) {
+// place. If the fix before f was far away, the car is on its way.
+func begin(s *vehicle.State, f fix) {
 	w := &s.Way
-	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
-	if s.Driving().NotDriving || silent && !(s.Traffic.At != 0 && metres > leavesMetres) {
+	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap && f.line <= leavesMetres
+	if s.Driving().NotDriving || silent {
 		w.OnRoad, w.FromLatitude, w.FromLongitude = false, float32(f.latitude), float32(f.longitude)
 	}
 	if f.kmh > leavesKmh && !w.Distrusted || w.LegKmh > leavesKmh ||
@@ -133,7 +135,7 @@ const (
 )
 
 // show adds what the car drove. gap: seconds between the positions.
-func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
+func (m *Map) show(driven []part, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
 		age = x.Stored.Sub(x.Time)
@@ -142,7 +144,7 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 		holds = sourceHolds
 	}
 	if len(driven) > 0 && age > holds {
-		m.doubts.add(x.Source, Old)
+		m.doubt(x.Source, Old)
 		return
 	}
 	for i := range driven {
@@ -173,7 +175,7 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 		shared := sh.hasShare(e.Source)
 		sh.mu.Unlock()
 		if shared {
-			m.doubts.add(e.Source, Share)
+			m.doubt(e.Source, Share)
 		} else {
 			m.refused.Add(1)
 		}
@@ -192,7 +194,7 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	next := !st.alone && (e.Source == 0 || !late)
 	sh.mu.Unlock()
 	if doubted != 0 {
-		m.doubts.add(doubted, Fast)
+		m.doubt(doubted, Fast)
 	}
 	if e.From == 0 || !next {
 		return true
