@@ -25,11 +25,9 @@ import (
 // Config configures a [Deriver]. Fields are required unless their comment says more.
 type Config struct {
 	Partitions int
-	// Fold folds a sample into the state of its vehicle, concurrently for different vehicles. If nil,
-	// [vehicle.State.Fold] is used.
-	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
-	// Replay is like Fold, for samples that a process may have folded before. If nil, Fold is used.
-	Replay func(*vehicle.State, *vehicle.Sample) (changed bool)
+	// Fold folds a sample into the state of its vehicle, concurrently for different vehicles. again
+	// says that a process may have folded it before. If nil, [vehicle.State.Fold] is used.
+	Fold func(s *vehicle.State, x *vehicle.Sample, again bool) (changed bool)
 	// Take is [store.Engine.Take] of this node.
 	Take func(ctx context.Context, p int, owner store.Owner) (store.Partition, error)
 	// Records holds the checkpoints.
@@ -73,10 +71,7 @@ type Deriver struct {
 func New(c Config) *Deriver {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Fold == nil {
-		c.Fold = (*vehicle.State).Fold
-	}
-	if c.Replay == nil {
-		c.Replay = c.Fold
+		c.Fold = func(s *vehicle.State, x *vehicle.Sample, _ bool) bool { return s.Fold(x) }
 	}
 	if c.Covers == nil {
 		c.Covers = func(vehicle.ID) (bool, error) { return false, nil }

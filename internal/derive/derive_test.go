@@ -429,9 +429,8 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 	check(t, e)
 }
 
-// Telemetry that a process may have folded before is folded by Config.Replay, and later telemetry
-// by Config.Fold, even if it waited. A checkpoint follows the replay at once, so that a crash
-// repeats less.
+// Telemetry that a process may have folded before is folded again, and later telemetry is not, even
+// if it waited. A checkpoint follows the replay at once, so that a crash repeats less.
 func TestRun_Replays(t *testing.T) {
 	now := testkit.NewClock(time.UnixMilli(int64(last)))
 	e := open(t, local.Config{Now: now.Now, Retention: 24 * time.Hour})
@@ -447,10 +446,10 @@ func TestRun_Replays(t *testing.T) {
 		}
 		p.saved = func() { saves.Add(1) }
 	})
-	counting := func(n *atomic.Int64) func(*vehicle.State, *vehicle.Sample) bool {
-		return func(s *vehicle.State, x *vehicle.Sample) bool { n.Add(1); return s.Fold(x) }
+	c.Checkpoint, c.Fold = time.Hour, func(s *vehicle.State, x *vehicle.Sample, again bool) bool {
+		map[bool]*atomic.Int64{true: &replayed, false: &folded}[again].Add(1)
+		return s.Fold(x)
 	}
-	c.Replay, c.Fold, c.Checkpoint = counting(&replayed), counting(&folded), time.Hour
 	c.SetBucketBytes(250)
 	const cars = 100
 	for v := range cars {

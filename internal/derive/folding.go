@@ -172,19 +172,16 @@ func (f *folding) apply(g store.Group) (err error) {
 	if g.Seq > f.aheadTo {
 		f.ahead = nil
 	}
-	fold := f.config.Fold
-	if !f.live && f.again(g) {
-		fold = f.config.Replay
-	}
+	again := !f.live && f.again(g)
 	defer f.states.split()
 	if f.live || len(g.Samples) < 16 {
-		return f.fold(g, fold, 0, 1)
+		return f.fold(g, again, 0, 1)
 	}
-	return eachProcessor(func(i, n int) error { return f.fold(g, fold, i, n) })
+	return eachProcessor(func(i, n int) error { return f.fold(g, again, i, n) })
 }
 
 // fold folds the samples of a group whose vehicles are in every n-th bucket from the i-th.
-func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample) bool, i, n int) (err error) {
+func (f *folding) fold(g store.Group, again bool, i, n int) (err error) {
 	earliest, latest := signal.At(g.Stored.Add(-vehicle.MaxAhead)), signal.At(g.Stored.Add(vehicle.MaxAhead))
 	var s vehicle.State // of the vehicle of the present sample
 	var packed []byte
@@ -214,7 +211,7 @@ func (f *folding) fold(g store.Group, fold func(*vehicle.State, *vehicle.Sample)
 		if s.Time > latest && earliest <= x.Time && x.Time <= latest {
 			s = vehicle.State{}
 		}
-		changed = fold(&s, x) || changed
+		changed = f.config.Fold(&s, x, again) || changed
 		if changed && (k+1 == len(g.Samples) || g.Samples[k+1].Vehicle != x.Vehicle) {
 			packed = codec.AppendState(packed[:0], &s)
 			f.states.insert(x.Vehicle, packed, f.day, 1)

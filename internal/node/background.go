@@ -112,7 +112,6 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
 		Fold:       n.roads.Fold,
-		Replay:     n.roads.Refold,
 		Records:    n.engine,
 		Covers:     n.records.Covers,
 		Gone:       n.records.Gone,

@@ -66,7 +66,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 		}
 		s := states[x.Vehicle]
 		next := s
-		if changed := m.Fold(&next, &x); changed != (next != s) {
+		if changed := m.Fold(&next, &x, false); changed != (next != s) {
 			t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
 		}
 		inBounds(t, &next)

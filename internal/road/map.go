@@ -47,14 +47,10 @@ func (m *Map) Bound(most int) {
 
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Fold is [vehicle.State.Fold] with what the map knows. It adds what the car shows.
-func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, true) }
-
-// Refold adds nothing to the map, because the car has shown it before.
-func (m *Map) Refold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, false) }
-
-func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed bool) {
-	located := x.Time > s.Way.Time && x.Time >= s.Latest.PositionTime() && m.locate(s, x, shows)
+// Fold is [vehicle.State.Fold] with what the map knows. It adds what the car shows, unless the car
+// has shown it before (again).
+func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample, again bool) (changed bool) {
+	located := x.Time > s.Way.Time && x.Time >= s.Latest.PositionTime() && m.locate(s, x, again)
 	before := s.Time
 	changed = s.Fold(x) || located
 	if s.Time != before && s.Pace != 0 {
@@ -65,11 +61,11 @@ func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed boo
 
 // Observe is [Map.Fold] for a copy.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
-	m.Fold(&s, &x)
+	m.Fold(&s, &x, false)
 	return s
 }
 
-func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
+func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, again bool) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
 		return false
@@ -86,7 +82,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
 	source, voice := voiceOf(x)
-	if begin(s, f); s.Way.OnRoad && shows {
+	if begin(s, f); s.Way.OnRoad && !again {
 		m.show(driven, x, source, voice, gap)
 	}
 	asker := uint32(1) << voice
