@@ -29,7 +29,7 @@ type Map struct {
 	out     outbox
 
 	doubting sync.Mutex        // guards doubts
-	doubts   map[uint32]Doubts // by number of the source
+	doubts   map[uint32]Doubts // by source
 }
 
 func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
@@ -130,7 +130,6 @@ const (
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// show adds what the car drove. gap: seconds between the positions.
 func (m *Map) show(driven []part, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {

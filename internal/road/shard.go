@@ -39,7 +39,7 @@ func hashOf(name driving.Stretch) uint64 {
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 
-// slot returns where the index has name, or where there is room for it.
+// slot returns where the index has name, or room for it.
 func (sh *shard) slot(name driving.Stretch) uint64 {
 	mask := uint64(len(sh.index) - 1)
 	for h := hashOf(name) / shards; ; h++ {

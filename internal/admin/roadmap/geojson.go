@@ -128,7 +128,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	}
 }
 
-// features are encoded one by one: 20,000 are 5 MB, which each of 512 slow connections would hold.
+// All features at once are 5 MB, for each of 512 slow connections.
 type features []road.Condition
 
 func (f features) MarshalJSONTo(e *jsontext.Encoder) error {
