@@ -35,9 +35,6 @@ const cellMetres = 45
 // ConditionsIn looks up each cell of a small box, or scans all stretches.
 func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, do func(Condition)) {
 	box := b.rect()
-	if box.IsEmpty() {
-		return
-	}
 	wide := box.Lng.Length() * earthMetres / cellMetres
 	high := box.Lat.Length() * earthMetres / cellMetres
 	if (wide+2)*(high+2)*Octants >= float64(m.Len()) {

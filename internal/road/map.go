@@ -340,6 +340,26 @@ func (m *Map) at(p place) stretch {
 	return *sh.at(p.number())
 }
 
+// all yields copies, without a lock.
+func (m *Map) all(yield func(*stretch) bool) {
+	var some []stretch
+	for i := range m.shards {
+		sh := &m.shards[i]
+		some = some[:0]
+		sh.mu.Lock()
+		for _, page := range sh.pages {
+			some = append(some, page[:]...)
+		}
+		some = some[:sh.count]
+		sh.mu.Unlock()
+		for k := range some {
+			if !yield(&some[k]) {
+				return
+			}
+		}
+	}
+}
+
 func (m *Map) Len() (n int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -368,19 +388,8 @@ type Condition struct {
 
 // Conditions calls do for each stretch, without a lock.
 func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
-	unix := unixOf(at)
-	var some []Condition
-	for i := range m.shards {
-		sh := &m.shards[i]
-		some = some[:0]
-		sh.mu.Lock()
-		for k := range sh.count {
-			some = append(some, sh.at(k).condition(unix))
-		}
-		sh.mu.Unlock()
-		for _, c := range some {
-			do(c)
-		}
+	for s := range m.all {
+		do(s.condition(unixOf(at)))
 	}
 }
 

@@ -51,20 +51,10 @@ func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	if len(packed) == 0 {
 		return nil
 	}
-	for i := range m.shards {
-		var some []stretch
-		sh := &m.shards[i]
-		sh.mu.Lock()
-		for k := range sh.count {
-			s := sh.at(k)
-			if _, ok := packed[tileOf(s.name)]; ok && s.free != 0 {
-				some = append(some, *s)
-			}
-		}
-		sh.mu.Unlock()
-		for k := range some {
-			t := tileOf(some[k].name)
-			packed[t] = m.appendProfile(packed[t], &some[k])
+	for s := range m.all {
+		t := tileOf(s.name)
+		if _, ok := packed[t]; ok && s.free != 0 {
+			packed[t] = m.appendProfile(packed[t], s)
 		}
 	}
 	return packed
