@@ -67,7 +67,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	operations := s.store.Config()
 	operations.AdminKey, operations.Now, operations.Log = hash, s.clock.Now, log
 	operations.Fleet, operations.Filled, operations.KeyDir = opstest.NewFleet().Table, well, t.TempDir()
-	operations.RoadsDoubted = func(uint32) ops.NamedCounts { return nil }
+	operations.RoadsDoubted = func(uint32) map[string]int64 { return nil }
 	change(&operations)
 	cfg := admin.Config{
 		Ops:      ops.New(operations),

@@ -36,7 +36,7 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 
 func TestSourceSeen(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
-		c.RoadsDoubted = func(uint32) ops.NamedCounts { return ops.NamedCounts{"old": 3} }
+		c.RoadsDoubted = func(uint32) map[string]int64 { return map[string]int64{"old": 3} }
 	})
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +

@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/query"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/backup"
 	"example.org/carstate/internal/vehicle"
@@ -90,23 +89,13 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		State: func(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 			return store.State(ctx, n.engine, id)
 		},
-		Append: n.engine.Append, RoadsDoubted: n.roadsDoubted,
+		Append: n.engine.Append, RoadsDoubted: n.roads.Doubts,
 		Fleet: n.fleet, Filled: n.health.answersNow, Changes: n.answers.changes,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n
 	c.ForgetRoads = n.records.ForgetRoads
 	return c
-}
-
-func (n *Node) roadsDoubted(source uint32) ops.NamedCounts {
-	counts := ops.NamedCounts{}
-	for why, count := range n.roads.Doubts(source) {
-		if count > 0 {
-			counts[road.Doubt(why).String()] = int64(count)
-		}
-	}
-	return counts
 }
 
 func (n *Node) limit(name string, b listen.Bounds) *listen.Limit {

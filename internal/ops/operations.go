@@ -36,7 +36,7 @@ type Config struct {
 	Changes *Changes
 
 	// RoadsDoubted counts the evidence of the source with this number that was not believed.
-	RoadsDoubted func(number uint32) NamedCounts
+	RoadsDoubted func(number uint32) map[string]int64
 
 	AdminKey access.Hash
 	// KeyDir has the admin key's file.

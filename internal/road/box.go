@@ -22,7 +22,7 @@ func (b Box) rect() s2.Rect {
 	}
 }
 
-// Around returns a box with sides metres away from s; near a pole it goes all around the earth.
+// Around returns a box with sides metres away from s.
 func Around(s driving.Stretch, metres float64) Box {
 	r := s2.CapFromCenterAngle(cellOf(s).Point(), s1.Angle(metres/earthMetres)).RectBound()
 	lo, hi := r.Lo(), r.Hi()

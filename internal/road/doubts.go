@@ -11,23 +11,27 @@ const (
 
 func (d Doubt) String() string { return [...]string{"old", "fast", "share"}[d] }
 
-type Doubts [NumDoubts]uint64
-
 func (m *Map) doubt(source uint32, why Doubt) {
 	m.doubting.Lock()
 	defer m.doubting.Unlock()
 	if m.doubts == nil {
-		m.doubts = make(map[uint32]Doubts)
+		m.doubts = make(map[uint32][NumDoubts]uint64)
 	}
 	n := m.doubts[source]
 	n[why]++
 	m.doubts[source] = n
 }
 
-func (m *Map) Doubts(source uint32) Doubts {
+func (m *Map) Doubts(source uint32) (byReason map[string]int64) {
 	m.doubting.Lock()
 	defer m.doubting.Unlock()
-	return m.doubts[source]
+	byReason = make(map[string]int64)
+	for why, n := range m.doubts[source] {
+		if n > 0 {
+			byReason[Doubt(why).String()] = int64(n)
+		}
+	}
+	return byReason
 }
 
 func (m *Map) Doubted(why Doubt) (n uint64) {

@@ -28,8 +28,8 @@ type Map struct {
 	refused atomic.Uint64
 	out     outbox
 
-	doubting sync.Mutex        // guards doubts
-	doubts   map[uint32]Doubts // by source
+	doubting sync.Mutex                   // guards doubts
+	doubts   map[uint32][NumDoubts]uint64 // by source
 }
 
 func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }

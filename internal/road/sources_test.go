@@ -91,7 +91,7 @@ func TestOneSource_NewRoad(t *testing.T) {
 	if got := freeKmh(t, &m, street, start); got > 1.3*45+1 {
 		t.Errorf("free flow %.0f km/h", got)
 	}
-	if m.Doubts(liars)[road.Fast] == 0 || m.Doubts(gateway) != (road.Doubts{}) || m.Doubted(road.Fast) != m.Doubts(liars)[road.Fast] {
+	if m.Doubts(liars)["fast"] == 0 || len(m.Doubts(gateway)) != 0 || m.Doubted(road.Fast) != uint64(m.Doubts(liars)["fast"]) {
 		t.Errorf("doubts: liars %v, gateway %v", m.Doubts(liars), m.Doubts(gateway))
 	}
 	stillJudged(t, &m, "beside liars")
@@ -145,7 +145,7 @@ func TestOneSource_NewStretches(t *testing.T) {
 		c.source = liars
 		c.drive(t, 250, 90, 20*time.Minute)
 	}
-	if n := m.Len(); n > most/8 || m.Refused() != 0 || m.Doubts(liars)[road.Share] == 0 {
+	if n := m.Len(); n > most/8 || m.Refused() != 0 || m.Doubts(liars)["share"] == 0 {
 		t.Errorf("%d stretches, %d refused, doubts %v", n, m.Refused(), m.Doubts(liars))
 	}
 	for k := range uint32(12) {

@@ -93,7 +93,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 	f.fleet.KeepNames(1 << 20)
 	operations := f.store.Config()
 	operations.Fleet, operations.Filled = f.fleet, func() error { return nil }
-	operations.RoadsDoubted = func(uint32) ops.NamedCounts { return nil }
+	operations.RoadsDoubted = func(uint32) map[string]int64 { return nil }
 	operations.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
