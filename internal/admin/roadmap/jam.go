@@ -35,10 +35,9 @@ func jams(worst []road.Condition) []Jam {
 			conditions[c.Stretch] = c
 		}
 	}
-	grouped := make(map[driving.Stretch]bool)
 	found := []Jam{}
 	for _, c := range worst {
-		if c.State != driving.Jam || grouped[c.Stretch] {
+		if _, left := conditions[c.Stretch]; !left {
 			continue
 		}
 		group, _ := reach(conditions, c.Stretch)
@@ -49,10 +48,10 @@ func jams(worst []road.Condition) []Jam {
 		for s := way[0]; s != end; way = append(way, s) {
 			s = previous[s]
 		}
-		for _, s := range group {
-			grouped[s] = true
-		}
 		found = append(found, describeJam(conditions, group, way))
+		for _, s := range group {
+			delete(conditions, s)
+		}
 	}
 	slices.SortStableFunc(found, func(a, b Jam) int { return cmp.Compare(b.DelaySeconds, a.DelaySeconds) })
 	return found
