@@ -16,7 +16,7 @@ import (
 // Credentials is a node's table of tokens, sources or operators. The zero value is empty.
 type Credentials struct {
 	hashes    sync.RWMutex // guards byHash and changes of hasUnread; unlike mu, it is never held for long
-	byHash    map[Hash]heldSecret
+	byHash    map[Hash]*Grant
 	hasUnread atomic.Bool
 
 	mu     sync.Mutex // guards the fields below
@@ -53,22 +53,15 @@ type Grant struct {
 	*usage
 }
 
-type heldSecret struct {
-	by    *Grant
-	until time.Time // zero: the current secret
-}
-
-// secrets includes secrets that have ended. g may be nil.
-func (g *Grant) secrets() map[Hash]heldSecret {
+// secrets also returns the hashes of secrets that have ended. g may be nil.
+func (g *Grant) secrets() (all []Hash) {
 	if g == nil {
 		return nil
 	}
-	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
-		all[e.Hash] = heldSecret{g, e.Until}
+		all = append(all, e.Hash)
 	}
-	all[g.Hash] = heldSecret{by: g}
-	return all
+	return append(all, g.Hash)
 }
 
 func (t *Credentials) lock() {
@@ -98,12 +91,14 @@ func (t *Credentials) replace(old, g *Grant) {
 	defer t.hashes.Unlock()
 	t.hasUnread.Store(len(t.unread) > 0)
 	if t.byHash == nil {
-		t.byHash = make(map[Hash]heldSecret)
+		t.byHash = make(map[Hash]*Grant)
 	}
-	for hash := range old.secrets() {
+	for _, hash := range old.secrets() {
 		delete(t.byHash, hash)
 	}
-	maps.Copy(t.byHash, g.secrets())
+	for _, hash := range g.secrets() {
+		t.byHash[hash] = g
+	}
 }
 
 // Lose removes a credential whose record a newer version wrote. The record may have a new secret,
@@ -141,7 +136,7 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	}
 	hash := HashOf(secret)
 	t.hashes.RLock()
-	h, ok := t.byHash[hash]
+	g, ok := t.byHash[hash]
 	unread := t.hasUnread.Load()
 	t.hashes.RUnlock()
 	if !ok && unread {
@@ -150,13 +145,14 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	if !ok {
 		return nil, ErrNotKnown
 	}
-	if err := h.by.Usable(now); err != nil {
-		return h.by, err
+	if err := g.Usable(now); err != nil {
+		return g, err
 	}
-	if !h.until.IsZero() && !now.Before(h.until) {
-		return h.by, ErrReplaced
+	i := slices.IndexFunc(g.Earlier, func(e Earlier) bool { return e.Hash == hash })
+	if i >= 0 && !now.Before(g.Earlier[i].Until) {
+		return g, ErrReplaced
 	}
-	return h.by, nil
+	return g, nil
 }
 
 // Verify returns no token with [ErrMalformed], [ErrChecksum], [ErrNotKnown] and [ErrUnread], but
