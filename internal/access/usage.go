@@ -66,16 +66,15 @@ func (u Usage) Plus(other Usage, now time.Time) Usage {
 // usage belongs to a credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget          Budget
-	calls, refusals atomic.Int64
+	calls, refusals atomic.Int64 // that stored does not contain
 	lastUsed        atomic.Int64 // Unix seconds
 	lastRefused     atomic.Int64 // Unix seconds << 8 | reason
 
 	mu       sync.Mutex      // guards the fields below
 	activity *SourceActivity // of a source, without LastSeen; may be nil
 	claimed  Claims          // hashes, because a forgotten vehicle's vid must not stay
-	// stored is the sum of all nodes. It contains the calls and refusals of this process up to
-	// added, or up to sent if the latest write succeeds.
-	stored, added, sent Usage
+	stored   Usage           // the sum of all nodes
+	sent     Usage           // what the latest write adds to stored if it succeeds
 }
 
 // in seconds; a finer step would need a write to shared memory for each query
@@ -95,10 +94,9 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	}
 }
 
-// withCounted adds to stored what is counted after added. The caller holds mu.
+// The caller of withCounted holds mu.
 func (u *usage) withCounted(stored Usage, now time.Time) Usage {
-	since := Usage{Calls: u.calls.Load() - u.added.Calls, Refusals: u.refusals.Load() - u.added.Refusals,
-		LastUsed: u.latestUse()}
+	since := Usage{Calls: u.calls.Load(), Refusals: u.refusals.Load(), LastUsed: u.latestUse()}
 	if n := u.lastRefused.Load(); n != 0 {
 		since.LastRefused, since.Reason = time.Unix(n>>8, 0).UTC(), Outcome(n&0xff)
 	}
@@ -124,7 +122,9 @@ func (t *Credentials) NoteUsage(id string, stored Usage, mine bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.stored = stored; mine {
-		u.added = u.sent
+		u.calls.Add(-u.sent.Calls)
+		u.refusals.Add(-u.sent.Refusals)
+		u.sent = Usage{}
 	}
 }
 
@@ -134,8 +134,7 @@ func (t *Credentials) UsageToStore(id string, stored Usage, now time.Time) Usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	next := u.withCounted(stored, now)
-	u.sent = Usage{Calls: u.added.Calls + next.Calls - stored.Calls, Refusals: u.added.Refusals + next.Refusals -
-		stored.Refusals}
+	u.sent = Usage{Calls: next.Calls - stored.Calls, Refusals: next.Refusals - stored.Refusals}
 	return next
 }
 
@@ -143,11 +142,9 @@ func (t *Credentials) Unstored() (ids []string) {
 	t.lock()
 	defer t.mu.Unlock()
 	for id, u := range t.usages {
-		u.mu.Lock()
-		if u.calls.Load() > u.added.Calls {
+		if u.calls.Load() > 0 {
 			ids = append(ids, id)
 		}
-		u.mu.Unlock()
 	}
 	return ids
 }
