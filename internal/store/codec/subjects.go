@@ -76,8 +76,11 @@ func VehicleOfState(subject string) (vehicle.ID, bool) {
 
 // Operators are in SOURCES, so that one can be removed even if TOKENS is full of usage.
 func StreamOf(subject string) string {
-	if strings.HasPrefix(subject, "token") {
+	switch {
+	case strings.HasPrefix(subject, "token"):
 		return Tokens
+	case strings.HasPrefix(subject, RoadPrefix):
+		return Roads
 	}
 	return Sources
 }
