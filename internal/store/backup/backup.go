@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -145,43 +146,28 @@ func Check(r io.Reader, keys ...string) (info access.BackupInfo, err error) {
 	return info, err
 }
 
-// namesOf is the number of names that follow the kind in a subject.
-var namesOf = map[string]int{
-	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
-	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,
-}
-
-const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-
-func validNames(kind, rest string) bool {
-	var names []string
-	if rest != "" {
-		names = strings.Split(rest, ".")
-	}
-	for _, name := range names {
-		if name == "" || len(name) > vehicle.MaxReportingID || strings.Trim(name, nameLetters) != "" {
-			return false
-		}
-	}
-	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
-}
+// Names need no escaping in NATS.
+var validSubject = regexp.MustCompile(`^(` + codec.VIDKeysSubject + `|(tombstone|source|operator|token|road)\.[-\w]+|` +
+	`(sourceset|tokenset|tokenuse|state)\.[-\w]+\.[-\w]+)$`)
 
 func checkRecord(kind string, r store.Record, records store.Sets) (err error) {
-	_, rest, _ := strings.Cut(r.Subject, ".")
-	if _, ok := namesOf[kind]; !ok {
-		return fmt.Errorf("%w (unknown kind of record)", errNewer)
-	}
+	var bad error
 	switch kind {
 	case "state":
+		id, _ := codec.VehicleOfState(r.Subject)
+		_, bad = vehicle.ParseReportingID(string(id))
 		_, err = codec.DecodeState(r.Body)
 	case "road":
-		if tile, bad := road.ParseTile(rest); bad != nil || new(road.Map).Load(tile, r.Body) != nil {
-			err = codec.ErrDamaged
+		var tile road.Tile
+		if tile, bad = road.ParseTile(strings.TrimPrefix(r.Subject, codec.RoadPrefix)); bad == nil {
+			bad = new(road.Map).Load(tile, r.Body)
 		}
-	default:
+	case codec.VIDKeysSubject, "tombstone", "source", "sourceset", "operator", "token", "tokenset", "tokenuse":
 		err = records.Check(r)
+	default:
+		return fmt.Errorf("%w (unknown kind of record)", errNewer)
 	}
-	if !validNames(kind, rest) {
+	if bad != nil || !validSubject.MatchString(r.Subject) || len(r.Subject) > 2*vehicle.MaxReportingID {
 		err = cmp.Or(err, codec.ErrDamaged)
 	}
 	return refusal(err)
