@@ -48,7 +48,6 @@ type Node struct {
 	roads     *road.Map // empty on a node that neither folds nor has the console
 	engine    store.Engine
 	cluster   *cluster.Engine // nil on one machine
-	unclean   bool
 	records   *store.RecordStore
 	health    *health
 	probe     listen.Probe
@@ -129,14 +128,14 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 			folded, groups := e.Progress()
 			return n.loaded.Load(), folded, groups
 		}
+		// A failed start must log only its reason, so what can fail is above.
+		if e.Unclean() {
+			c.Log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
+				"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more")
+		}
 	}
 	n.registerMetrics()
 	n.startBackground()
-	// A failed start must log only its reason, so what can fail is above.
-	if n.unclean {
-		c.Log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
-			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more")
-	}
 	n.config.fitToFiles()
 	n.logVehicleBound()
 	// Clients that have connected since the ports were opened have waited in the kernel's queue.
@@ -186,7 +185,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 			var e *local.Engine
 			c.Local.Config = c.Store
 			if e, err = local.Open(ctx, c.Local); err == nil {
-				n.engine, n.unclean = e, e.Unclean()
+				n.engine = e
 			}
 		} else {
 			c.Cluster.Config = c.Store
@@ -343,9 +342,7 @@ func (n *Node) Settings() wire.NodeSettings {
 
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" {
-		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {
-			n.config.Log.Error("unknown log level", "error", err) // the caller has validated it
-		}
+		_ = n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)) // the caller has validated it
 	}
 	if s.ReadOnly == nil || n.health.readOnly.Swap(*s.ReadOnly) == *s.ReadOnly {
 		return
