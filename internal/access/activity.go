@@ -1,7 +1,6 @@
 package access
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -205,6 +204,9 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.NoteRefused(r, text, now)
 }
 
+// keyRefusals has the errors of verify that come with the source.
+var keyRefusals = map[error]Refusal{ErrExpired: KeyExpired, ErrRevoked: KeyRevoked, ErrReplaced: KeyReplaced}
+
 const KeyRefused = "the source key is refused: "
 
 func (u *usage) note(err error, now time.Time) {
@@ -214,14 +216,7 @@ func (u *usage) note(err error, now time.Time) {
 		}
 		return
 	}
-	why := KeyRevoked
-	switch {
-	case errors.Is(err, ErrExpired):
-		why = KeyExpired
-	case errors.Is(err, ErrReplaced):
-		why = KeyReplaced
-	}
-	u.refuseKey(why, KeyRefused+err.Error(), now)
+	u.refuseKey(keyRefusals[err], KeyRefused+err.Error(), now)
 }
 
 func (u *usage) Seen() (s SourceActivity) {

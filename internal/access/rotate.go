@@ -29,11 +29,8 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 		return err
 	}
 	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
-	switch {
-	case !policy.Overlap:
+	if overlap == 0 || !policy.Overlap {
 		until = time.Unix(0, 0).UTC() // valid on no node, whatever its clock says
-	case overlap == 0:
-		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // ended even by a slow clock
 	}
 	kept := append(slices.Clone(c.Earlier), Earlier{c.Hash, until})
 	ended := 0
