@@ -134,7 +134,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 func (k *RecordStore) apply(r Record, large Sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer && kind != "tokenuse" {
-		k.applyNewer(kind, rest, large)
+		k.applyNewer(kind, rest)
 		return nil
 	}
 	switch kind {
@@ -165,8 +165,7 @@ func (k *RecordStore) apply(r Record, large Sets) error {
 	return nil
 }
 
-func (k *RecordStore) applyNewer(kind, rest string, large Sets) {
-	delete(large, kind+"."+rest)
+func (k *RecordStore) applyNewer(kind, rest string) {
 	switch kind {
 	case "token":
 		k.tables.Tokens.Lose(rest)

@@ -121,36 +121,24 @@ func readCredential(ctx context.Context, from Records, is Record) (c access.Cred
 			return c, g, err
 		}
 	}
-	if c.Vehicles = sets.take(is.Subject, g); g.Sets > 0 && c.Vehicles.Len() == 0 {
+	if c.Vehicles = sets.take(g); g.Sets > 0 && c.Vehicles.Len() == 0 {
 		err = errSetChanged
 	}
 	return c, g, err
 }
 
-// Sets has the set records of credentials to come, by the subject of the credential.
-type Sets map[string]*setParts
-
-type setParts struct {
-	mark  string
-	parts map[int][]vehicle.ID
-}
+// Sets has the vids of set records of credentials to come, by their name and their subject.
+type Sets map[string]map[string][]vehicle.ID
 
 func (s Sets) Apply(r Record) error {
-	prefix, rest, _ := strings.Cut(r.Subject, "set.")
-	name, number, _ := strings.Cut(rest, ".")
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || n >= MaxBatch || strconv.Itoa(n) != number {
-		return codec.ErrDamaged
-	}
 	part, err := decodeSet(r.Body)
 	if err != nil || part.Set == "" { // emptied
 		return err
 	}
-	owner := prefix + "." + name
-	if p := s[owner]; p == nil || p.mark != part.Set {
-		s[owner] = &setParts{part.Set, make(map[int][]vehicle.ID)}
+	if s[part.Set] == nil {
+		s[part.Set] = make(map[string][]vehicle.ID)
 	}
-	s[owner].parts[n] = part.IDs
+	s[part.Set][r.Subject] = part.IDs
 	return nil
 }
 
@@ -158,20 +146,20 @@ func (s Sets) Apply(r Record) error {
 // replaced before a feed had caught up, so a newer credential follows.
 func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
-	c.Vehicles = s.take(r.Subject, granted)
+	c.Vehicles = s.take(granted)
 	return c, granted.Sets, err
 }
 
-func (s Sets) take(owner string, g grantedRecord) access.Vehicles {
-	p := s[owner]
-	delete(s, owner)
+func (s Sets) take(g grantedRecord) access.Vehicles {
+	parts := s[g.Set]
+	delete(s, g.Set)
 	switch {
 	case g.All:
 		return access.AllVehicles()
 	case g.Sets == 0:
 		return access.VehicleSet(g.IDs...)
-	case p != nil && p.mark == g.Set && len(p.parts) == g.Sets:
-		return access.VehicleSet(slices.Concat(slices.Collect(maps.Values(p.parts))...)...)
+	case len(parts) == g.Sets:
+		return access.VehicleSet(slices.Concat(slices.Collect(maps.Values(parts))...)...)
 	}
 	return access.Vehicles{}
 }
