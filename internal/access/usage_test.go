@@ -135,9 +135,8 @@ func TestSourceSighting(t *testing.T) {
 	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
 		t.Errorf("before anything came: %+v", seen)
 	}
-	if _, err := table.Verify([]byte(key), noon.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := table.Verify([]byte(key), noon.Add(time.Minute))
+	testkit.NoError(t, err)
 	_, hash := access.NewSecret(access.SourceKind)
 	testkit.NoError(t, src.Rotate(hash, time.Hour, noon))
 	table.Put(src)

@@ -482,8 +482,12 @@ func (f *folding) drop(id vehicle.ID) {
 	f.part.Publish(id, new(store.Answer))
 }
 
-// restore puts a restored state in place of an older one. The caller holds mu.
+// restore puts a restored state in place of an older one, unless the vehicle was forgotten meanwhile.
+// The caller holds mu.
 func (f *folding) restore(e store.Entry, r *store.Reply) error {
+	if forgotten, err := f.config.Covers(e.Vehicle); err != nil || forgotten {
+		return err
+	}
 	s, err := codec.DecodeState(e.State)
 	if err != nil {
 		return err

@@ -53,9 +53,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		}
 		return err
 	}
-	if err := until(time.Minute, posted); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(time.Minute, posted))
 	answered := func(vid string) func() error {
 		return func() error {
 			_, text, err := testkit.Get(answers.URL(node.QueryAddr) + "/api/ic/if_dt_tflow_car_driving_state?access_token=" +
