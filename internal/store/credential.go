@@ -48,8 +48,6 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	})
 }
 
-// Update may call change several times. The error is [access.ErrNotFound] for a removed source or
-// operator; a revoked token can be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {

@@ -174,8 +174,7 @@ func (k *RecordStore) Gone(id vehicle.ID) bool {
 	return ok && t.State >= access.StateTrimmed && !t.Unread && k.engine.Alive() == nil
 }
 
-// The receipt says from when no byte on the disk names the vehicle, if the engine can tell. If
-// Forget fails after storing the tombstone, EraseDue completes it.
+// If Forget fails after storing the tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash, now := k.forgotten.Hash(id), k.now()
 	within, tells, err := k.erasedWithin()

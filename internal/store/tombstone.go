@@ -162,9 +162,7 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return buried && err == nil, err
 }
 
-// Bury forgets vehicles again by receipts that operators have kept, as after a restore from an
-// older backup, unless they were allowed since. After an error, the receipts before it have been
-// applied.
+// After an error of Bury, the receipts before it have been applied.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)

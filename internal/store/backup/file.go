@@ -93,7 +93,6 @@ func (b *writer) add(r store.Record) error {
 	return err
 }
 
-// end does not close the underlying writer.
 func (b *writer) end() error {
 	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
@@ -122,7 +121,6 @@ type reader struct {
 	sum, mac []byte // from the end of the file; nil until it is verified
 }
 
-// The error of open is errForeign, errOlder, errNewer or errTorn, or wraps that of r.
 func open(r io.Reader) (*reader, header, error) {
 	h := sha256.New()
 	b := &reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}

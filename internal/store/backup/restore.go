@@ -55,11 +55,9 @@ func (s *Service) newRestore(progress func(done, total int)) *restore {
 		owners: make(map[int]uint64)}
 }
 
-// Restore first checks the whole backup, which may be an [access.BadBackup]. The error is
-// [access.ErrNotEmpty] if the service has other credentials than an interrupted restore of the same
-// backup leaves, and [access.ErrBusy] during another restore. audited must record the restore in
-// the audit and call merge, or return an error. progress is never called concurrently. With
-// options.Compare, it only counts differences.
+// The error of Restore is [access.ErrNotEmpty] if the service has other credentials than an
+// interrupted restore of the same backup leaves, and [access.ErrBusy] during another restore.
+// progress is never called concurrently.
 func (s *Service) Restore(
 	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
