@@ -1,10 +1,12 @@
 package access
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"hash/crc32"
+	"math/big"
 	"net/url"
 	"regexp"
 	"strings"
@@ -69,34 +71,12 @@ func Check(kind Kind, s []byte) error {
 	return nil
 }
 
-var isBase62 = func() (t [256]bool) {
-	for i := range len(base62) {
-		t[base62[i]] = true
-	}
-	return t
-}()
-
-func IsBase62(b []byte) bool {
-	for _, c := range b {
-		if !isBase62[c] {
-			return false
-		}
-	}
-	return true
-}
+func IsBase62(b []byte) bool { return len(bytes.TrimLeft(b, base62)) == 0 }
 
 func appendRandom(b []byte, n int) []byte {
-	// Bytes from fair on would make some characters more frequent than others.
-	const fair = 256 / 62 * 62
-	var buf [64]byte
-	for n > 0 {
-		rand.Read(buf[:])
-		for _, r := range buf {
-			if r < fair && n > 0 {
-				b = append(b, base62[r%62])
-				n--
-			}
-		}
+	for range n {
+		i, _ := rand.Int(rand.Reader, big.NewInt(int64(len(base62)))) // rand.Reader never fails
+		b = append(b, base62[i.Int64()])
 	}
 	return b
 }
