@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json/jsontext"
@@ -16,7 +15,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/workers"
 )
 
 // When a RecordStore's call that changes a record returns nil, it is on disk and in this node's
@@ -183,10 +181,7 @@ func (k *RecordStore) applyNewer(kind, rest string) {
 	}
 }
 
-const (
-	askPause   = 100 * time.Millisecond
-	askWriters = 2 // owners asked at a time; folding comes first
-)
+const askPause = 100 * time.Millisecond
 
 // While a partition has no owner, as during a takeover, AskOwner retries for Patience.Store. The
 // reply of an owner that stores a checkpoint first may take longer.
@@ -199,17 +194,16 @@ func (k *RecordStore) AskOwner(ctx context.Context, p int, q *Question) (r Reply
 	}
 }
 
+// AskOwners asks one after the other, because folding comes first.
 func (k *RecordStore) AskOwners(ctx context.Context, kind string) ([]Reply, error) {
 	replies := make([]Reply, k.engine.Partitions())
-	ctx, asking := workers.New(ctx, askWriters)
-	var err error
 	for p := range replies {
-		err = cmp.Or(err, asking.Start(func() (err error) {
-			replies[p], err = k.AskOwner(ctx, p, &Question{Kind: kind})
-			return err
-		}))
+		var err error
+		if replies[p], err = k.AskOwner(ctx, p, &Question{Kind: kind}); err != nil {
+			return nil, err
+		}
 	}
-	return replies, cmp.Or(err, asking.Wait())
+	return replies, nil
 }
 
 // Check checks a record of a backup, in which set records precede their credential. The error is

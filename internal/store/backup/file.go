@@ -114,7 +114,7 @@ func macOf(sum []byte, key string) []byte {
 }
 
 type reader struct {
-	r    *bufio.Reader
+	r    io.Reader // also writes to hash
 	hash hash.Hash
 	buf  []byte
 
@@ -123,11 +123,10 @@ type reader struct {
 
 func open(r io.Reader) (*reader, header, error) {
 	h := sha256.New()
-	b := &reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
+	b := &reader{r: io.TeeReader(bufio.NewReaderSize(r, 64<<10), h), hash: h}
 	var head header
 	beginning := make([]byte, len(magic)+len(version))
 	n, err := io.ReadFull(b.r, beginning)
-	h.Write(beginning)
 	switch {
 	case !bytes.HasPrefix(beginning[:n], []byte(magic)):
 		return nil, head, errForeign
@@ -197,7 +196,6 @@ func (b *reader) each(do func(r store.Record, kind string) error) error {
 
 func (b *reader) read(p []byte) error {
 	_, err := io.ReadFull(b.r, p)
-	b.hash.Write(p)
 	switch {
 	case err == nil:
 		return nil
@@ -214,7 +212,7 @@ func (b *reader) end() error {
 		return err
 	}
 	sum := last[:sha256.Size]
-	if _, err := b.r.ReadByte(); !bytes.Equal(sum, want) || err != io.EOF {
+	if _, err := io.ReadFull(b.r, make([]byte, 1)); !bytes.Equal(sum, want) || err != io.EOF {
 		return errTorn
 	}
 	b.sum, b.mac = sum, last[sha256.Size:]
