@@ -23,10 +23,7 @@ type credentialRecord struct {
 // Create may use the name of a removed source or operator again, but not that of a revoked token.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
-	tried := false
 	return k.change(ctx, codec.StreamOf(subject), subject, func(is Record) ([]Write, error) {
-		again := tried
-		tried = true
 		var before grantedRecord
 		c.Number = 0
 		if is.Seq != 0 {
@@ -35,9 +32,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 				return nil, err
 			}
 			c.Number, before = old.Number, granted
-			// The response of the first attempt was lost, and another writer has changed the record
-			// since.
-			if again && old.Hash == c.Hash {
+			// The response of an attempt was lost, and another writer has changed the record since.
+			if old.Hash == c.Hash {
 				return nil, nil
 			}
 			if old.Ended.IsZero() || c.Kind.Policy().Listed {

@@ -238,9 +238,7 @@ func releasing(t *testing.T, e store.Engine) {
 	if _, err := e.Take(ctx, 0, "second", Empty, polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
-	if err := e.Release(ctx, 0, "second"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Release(ctx, 0, "second"))
 	testkit.NoError(t, save(ctx, first, store.Checkpoint{}, false))
 	testkit.NoError(t, e.Release(ctx, 0, "first"))
 	second, err := e.Take(ctx, 0, "second", Empty, polite)

@@ -141,6 +141,7 @@ func namesChange(t *testing.T, e store.Engine) {
 			}
 		}
 		stored, key := create(t, k, c.Credential)
+		stored.Hash[0]++ // another key
 		if err := k.Create(t.Context(), stored); !errors.Is(err, access.ErrExists) {
 			t.Errorf("adding %s twice: got %v, want %v", c.Name, err, access.ErrExists)
 		}
