@@ -344,14 +344,19 @@ func (r *restore) compareCredential(rec store.Record) (n access.RestoreCount, er
 		return n, err
 	}
 	ours, ok := r.tables.Of(theirs.Kind).Get(theirs.Name)
+	return compared(ok, ok && ours.Hash == theirs.Hash && ours.Ended.Equal(theirs.Ended) &&
+		ours.Vehicles.All() == theirs.Vehicles.All() &&
+		slices.Equal(ours.Vehicles.Sorted(), theirs.Vehicles.Sorted())), nil
+}
+
+func compared(found, equal bool) access.RestoreCount {
 	switch {
-	case !ok:
-		return access.RestoreCount{Missing: 1}, nil
-	case ours.Hash == theirs.Hash && ours.Ended.Equal(theirs.Ended) && ours.Vehicles.All() == theirs.Vehicles.All() &&
-		slices.Equal(ours.Vehicles.Sorted(), theirs.Vehicles.Sorted()):
-		return access.RestoreCount{Equal: 1}, nil
+	case !found:
+		return access.RestoreCount{Missing: 1}
+	case equal:
+		return access.RestoreCount{Equal: 1}
 	}
-	return access.RestoreCount{Different: 1}, nil
+	return access.RestoreCount{Different: 1}
 }
 
 func (r *restore) compareOne(ctx context.Context, rec store.Record, kind string) (n access.RestoreCount, err error) {
@@ -359,15 +364,10 @@ func (r *restore) compareOne(ctx context.Context, rec store.Record, kind string)
 		return r.compareState(ctx, rec)
 	}
 	is, err := r.engine.Last(ctx, codec.StreamOf(rec.Subject), rec.Subject)
-	switch {
-	case err != nil:
+	if err != nil {
 		return n, err
-	case is.Seq == 0:
-		return access.RestoreCount{Missing: 1}, nil
-	case bytes.Equal(is.Body, rec.Body):
-		return access.RestoreCount{Equal: 1}, nil
 	}
-	return access.RestoreCount{Different: 1}, nil
+	return compared(is.Seq != 0, bytes.Equal(is.Body, rec.Body)), nil
 }
 
 func (r *restore) compareState(ctx context.Context, rec store.Record) (n access.RestoreCount, err error) {
@@ -383,14 +383,10 @@ func (r *restore) compareState(ctx context.Context, rec store.Record) (n access.
 	switch {
 	case err != nil:
 		return n, err
-	case !ok:
-		return access.RestoreCount{Missing: 1}, nil
-	case ours == theirs:
-		return access.RestoreCount{Equal: 1}, nil
-	case ours.Time > theirs.Time:
+	case ok && ours.Time > theirs.Time:
 		return access.RestoreCount{Newer: 1}, nil
-	case ours.Time < theirs.Time:
+	case ok && ours.Time < theirs.Time:
 		return access.RestoreCount{Older: 1}, nil
 	}
-	return access.RestoreCount{Different: 1}, nil
+	return compared(ok, ours == theirs), nil
 }
