@@ -52,7 +52,6 @@ const maxBeyond = 5
 // maxBeyond, and a value that means "none" returns [ErrNotAvailable].
 func (r *Readings) SetReported(s Signal, v float64) error {
 	switch {
-	case s.holds(v) && (v <= 100 || s == EngineSpeed && v <= 8000): // neither absent nor out of range
 	case s.isAbsent(v):
 		return ErrNotAvailable
 	case table[s].unit == "percent" && v >= -maxBeyond && v <= 100+maxBeyond:
@@ -115,6 +114,9 @@ var groupOf = [Num]group{
 }
 
 func (l *Latest) ThrottleTime() UnixMilli { return newestOf(l[EngineLoad : MILOn+1]) }
+
+// PlateTime is of the plate's sensors and command.
+func (l *Latest) PlateTime() UnixMilli { return newestOf(l[ThrottlePosition : ThrottleActuator+1]) }
 
 func (l *Latest) PositionTime() UnixMilli { return newestOf(l[CurrentLatitude : CurrentAccuracy+1]) }
 

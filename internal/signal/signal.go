@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -62,12 +63,7 @@ var table = [Num]struct {
 	SpeedHolds:               {"x-carstate.SpeedHolds", "s", 0, 24 * 60 * 60},
 }
 
-func (s Signal) String() string {
-	if s >= Num {
-		return fmt.Sprintf("Signal(%d)", uint8(s))
-	}
-	return table[s].name
-}
+func (s Signal) String() string { return table[s].name }
 
 func (s Signal) Unit() string { return table[s].unit }
 
@@ -180,10 +176,9 @@ func (i Ignition) String() string {
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
 func ParseIgnition(s string) (Ignition, error) {
-	for i, n := range ignitionNames {
-		if n == s {
-			return Ignition(i), nil
-		}
+	i := slices.Index(ignitionNames[:], s)
+	if i < 0 {
+		return 0, outOfRange[LowVoltageSystemState]
 	}
-	return 0, outOfRange[LowVoltageSystemState]
+	return Ignition(i), nil
 }

@@ -24,15 +24,6 @@ type Car struct {
 	IgnitionOff bool
 }
 
-// PlateTime is the newest time of the plate's sensors and command.
-func (c Car) PlateTime() (newest signal.UnixMilli) {
-	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB,
-		signal.RelativeThrottlePosition, signal.ThrottleActuator} {
-		newest = max(newest, c.Latest[g].Time)
-	}
-	return newest
-}
-
 // Memory is in percent and seconds, unless its comments say hundredths of a second.
 type Memory struct {
 	FaultCode signal.TroubleCode // a throttle code until the lists have been without one for long enough
