@@ -63,10 +63,7 @@ func (a *AlarmMemory) text() string {
 		if a.Expected != 0 {
 			text += fmt.Sprintf(" in place of %.0f %%", max(0, min(a.Expected, 100)))
 		}
-		if i := a.pair(); i >= 0 {
-			text += fmt.Sprintf("; up to %.0f %% apart is normal", pairs[i].free)
-		}
-		return text
+		return text + fmt.Sprintf("; up to %.0f %% apart is normal", pairs[a.pair()].free)
 	case RuleStuckSensor:
 		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure,
 			y, stuckRange)
@@ -171,32 +168,32 @@ var sensorWords = [NumSensors]string{
 }
 
 type Alarm struct {
-	Since        signal.UnixMilli
-	X, Y         signal.Signal // the same if there is only one
+	Since        signal.UnixMilli // 0 if no measure raised it
+	X, Y         signal.Signal    // the same if there is only one
 	NameX, NameY string
 	// Banded is set if a healthy Y is at most Free percent from Expected.
-	Banded      bool
-	Free        float64
-	meanX, base float64
-	slope       float64
+	Banded bool
+	Free   float64
+	line   PairMemory
 }
 
 // Expected returns what Y should read when X reads x percent, for a Banded alarm.
-func (a *Alarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
+func (a *Alarm) Expected(x float64) float64 {
+	return float64(a.line.MeanY) + float64(a.line.slope())*(x-float64(a.line.MeanX))
+}
 
-func (c Car) Alarmed() (alarm Alarm, found bool) {
+func (c Car) Alarmed() (alarm Alarm) {
 	a := &c.Alarm
 	if a.Since == 0 {
-		return Alarm{}, false
+		return Alarm{}
 	}
 	alarm.Since = a.Since
 	x, y := a.X, a.Y
 	if i := a.pair(); i >= 0 {
 		d, p := &pairs[i], &c.Pairs[i]
 		x, y = d.x, d.y
-		alarm.Banded, alarm.Free = p.mature(), float64(d.free)
-		alarm.meanX, alarm.base, alarm.slope = float64(p.MeanX), float64(p.MeanY), float64(p.slope())
+		alarm.Banded, alarm.Free, alarm.line = p.mature(), float64(d.free), *p
 	}
 	alarm.X, alarm.Y, alarm.NameX, alarm.NameY = signals[x], signals[y], sensorWords[x], sensorWords[y]
-	return alarm, true
+	return alarm
 }

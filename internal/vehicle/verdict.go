@@ -67,25 +67,23 @@ func (v ThrottleVerdict) At(now signal.UnixMilli, maxAge time.Duration) Outcome 
 // Throttle has a zero Time if neither a throttle code nor the plate was read. Silence ends no
 // anomaly.
 func (s *State) Throttle() ThrottleVerdict {
-	if s.ThrottleMemory.FaultCode != (signal.TroubleCode{}) {
-		return ThrottleVerdict{throttle.Anomaly, s.Time}
+	c := s.judged(new(throttle.Memory))
+	if c.FaultCode == (signal.TroubleCode{}) && c.Alarm.Since == 0 {
+		return ThrottleVerdict{throttle.Normal, s.Latest.PlateTime()}
 	}
-	m := s.ThrottleMemory
-	c := s.throttle(&m)
-	c.RunRules()
-	if m.Alarm.Since != 0 {
-		return ThrottleVerdict{throttle.Anomaly, s.Time}
-	}
-	return ThrottleVerdict{throttle.Normal, c.PlateTime()}
+	return ThrottleVerdict{throttle.Anomaly, s.Time}
 }
 
-func (s *State) ExplainThrottle() signal.Explanation { return s.judged().Explain(s.Time) }
+func (s *State) ExplainThrottle() signal.Explanation {
+	return s.judged(new(throttle.Memory)).Explain(s.Time)
+}
 
-func (s *State) ThrottleAlarm() (alarm throttle.Alarm, found bool) { return s.judged().Alarmed() }
+func (s *State) ThrottleAlarm() throttle.Alarm { return s.judged(new(throttle.Memory)).Alarmed() }
 
-func (s *State) judged() throttle.Car {
-	m := s.ThrottleMemory
-	c := s.throttle(&m)
+// judged runs the rules in m, so that [State.Throttle] needs no allocation.
+func (s *State) judged(m *throttle.Memory) throttle.Car {
+	*m = s.ThrottleMemory
+	c := s.throttle(m)
 	c.RunRules()
 	return c
 }

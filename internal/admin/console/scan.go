@@ -71,7 +71,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 		return &curve{Failed: true, Damaged: damaged}
 	}
 	made := &curve{Since: recent.Since, All: recent.All, Nothing: !recent.All && !recent.Since.Before(begun)}
-	made.alarm, _ = now.ThrottleAlarm()
+	made.alarm = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range recent.Samples {
 		s = vehicle.Observe(s, x)
@@ -92,8 +92,7 @@ func (k *curve) note(s *vehicle.State) {
 // shows reports whether the curve, which may be nil, was scanned for the present anomaly of s, or
 // for none if s has none.
 func (k *curve) shows(s *vehicle.State) bool {
-	alarm, _ := s.ThrottleAlarm()
-	return k != nil && !k.Busy && alarm.Since == k.alarm.Since
+	return k != nil && !k.Busy && s.ThrottleAlarm().Since == k.alarm.Since
 }
 
 // trail has readings, oldest first.
