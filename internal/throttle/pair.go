@@ -55,8 +55,8 @@ func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
 	}
 	if bracketed {
 		slope := min(max(abs(p.slope()), 0.5), 2)
-		p.Noise[0].fade(after)
-		p.Noise[1].fade(after)
+		p.Noise[0].Level = fade(p.Noise[0].Level, after, noiseDecay)
+		p.Noise[1].Level = fade(p.Noise[1].Level, after, noiseDecay)
 		// A repeated value may be old, and does not show where the partner of a stuck sensor is.
 		waited := c.Lags[i][0].repeats() || c.Lags[i][1].repeats()
 		if x.Time == t {
@@ -178,8 +178,6 @@ func (m *StuckMemory) observe(r signal.Reading, atEnd bool, partner span, began 
 		m.For = min(m.For+after, 2*stuckAlarm)
 	}
 }
-
-func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
