@@ -1,6 +1,9 @@
 package query
 
-import "example.org/carstate/internal/access"
+import (
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
+)
 
 type operation uint8
 
@@ -18,11 +21,11 @@ func (o operation) String() string {
 type outcome uint8
 
 const (
-	answered outcome = iota
-	unknownVehicle
-	stale
-	notDriving
-	invalidRequest
+	answered               = outcome(vehicle.Answered)
+	unknownVehicle         = outcome(vehicle.Unknown)
+	stale                  = outcome(vehicle.Stale)
+	notDriving             = outcome(vehicle.NotDriving)
+	invalidRequest outcome = iota
 	invalidToken
 	insufficientScope
 	notFound

@@ -75,7 +75,7 @@ func (w *response) fail(f *failure) {
 // writeRecord writes a verdict, one digit, and the time at which it was made, or why there is none.
 // field is the JSON between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made signal.UnixMilli) {
-	w.Status, w.outcome = 200, outcomeOf[why]
+	w.Status, w.outcome = 200, outcome(why)
 	w.Body = append(w.Body, `{"code":200,"msg":"success","data":{"vid":"`...)
 	w.Body = append(w.Body, vid...)
 	if why == vehicle.Answered {
@@ -93,13 +93,6 @@ func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, va
 		}
 	}
 	w.Body = append(w.Body, `"}}`...)
-}
-
-var outcomeOf = [...]outcome{
-	vehicle.Answered:   answered,
-	vehicle.Unknown:    unknownVehicle,
-	vehicle.Stale:      stale,
-	vehicle.NotDriving: notDriving,
 }
 
 // setRate follows draft-ietf-httpapi-ratelimit-headers-11: "token";q=60;w=60 for 60 calls in a
@@ -127,7 +120,6 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	}
 }
 
-// tooManyCalls answers 429. The next call is allowed after next.
 func (w *response) tooManyCalls(r access.Rate, next time.Duration) {
 	w.Status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.SetNumber("Retry-After", access.WaitSeconds(next))
