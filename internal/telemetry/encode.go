@@ -14,20 +14,15 @@ func AppendJSON(b []byte, x *vehicle.Sample) []byte {
 	b = append(b, `","time":`...)
 	b = strconv.AppendInt(b, int64(x.Time), 10)
 	b = append(b, `,"signals":{`...)
-	first := true
+	before := `"`
 	for s := range signal.Signal(signal.Num) {
-		v, ok := x.Value(s)
-		if !ok {
-			continue
+		if v, ok := x.Value(s); ok {
+			b = append(b, before...)
+			b = append(b, s.String()...)
+			b = append(b, `":`...)
+			b = appendValue(b, s, v, x.Codes)
+			before = `,"`
 		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(b, '"')
-		b = append(b, s.String()...)
-		b = append(b, `":`...)
-		b = appendValue(b, s, v, x.Codes)
 	}
 	return append(b, "}}\n"...)
 }
