@@ -103,7 +103,7 @@ func (p *packedStates) find(id vehicle.ID) (at int, hash uint64) {
 	return at, hash
 }
 
-// get unpacks the state of a vehicle. A vehicle without one has the zero state.
+// A vehicle without a state has the zero one.
 func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	at, hash := p.find(id)
 	b := &p.buckets[at]

@@ -96,21 +96,15 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Groups may come from different senders, or with different delays, so each is ordered by time.
-type group uint8
-
+// Groups may come from different senders, or with different delays, so each is ordered by time. The
+// signals of no other group are of the motion.
 const (
-	throttleGroup group = iota
-	motionGroup
-	positionGroup
+	ofThrottle = 1<<(MILOn+1) - 1<<EngineLoad
+	ofPosition = 1<<(CurrentAccuracy+1) - 1<<CurrentLatitude
 )
 
-// Signals not listed belong to throttleGroup.
-var groupOf = [Num]group{
-	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
-	FreeFlowSpeed: motionGroup, SpeedHolds: motionGroup,
-	CurrentLatitude: positionGroup, CurrentLongitude: positionGroup, CurrentHeading: positionGroup,
-	CurrentAccuracy: positionGroup,
+func (r *Readings) Groups() (motion, throttle bool) {
+	return r.present&^(ofThrottle|ofPosition) != 0, r.present&ofThrottle != 0
 }
 
 func (l *Latest) ThrottleTime() UnixMilli { return newestOf(l[EngineLoad : MILOn+1]) }
@@ -140,16 +134,22 @@ func (l *Latest) Speed() (Reading, bool) {
 // signal was already read at t; but not codes if they are new. It reports whether t is later than
 // all readings of the throttle system.
 func (l *Latest) Select(r *Readings, t UnixMilli, newCodes bool) (throttleNext bool) {
-	newest := [...]UnixMilli{throttleGroup: l.ThrottleTime(),
-		motionGroup: max(newestOf(l[Speed:EngineLoad]), l[LowVoltageSystemState].Time, l[SpeedHolds].Time,
-			l[FreeFlowSpeed].Time),
-		positionGroup: l.PositionTime()}
+	throttle := l.ThrottleTime()
+	if t < throttle {
+		r.present &^= ofThrottle
+	}
+	if t < l.PositionTime() {
+		r.present &^= ofPosition
+	}
+	if t < max(newestOf(l[:EngineLoad]), newestOf(l[MILOn+1:CurrentLatitude]), newestOf(l[CurrentAccuracy+1:])) {
+		r.present &= ofThrottle | ofPosition
+	}
 	for i := range l {
-		if known := l[i].Time == t && !(Signal(i) == DTCList && newCodes); known || t < newest[groupOf[i]] {
+		if l[i].Time == t && !(Signal(i) == DTCList && newCodes) {
 			r.present &^= 1 << i
 		}
 	}
-	return t > newest[throttleGroup]
+	return t > throttle
 }
 
 func (l *Latest) Update(r *Readings, t UnixMilli) {

@@ -217,18 +217,10 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 
 // isLate reports whether a sample is older than the verdicts of all its groups. A position alone
 // never is: the time of the last one is not known.
-func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) (late bool) {
-	for s := range signal.CurrentLatitude {
-		group := 0
-		if s >= signal.EngineLoad && s <= signal.MILOn {
-			group = 1
-		}
-		if x.Has(s) && x.Time >= known[group] {
-			return false
-		}
-		late = late || x.Has(s)
-	}
-	return late
+func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) bool {
+	motion, throttle := x.Groups()
+	news := motion && x.Time >= known[0] || throttle && x.Time >= known[1]
+	return (motion || throttle) && !news
 }
 
 func eventData(event []byte) []byte {
