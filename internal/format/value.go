@@ -102,11 +102,7 @@ func (s *mapped) set(r *signal.Readings, v value) error {
 		}
 		return ErrNotBool
 	case signal.LowVoltageSystemState:
-		i, err := signal.ParseIgnition(text)
-		if err != nil {
-			return err
-		}
-		return r.SetIgnition(i)
+		return r.SetIgnition(text)
 	}
 	if ok && text == "" {
 		return nil

@@ -224,7 +224,7 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	c.drive(t, 40, 90, time.Minute)
 	x := c.fix(t, 0)
 	x.Time = c.at.Add(time.Second)
-	if err := x.SetIgnition(signal.IgnitionOff); err != nil {
+	if err := x.SetIgnition(signal.IgnitionOff.String()); err != nil {
 		t.Fatal(err)
 	}
 	c.report(x)

@@ -227,7 +227,7 @@ func TestNotDriving(t *testing.T) {
 		c.move(2, 0)
 		c.at = c.at.Add(step)
 		x := c.fix(t, 0)
-		if err := x.SetIgnition(signal.IgnitionOff); err != nil {
+		if err := x.SetIgnition(signal.IgnitionOff.String()); err != nil {
 			t.Fatal(err)
 		}
 		c.report(x)

@@ -1,6 +1,9 @@
 package signal
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // UnixMilli is event time in milliseconds; zero means "never".
 type UnixMilli int64
@@ -75,12 +78,13 @@ func (r *Readings) SetCodes(codes []TroubleCode) error {
 	return nil
 }
 
-// SetIgnition ignores [IgnitionUndefined], with which a car says that it does not know.
-func (r *Readings) SetIgnition(i Ignition) error {
-	if i == IgnitionUndefined {
+// SetIgnition ignores the name of [IgnitionUndefined], with which a car says that it does not know.
+func (r *Readings) SetIgnition(name string) error {
+	i := slices.Index(ignitionNames[:], name)
+	if i == int(IgnitionUndefined) {
 		return nil
 	}
-	return r.Set(LowVoltageSystemState, float64(i))
+	return r.Set(LowVoltageSystemState, float64(i)) // -1 is not in the range
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -174,11 +173,3 @@ func (i Ignition) String() string {
 }
 
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
-
-func ParseIgnition(s string) (Ignition, error) {
-	i := slices.Index(ignitionNames[:], s)
-	if i < 0 {
-		return 0, outOfRange[LowVoltageSystemState]
-	}
-	return Ignition(i), nil
-}

@@ -1,7 +1,6 @@
 package signal
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
@@ -9,30 +8,16 @@ import (
 
 type TroubleCode [5]byte
 
-func (c TroubleCode) String() string {
-	if c == (TroubleCode{}) {
-		return ""
-	}
-	return string(c[:])
-}
+func (c TroubleCode) String() string { return string(c[:]) }
 
-// ParseTroubleCode accepts lower case, and drops the failure type of SAE J2012-DA (P0120-13,
-// P012013).
-func ParseTroubleCode(s string) (c TroubleCode, err error) {
-	if !troubleCode.MatchString(s) {
-		return c, errTroubleCode
-	}
-	copy(c[:], strings.ToUpper(s))
-	return c, nil
-}
-
-// TroubleCodes finds the codes in text. If it has none and does not say so, ok is false: a query
-// may have failed.
+// TroubleCodes finds the codes in text. It accepts lower case, and drops the failure type of SAE
+// J2012-DA (P0120-13, P012013). If text has none and does not say so, ok is false: a query may have
+// failed.
 func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
 	inWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {
-		if c, err := ParseTroubleCode(word); err == nil {
-			codes = append(codes, c)
+		if troubleCode.MatchString(word) {
+			codes = append(codes, TroubleCode([]byte(strings.ToUpper(word[:5]))))
 		}
 	}
 	return codes, len(codes) > 0 || noTroubleCodes.MatchString(text)
@@ -40,9 +25,7 @@ func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
 
 var noTroubleCodes = regexp.MustCompile(`^(?i:\s*(none|no (dtcs?|((trouble|fault) )?codes?))\s*)$`)
 
-var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{2})?)$`)
-
-var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
+var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([0-9A-F]{2})?)$`)
 
 // throttleCodes has no maker's own codes (P1xxx, P30xx to P33xx): one code means different faults
 // with different makers.

@@ -1,7 +1,6 @@
 package signal_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -27,15 +26,11 @@ func TestIsThrottleBoundaries(t *testing.T) {
 		"C0120": false, "B0120": false, "U0120": false, "P0107": false, "P1120": false, "P1125": false, "P3120": false,
 		"P0000": false, "P0300": false, "P0420": false,
 	} {
-		c, err := signal.ParseTroubleCode(code)
-		if err != nil {
-			t.Errorf("ParseTroubleCode(%q): %v", code, err)
-			continue
+		codes, _ := signal.TroubleCodes(code)
+		if len(codes) != 1 || codes[0].String() != code {
+			t.Fatalf("%s reads back as %s", code, codes)
 		}
-		if c.String() != code {
-			t.Errorf("%s reads back as %s", code, c)
-		}
-		if got := c.IsThrottle(); got != want {
+		if got := codes[0].IsThrottle(); got != want {
 			t.Errorf("%s: throttle = %v, want %v", code, got, want)
 		}
 	}
@@ -44,32 +39,20 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	}
 }
 
-func TestParseTroubleCode(t *testing.T) {
-	for in, want := range map[string]string{
-		"P0120":    "P0120",
-		"p0120":    "P0120",
-		"p210a":    "P210A",
-		"U3FFF":    "U3FFF",
-		"P0120-13": "P0120",
-		"P0120:1a": "P0120",
-		"P012013":  "P0120",
-		"":         "", "P": "", "P012": "", "P01200": "", "P0120-1": "", "P0120-": "", "P0120-1G": "", "P0120_13": "",
-		"P0120-133": "",
-		"P4120":     "", "X0120": "", "P012G": "", "0120P": "", " P0120": "", "P0120 ": "", "P01\x000": "",
-		"Pſ120": "", "PO120": "", "P０120": "",
-	} {
-		c, err := signal.ParseTroubleCode(in)
-		if c.String() != want || (err == nil) != (want != "") {
-			t.Errorf("ParseTroubleCode(%q) = %q, %v; want %q", in, c, err, want)
-		}
-		if err != nil && !errors.Is(err, signal.ErrImpossible) {
-			t.Errorf("ParseTroubleCode(%q): %v does not wrap ErrImpossible", in, err)
-		}
-	}
-}
-
 func TestTroubleCodes(t *testing.T) {
 	for in, want := range map[string]string{
+		"P0120":                "[P0120] true",
+		"p0120":                "[P0120] true",
+		"p210a":                "[P210A] true",
+		"U3FFF":                "[U3FFF] true",
+		"P0120-13":             "[P0120] true",
+		"P0120:1a":             "[P0120] true",
+		"P012013":              "[P0120] true",
+		"P P012 P01200":        "[] false",
+		"P0120133 P012013G":    "[] false",
+		"P4120 X0120 P012G":    "[] false",
+		"0120P P01\x000":       "[] false",
+		"Pſ120 PO120 P０120":    "[] false",
 		" P2135":               "[P2135] true",
 		"p2135-62 (pending)":   "[P2135] true",
 		"stored:P2135;P0300":   "[P2135 P0300] true",

@@ -262,11 +262,7 @@ func set(s signal.Signal, v jsonscan.Value, r *signal.Readings) *Refusal {
 	case s == signal.LowVoltageSystemState && v.Kind != jsontext.KindString:
 		return errPowerType
 	case s == signal.LowVoltageSystemState:
-		i, err := signal.ParseIgnition(string(v.Text))
-		if err == nil {
-			err = r.SetIgnition(i)
-		}
-		return whyUnused(s, err)
+		return whyUnused(s, r.SetIgnition(string(v.Text)))
 	case v.Kind != jsontext.KindNumber:
 		return errNumberType
 	}

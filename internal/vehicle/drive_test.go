@@ -142,24 +142,13 @@ func read(r *signal.Readings, word string, i int) error {
 		*r = vehicle.Relearn("car", 0).Readings
 		return nil
 	case "codes":
-		var codes []signal.TroubleCode
-		for c := range strings.SplitSeq(value, ",") {
-			if c == "none" {
-				continue
-			}
-			code, err := signal.ParseTroubleCode(c)
-			if err != nil {
-				return err
-			}
-			codes = append(codes, code)
+		codes, ok := signal.TroubleCodes(value)
+		if !ok {
+			return fmt.Errorf("%q has no trouble code", value)
 		}
 		return r.SetCodes(codes)
 	case "ignition":
-		ignition, err := signal.ParseIgnition(value)
-		if err != nil {
-			return err
-		}
-		return r.SetIgnition(ignition)
+		return r.SetIgnition(value)
 	}
 	s, ok := signalWords[name]
 	if !ok {

@@ -131,8 +131,7 @@ func genReadings(t *rapid.T) signal.Readings {
 		case signal.DTCList:
 			err = r.SetCodes(rapid.SliceOfN(rapid.SampledFrom(someCodes), 0, 3).Draw(t, "codes"))
 		case signal.LowVoltageSystemState:
-			err = r.SetIgnition(rapid.SampledFrom([]signal.Ignition{signal.IgnitionLock, signal.IgnitionOff, signal.IgnitionAccessory, signal.IgnitionOn,
-				signal.IgnitionStart}).Draw(t, "ignition"))
+			err = r.SetIgnition(rapid.SampledFrom([]string{"LOCK", "OFF", "ACC", "ON", "START"}).Draw(t, "ignition"))
 		default:
 			var lo, hi float64
 			if _, err := fmt.Sscanf(g.Range(), "between %g and %g", &lo, &hi); err != nil {

@@ -64,9 +64,7 @@ func TestAnomalySince(t *testing.T) {
 	var s vehicle.State
 	for i := range 3 {
 		x := vehicle.Sample{Time: signal.At(noon.Add(time.Duration(i) * time.Minute))}
-		code, err := signal.ParseTroubleCode("P0121")
-		testkit.NoError(t, err)
-		testkit.NoError(t, x.SetCodes([]signal.TroubleCode{code}))
+		testkit.NoError(t, x.SetCodes([]signal.TroubleCode{{'P', '0', '1', '2', '1'}}))
 		s = vehicle.Observe(s, x)
 		m.Put("carA", new(store.AnswerOf(&s)))
 	}

@@ -13,10 +13,7 @@ import (
 )
 
 func TestEvaluator(t *testing.T) {
-	p2135, err := signal.ParseTroubleCode("P2135")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p2135 := signal.TroubleCode{'P', '2', '1', '3', '5'}
 	d := &drivelog.Drive{}
 	row := func(at time.Duration, label driving.State, set func(*signal.Readings) error) {
 		r := drivelog.Row{At: at, Label: label}

@@ -27,11 +27,7 @@ var (
 )
 
 func code(t *rapid.T) signal.TroubleCode {
-	c, err := signal.ParseTroubleCode(rapid.StringMatching(`[PCBU][0-3][0-9A-F]{3}`).Draw(t, "code"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return signal.TroubleCode([]byte(rapid.StringMatching(`[PCBU][0-3][0-9A-F]{3}`).Draw(t, "code")))
 }
 
 func anySample(t *rapid.T) vehicle.Sample {
@@ -48,7 +44,7 @@ func anySample(t *rapid.T) vehicle.Sample {
 		case signal.DTCList:
 			err = x.SetCodes(rapid.SliceOfN(rapid.Custom(code), 0, 40).Draw(t, "codes"))
 		case signal.LowVoltageSystemState:
-			err = x.SetIgnition(signal.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")))
+			err = x.SetIgnition(signal.Ignition(rapid.IntRange(0, 5).Draw(t, "ignition")).String())
 		case signal.CurrentLatitude:
 			err = x.Set(s, rapid.Float64Range(-90, 90).Draw(t, "latitude"))
 		case signal.CurrentLongitude:

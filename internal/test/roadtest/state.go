@@ -41,7 +41,7 @@ func State(t testing.TB) vehicle.State {
 			case signal.DTCList:
 				err = x.SetCodes(nil)
 			case signal.LowVoltageSystemState:
-				err = x.SetIgnition(signal.IgnitionOn)
+				err = x.SetIgnition(signal.IgnitionOn.String())
 			default:
 				err = x.Set(g, pedal*0.8+float64(g))
 			}
