@@ -112,7 +112,6 @@ func (w *response) setRate(r access.Rate, remaining int64, next time.Duration) {
 	w.Headers = append(b, "\r\n"...)
 }
 
-// setRateHeaders uses up none of the budget.
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
