@@ -14,13 +14,12 @@ const (
 	RuleStuckSensor
 	RuleElectricalLimit
 	RuleNoise
-	numRules = iota
 )
 
 // A version increases with every change of what the rule finds. The trouble codes (SAE J2012) are
 // those of the engine computer for the fault. It checks voltages every few milliseconds; readings
 // are seconds apart, so these rules wait longer.
-var rules = [numRules]struct {
+var rules = [...]struct {
 	name    string
 	version int
 	text    string
@@ -42,8 +41,6 @@ var rules = [numRules]struct {
 	// P0124, P0224, P2124, P2129
 	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
 }
-
-func (r Rule) String() string { return rules[min(r, numRules-1)].name }
 
 // Positions are in percent of the sensor's range (SAE J1979, steps of 0.4), durations in seconds.
 // docs/verdicts.md explains the rules.

@@ -74,7 +74,7 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 		t.Fatalf("throttle verdict %+v at %d, the plate was read at %d", h, s.Time, plate)
 	}
 	e = s.ExplainThrottle()
-	if (h.System == throttle.Anomaly) != (e.Rule != throttle.NoRule.String()) || e.Version < 1 || e.Text == "" {
+	if (h.System == throttle.Anomaly) != (e.Rule != "throttle/none") || e.Version < 1 || e.Text == "" {
 		t.Fatalf("verdict %+v is explained as %+v", h, e)
 	}
 	told := map[string]bool{}
