@@ -330,8 +330,7 @@ func (d *Decoder) read(f *Format, signals []int) {
 		}
 	}
 	if half {
-		x.Clear(signal.CurrentLatitude)
-		x.Clear(signal.CurrentLongitude)
+		x.DropPosition()
 	}
 }
 

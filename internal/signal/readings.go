@@ -63,9 +63,9 @@ func (r *Readings) SetReported(s Signal, v float64) error {
 	return r.Set(s, v)
 }
 
-func (r *Readings) Clear(s Signal) {
-	r.present &^= 1 << s
-	r.value[s] = 0
+func (r *Readings) DropPosition() {
+	r.present &^= 1<<CurrentLatitude | 1<<CurrentLongitude
+	r.value[CurrentLatitude], r.value[CurrentLongitude] = 0, 0
 }
 
 // SetCodes keeps the slice. An empty list is a reading too; one that is too long wraps

@@ -92,8 +92,8 @@ func TestSetReported(t *testing.T) {
 		if got, ok := r.Value(tt.s); got != tt.want || ok != (tt.err == nil) || !errors.Is(err, tt.err) {
 			t.Errorf("%s = %g: got %g, %t, %v; want %g, %v", tt.s, tt.v, got, ok, err, tt.want, tt.err)
 		}
-		if r.Clear(tt.s); !r.Empty() {
-			t.Errorf("%s is there after Clear", tt.s)
+		if r.DropPosition(); r.Has(tt.s) != (tt.err == nil && !tt.s.IsPosition()) {
+			t.Errorf("%s after DropPosition: %t", tt.s, r.Has(tt.s))
 		}
 	}
 }

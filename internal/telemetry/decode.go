@@ -142,7 +142,9 @@ func (d *decoder) signals(p *jsonscan.Scanner, r *signal.Readings) {
 		}
 		p.Once(&seen[s])
 	}
-	d.dropHalf(r)
+	if d.half { // it must not be joined with a later reading
+		r.DropPosition()
+	}
 }
 
 func ignore(p *jsonscan.Scanner, names [][]byte, name []byte) [][]byte {
@@ -280,15 +282,7 @@ func set(s signal.Signal, v jsonscan.Value, r *signal.Readings) *Refusal {
 func (d *decoder) note(name []byte, s signal.Signal, why *Refusal) {
 	if why != nil {
 		d.unused = append(d.unused, unusedValue{name, why})
+		// iOS sends a negative accuracy with an invalid position.
 		d.half = d.half || s.IsPosition() || why == errRange[signal.CurrentAccuracy]
-	}
-}
-
-// Half of a position must not be joined with a later reading. iOS sends a negative accuracy with an
-// invalid position.
-func (d *decoder) dropHalf(r *signal.Readings) {
-	if d.half {
-		r.Clear(signal.CurrentLatitude)
-		r.Clear(signal.CurrentLongitude)
 	}
 }

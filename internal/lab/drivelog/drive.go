@@ -182,8 +182,7 @@ func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 			}
 		}
 		if half {
-			row.Readings.Clear(signal.CurrentLatitude)
-			row.Readings.Clear(signal.CurrentLongitude)
+			row.Readings.DropPosition()
 		}
 		switch {
 		case !row.Readings.Empty() || row.Label != 0:
