@@ -63,7 +63,10 @@ func (a *AlarmMemory) text() string {
 		if a.Expected != 0 {
 			text += fmt.Sprintf(" in place of %.0f %%", max(0, min(a.Expected, 100)))
 		}
-		return text + fmt.Sprintf("; up to %.0f %% apart is normal", pairs[a.pair()].free)
+		if i := a.pair(); i >= 0 {
+			text += fmt.Sprintf("; up to %.0f %% apart is normal", pairs[i].free)
+		}
+		return text
 	case RuleStuckSensor:
 		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure,
 			y, stuckRange)
