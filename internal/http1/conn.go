@@ -18,7 +18,7 @@ import (
 // exchange is pooled: a connection has one only while a request is in progress.
 type exchange struct {
 	request Request
-	handler Handler
+	answer  Handler
 	out     []byte // not sent yet
 }
 
@@ -290,10 +290,8 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		v.refuse(f, head, start, e)
 		return false
 	}
-	w := e.handler.Answer(r, start)
-	end := time.Now()
-	e.handler.Done(r, start, end.Sub(start))
-	v.answered, v.now = true, end
+	w := e.answer(r, None, start)
+	v.answered, v.now = true, start
 	connection := ""
 	switch {
 	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
@@ -323,8 +321,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 
 // refuse answers a fault, after which the connection must be closed. head may be incomplete.
 func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange) {
-	w := e.handler.Refuse(f, start)
-	e.handler.Done(&e.request, start, 0)
+	w := e.answer(&e.request, f, start)
 	v.now = start
 	e.out = w.appendHead(e.out, "close")
 	if !bytes.HasPrefix(head, []byte("HEAD ")) {

@@ -13,14 +13,9 @@ import (
 	"example.org/carstate/internal/listen"
 )
 
-// Handler answers requests, one after the other. A response is valid until the next call.
-type Handler interface {
-	Answer(r *Request, now time.Time) *Response
-	// Refuse answers a request that does not reach Answer, and the connection ends.
-	Refuse(f Fault, now time.Time) *Response
-	// Done is called before an answer is sent. took is the time in Answer.
-	Done(r *Request, start time.Time, took time.Duration)
-}
+// Handler answers a request or its fault, one after the other. A response is valid until the next
+// call. After a fault, r may be incomplete.
+type Handler func(r *Request, f Fault, now time.Time) *Response
 
 type Config struct {
 	// A connection has a handler only while requests are in progress.
@@ -54,7 +49,7 @@ func New(c Config) *Server {
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
 	s := &Server{Guard: listen.New(c.Listen), config: c}
-	s.exchanges.New = func() any { return &exchange{handler: c.NewHandler()} }
+	s.exchanges.New = func() any { return &exchange{answer: c.NewHandler()} }
 	return s
 }
 

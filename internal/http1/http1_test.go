@@ -25,8 +25,11 @@ type echo struct {
 	waits, goOn chan struct{}
 }
 
-func (e *echo) Answer(r *http1.Request, _ time.Time) *http1.Response {
+func (e *echo) answer(r *http1.Request, f http1.Fault, _ time.Time) *http1.Response {
 	e.Reset()
+	if e.Status = 400; f != http1.None {
+		return &e.Response
+	}
 	e.Status, e.Body = 200, append(e.Body, r.Target...)
 	switch string(r.Target) {
 	case "/wait":
@@ -37,14 +40,6 @@ func (e *echo) Answer(r *http1.Request, _ time.Time) *http1.Response {
 	}
 	return &e.Response
 }
-
-func (e *echo) Refuse(http1.Fault, time.Time) *http1.Response {
-	e.Reset()
-	e.Status = 400
-	return &e.Response
-}
-
-func (*echo) Done(*http1.Request, time.Time, time.Duration) {}
 
 func serve(t *testing.T, handler func() http1.Handler) (s *http1.Server, address string) {
 	s = http1.New(http1.Config{NewHandler: handler,
@@ -61,7 +56,7 @@ func serve(t *testing.T, handler func() http1.Handler) (s *http1.Server, address
 // Nothing of one connection is sent on the next.
 func TestEvicted_LeavesNothing(t *testing.T) {
 	waits, goOn := make(chan struct{}), make(chan struct{})
-	s, address := serve(t, func() http1.Handler { return &echo{waits: waits, goOn: goOn} })
+	s, address := serve(t, func() http1.Handler { return (&echo{waits: waits, goOn: goOn}).answer })
 	for range 20 { // an exchange is not always used again at once
 		c := testkit.Dial(t, address)
 		_, _ = io.WriteString(c, "GET /long HTTP/1.1\r\nHost: a\r\n\r\n"+
@@ -80,7 +75,7 @@ func TestEvicted_LeavesNothing(t *testing.T) {
 }
 
 func answers(t *testing.T, pieces ...[]byte) string {
-	_, address := serve(t, func() http1.Handler { return new(echo) })
+	_, address := serve(t, func() http1.Handler { return new(echo).answer })
 	c := testkit.Dial(t, address)
 	for _, piece := range pieces {
 		_, _ = c.Write(piece)

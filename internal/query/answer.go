@@ -24,7 +24,6 @@ type answerer struct {
 
 // answer does not allocate if the slices of w are large enough.
 func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
-	w.start(now)
 	path, query := r.Path()
 	switch string(path) {
 	case drivingPath:

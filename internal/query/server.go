@@ -52,7 +52,7 @@ func New(c Config) *http1.Server {
 		a.docs = newDocuments(c.MaxAge)
 	}
 	return http1.New(http1.Config{
-		NewHandler: func() http1.Handler { return &exchange{of: a} },
+		NewHandler: a.newHandler,
 		Listen: listen.Config{
 			Max: cmp.Or(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
 			Limit: c.Limit, Dropped: a.metrics.dropped.Inc, Log: c.Log,
@@ -61,32 +61,25 @@ func New(c Config) *http1.Server {
 	})
 }
 
-type exchange struct {
-	of       *answerer
-	response response
-}
-
-func (e *exchange) Answer(r *http1.Request, now time.Time) *http1.Response {
-	e.of.answer(r, e.of.at(now), &e.response)
-	return &e.response.Response
-}
-
-func (e *exchange) Refuse(f http1.Fault, now time.Time) *http1.Response {
-	e.response.start(e.of.at(now))
-	e.response.fail(failures[string(f)])
-	return &e.response.Response
-}
-
-func (e *exchange) Done(r *http1.Request, start time.Time, took time.Duration) {
-	e.of.metrics.observe(&e.response, took)
-	if l := e.of.AccessLog; l != nil {
-		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.TrustedProxies), e.of.at(start), took)
+func (a *answerer) newHandler() http1.Handler {
+	w := new(response)
+	return func(r *http1.Request, f http1.Fault, start time.Time) *http1.Response {
+		now := start
+		if a.Now != nil {
+			now = a.Now()
+		}
+		w.start(now)
+		var took time.Duration
+		if f != http1.None {
+			w.fail(failures[string(f)])
+		} else {
+			a.answer(r, now, w)
+			took = time.Since(start)
+		}
+		a.metrics.observe(w, took)
+		if a.AccessLog != nil {
+			a.AccessLog.logAnswer(r, w, clientOf(r.Peer, r.Headers, a.TrustedProxies), now, took)
+		}
+		return &w.Response
 	}
-}
-
-func (a *answerer) at(now time.Time) time.Time {
-	if a.Now != nil {
-		return a.Now()
-	}
-	return now
 }
