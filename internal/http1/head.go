@@ -1,6 +1,9 @@
 package http1
 
-import "bytes"
+import (
+	"bytes"
+	"net/textproto"
+)
 
 // scanHeaders is strict: if a proxy and this server disagreed on the end of a request, a client
 // could smuggle one inside another.
@@ -29,7 +32,7 @@ func (r *Request) scanHeaders() Fault {
 			}
 			return NotHTTP
 		}
-		if f := r.addHeader(line[:colon], trimSpace(line[colon+1:])); f != None {
+		if f := r.addHeader(line[:colon], textproto.TrimBytes(line[colon+1:])); f != None {
 			return f
 		}
 	}
@@ -84,9 +87,8 @@ func (r *Request) addLength(value []byte) Fault {
 }
 
 func hasOption(list []byte, option string) bool {
-	for len(list) > 0 {
-		var item []byte
-		if item, list = Cut(list, ','); equalFold(trimSpace(item), option) {
+	for item := range bytes.SplitSeq(list, []byte(",")) {
+		if equalFold(textproto.TrimBytes(item), option) {
 			return true
 		}
 	}
@@ -95,39 +97,19 @@ func hasOption(list []byte, option string) bool {
 
 // acceptsGzip ignores "*", which also accepts an uncompressed body.
 func acceptsGzip(list []byte) bool {
-	for len(list) > 0 {
-		var item []byte
-		item, list = Cut(list, ',')
-		coding, weight := Cut(item, ';')
-		if equalFold(trimSpace(coding), "gzip") {
-			w := trimSpace(weight)
+	for item := range bytes.SplitSeq(list, []byte(",")) {
+		coding, weight, _ := bytes.Cut(item, []byte(";"))
+		if equalFold(textproto.TrimBytes(coding), "gzip") {
+			w := textproto.TrimBytes(weight)
 			return len(w) < 2 || w[0]|0x20 != 'q' || w[1] != '=' || len(bytes.Trim(w[2:], "0.")) > 0
 		}
 	}
 	return false
 }
 
-// Cut is [bytes.Cut] at a byte; after is nil if there is none.
-func Cut(b []byte, sep byte) (before, after []byte) {
-	if i := bytes.IndexByte(b, sep); i >= 0 {
-		return b[:i], b[i+1:]
-	}
-	return b, nil
-}
-
 // equalFold compares ASCII: with a longer character, such as ſ for s, the lengths differ.
 func equalFold(b []byte, word string) bool {
 	return len(b) == len(word) && bytes.EqualFold(b, []byte(word))
-}
-
-func trimSpace(b []byte) []byte {
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
-		b = b[1:]
-	}
-	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
-		b = b[:len(b)-1]
-	}
-	return b
 }
 
 func consistsOf(b []byte, set *[256]bool) bool {

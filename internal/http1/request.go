@@ -66,7 +66,8 @@ func (r *Request) Path() (path, query []byte) {
 	if len(path) > 0 && path[0] != '/' {
 		path = afterAuthority(path)
 	}
-	return Cut(path, '?')
+	path, query, _ = bytes.Cut(path, []byte("?"))
+	return path, query
 }
 
 func afterAuthority(target []byte) []byte {
@@ -91,8 +92,8 @@ func (r *Request) Parse(head []byte) Fault {
 	line := head[:i-1]
 	r.Headers = head[i+1:]
 	var rest []byte
-	r.Method, rest = Cut(line, ' ')
-	r.Target, r.Version = Cut(rest, ' ')
+	r.Method, rest, _ = bytes.Cut(line, []byte(" "))
+	r.Target, r.Version, _ = bytes.Cut(rest, []byte(" "))
 	if len(r.Method) == 0 || !consistsOf(r.Method, &tokenBytes) || !isTarget(r.Target) || !isVersion(r.Version) {
 		return NotHTTP
 	}

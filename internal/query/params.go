@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"unicode"
 
-	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -25,8 +24,8 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	}
 	for len(raw) > 0 {
 		var pair []byte
-		pair, raw = http1.Cut(raw, '&')
-		name, value := http1.Cut(pair, '=')
+		pair, raw, _ = bytes.Cut(raw, []byte("&"))
+		name, value, _ := bytes.Cut(pair, []byte("="))
 		if first == failEncoding && !validEscapes(name) {
 			continue
 		}
