@@ -69,7 +69,7 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 		list = list[:min(len(list), n+1)]
 	}
 	if q.Match != nil {
-		err = t.each(ctx, &q, func(l Listed, _ []byte) error { add(l); return nil })
+		err = t.Each(ctx, q, func(l Listed) error { add(l); return nil })
 	} else {
 		now := q.Now()
 		for i := 0; i < shardCount && ctx.Err() == nil; i++ {
@@ -91,13 +91,6 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 // Each calls do in no order until an error, or until ctx has ended. It copies the vids of one shard
 // at a time. The table must store vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
-	return t.each(ctx, &q, func(l Listed, vid []byte) error {
-		l.ID = vehicle.ID(vid)
-		return do(l)
-	})
-}
-
-func (t *Table) each(ctx context.Context, q *Question, do func(l Listed, vid []byte) error) error {
 	var vids []byte
 	for i := range shardCount {
 		if err := ctx.Err(); err != nil {
@@ -114,7 +107,8 @@ func (t *Table) each(ctx context.Context, q *Question, do func(l Listed, vid []b
 				continue
 			}
 			if l, ok := q.listed(q.Now(), k, v.unpack()); ok {
-				if err := do(l, vid); err != nil {
+				l.ID = vehicle.ID(vid)
+				if err := do(l); err != nil {
 					return err
 				}
 			}
