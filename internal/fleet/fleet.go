@@ -27,6 +27,7 @@ type Table struct {
 
 func New() *Table {
 	t := &Table{seedHi: maphash.MakeSeed(), seedLo: maphash.MakeSeed()}
+	t.newcomers.admitted = make(map[key]time.Time)
 	for i := range t.shards {
 		t.shards[i].init(float64(i) / shardCount)
 	}
@@ -34,14 +35,7 @@ func New() *Table {
 }
 
 func (t *Table) find(vid []byte) (*shard, key) {
-	return t.shardOf(key{maphash.Bytes(t.seedHi, vid), maphash.Bytes(t.seedLo, vid)})
-}
-
-func (t *Table) findID(id vehicle.ID) (*shard, key) {
-	return t.shardOf(key{maphash.String(t.seedHi, string(id)), maphash.String(t.seedLo, string(id))})
-}
-
-func (t *Table) shardOf(k key) (*shard, key) {
+	k := key{maphash.Bytes(t.seedHi, vid), maphash.Bytes(t.seedLo, vid)}
 	if k == (key{}) {
 		k.lo = 1 // a key of zeros marks a free slot
 	}
@@ -58,7 +52,7 @@ func (t *Table) Grow(n int) {
 }
 
 func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
-	s, k := t.findID(id)
+	s, k := t.find([]byte(id))
 	old, found := s.put(k, pack(a))
 	if !found {
 		t.vehicles.Add(1)
@@ -69,7 +63,7 @@ func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
 }
 
 func (t *Table) Delete(id vehicle.ID) {
-	s, k := t.findID(id)
+	s, k := t.find([]byte(id))
 	t.names.willRemove()
 	if s.remove(k) {
 		t.vehicles.Add(-1)
@@ -100,13 +94,13 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if most == 0 {
 		return true
 	}
-	s, k := t.findID(id)
+	s, k := t.find([]byte(id))
 	if _, known := s.find(k); known {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.has(k) {
+	if _, admitted := c.admitted[k]; admitted {
 		return true
 	}
 	// From here on, a concurrent Put finds n > 0 and calls remove. But one may have added the
@@ -118,11 +112,11 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	}
 	if t.vehicles.Load()+n > most {
 		c.n.Add(-1)
-		c.rotate() // may drop newcomers whose states never arrived
+		c.expire()
 		return false
 	}
-	c.rotate()
-	c.young[k] = struct{}{}
+	c.expire()
+	c.admitted[k] = time.Now()
 	return true
 }
 

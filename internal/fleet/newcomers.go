@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,27 +11,23 @@ import (
 // limit when their states arrive.
 type newcomers struct {
 	most atomic.Int64 // vehicles, also of the table; 0 means no limit
-	n    atomic.Int64 // of young and old, and of those that Admit is checking
+	n    atomic.Int64 // of admitted, and of those that Admit is checking
 
-	mu         sync.Mutex // guards the fields below
-	young, old map[key]struct{}
-	rotated    time.Time
+	mu       sync.Mutex // guards the fields below
+	admitted map[key]time.Time
+	expired  time.Time
 }
 
 // A newcomer is dropped after this to twice this: its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
-func (c *newcomers) has(k key) bool {
-	_, young := c.young[k]
-	_, old := c.old[k]
-	return young || old
-}
-
-// rotate is called with mu locked.
-func (c *newcomers) rotate() {
-	if now := time.Now(); c.young == nil || now.Sub(c.rotated) > newcomerLife {
-		c.n.Add(-int64(len(c.old)))
-		c.old, c.young, c.rotated = c.young, make(map[key]struct{}), now
+// expire is called with mu locked.
+func (c *newcomers) expire() {
+	now, before := time.Now(), len(c.admitted)
+	if now.Sub(c.expired) > newcomerLife {
+		maps.DeleteFunc(c.admitted, func(_ key, at time.Time) bool { return now.Sub(at) > newcomerLife })
+		c.n.Add(int64(len(c.admitted) - before))
+		c.expired = now
 	}
 }
 
@@ -40,9 +37,8 @@ func (c *newcomers) remove(k key) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.has(k) {
-		delete(c.young, k)
-		delete(c.old, k)
+	if _, admitted := c.admitted[k]; admitted {
+		delete(c.admitted, k)
 		c.n.Add(-1)
 	}
 }
