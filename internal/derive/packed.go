@@ -65,12 +65,13 @@ const (
 
 func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits }
 
-// newPackedStates returns buckets of a usual size, and as many as a number of bytes needs.
+// newPackedStates returns buckets of a usual size, and as many as a number of bytes needs, but at
+// least CheckpointCycle: a split then keeps the turn of a vehicle to be stored.
 func newPackedStates(seed uint64, room, bytes int) *packedStates {
-	p := &packedStates{room: room}
+	p := &packedStates{room: room, buckets: make([]bucket, max(store.CheckpointCycle, 1+bytes/room))}
 	binary.LittleEndian.PutUint64(p.key[:], seed)
-	for len(p.buckets) <= bytes/room {
-		p.buckets = append(p.buckets, newBucket(room/usualRecord))
+	for i := range p.buckets {
+		p.buckets[i] = newBucket(bytes / len(p.buckets) / usualRecord)
 	}
 	return p
 }
@@ -257,29 +258,23 @@ func (b *bucket) records(yield func(r []byte) bool) {
 
 // piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from
 // which bucket the next piece continues; done is set after the last one. A checkpoint has the records
-// that have changed since the one before, and those that are due: every CheckpointCycle-th by hash,
-// or with full, all. They count as unchanged then. piece first drops the due ones that are gone.
+// that have changed since the one before, and those in due buckets: every CheckpointCycle-th, or
+// with full, all. They count as unchanged then. piece first drops the due ones that are gone.
 func (p *packedStates) piece(
 	from, size int, number uint64, full bool, gone func(r []byte) bool,
 ) (b []byte, next int, done bool) {
-	due := func(place uint64) bool { return full || (place-number)%store.CheckpointCycle == 0 }
-	whole := len(p.buckets) >= store.CheckpointCycle // the vehicles of a bucket are due together
-	all := func(r []byte) bool {
-		_, hash := p.find(vehicle.ID(vidOf(r)))
-		return due(hash >> 32)
-	}
 	for next = from; next < len(p.buckets); next++ {
 		if len(b) >= size {
 			return b, next, false
 		}
-		is, now := &p.buckets[next], whole && due(uint64(next))
-		if now || !whole {
-			p.drop(next, func(r []byte) bool { return gone(r) && (now || all(r)) })
+		is, due := &p.buckets[next], full || (uint64(next)-number)%store.CheckpointCycle == 0
+		if due {
+			p.drop(next, gone)
 		} else if is.changed == 0 {
 			continue
 		}
 		for r := range is.records {
-			if r[5] != 0 || now || !whole && all(r) {
+			if r[5] != 0 || due {
 				r[5] = 0
 				b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
 			}
