@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -202,23 +203,17 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 // ClearOld removes the pieces of dropped checkpoints and, with all, of everything before c, also of
 // failed ones. If upTo is not 0, later records stay: another owner may have stored them.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int, dropped []Checkpoint, all bool) error {
+	var own [KeptCheckpoints]int // pieces of c, by slot
+	own[c.Number%KeptCheckpoints] = c.Pieces
 	var gone []Record
 	for _, d := range dropped {
-		from := 0
-		if d.Number%KeptCheckpoints == c.Number%KeptCheckpoints {
-			from = c.Pieces
-		}
-		for piece := from; piece < d.Pieces; piece++ {
+		for piece := own[d.Number%KeptCheckpoints]; piece < d.Pieces; piece++ {
 			gone = append(gone, Record{Subject: d.Subject(p, piece), Seq: upTo})
 		}
 	}
 	err := r.Remove(ctx, codec.States, gone)
 	for slot := 0; all && err == nil && slot < KeptCheckpoints; slot++ {
-		from := 0
-		if slot == int(c.Number%KeptCheckpoints) {
-			from = c.Pieces
-		}
-		err = c.clearSlot(ctx, r, p, slot, from)
+		err = c.clearSlot(ctx, r, p, slot, own[slot])
 	}
 	return err
 }
@@ -253,14 +248,11 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 // dropped: the owner has read one before them.
 func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) (kept, dropped []Checkpoint) {
 	first := c.First
+	older, _ := slices.BinarySearchFunc(all, c.First, func(is Checkpoint, n uint64) int { return cmp.Compare(is.Number, n) })
 	if alone {
 		first = c.Number
-	} else if i := slices.IndexFunc(all, func(is Checkpoint) bool { return is.Number >= c.First }); i > 0 {
-		first = all[i-1].First
-	} else if i < 0 && len(all) > 0 {
-		first = all[len(all)-1].First
-	} else if len(all) > 0 {
-		first = all[0].Number
+	} else if older > 0 {
+		first = all[older-1].First
 	}
 	for _, is := range all {
 		if is.Number < first || is.Number >= c.Number {
