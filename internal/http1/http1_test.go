@@ -114,8 +114,10 @@ func TestDates_MatchNetHTTP(t *testing.T) {
 		noon, noon.Add(time.Second), noon.Add(12 * time.Hour), noon.Add(-40 * time.Hour),
 		time.Unix(0, 0), time.Unix(-1, 0), time.Date(2028, 2, 29, 23, 59, 59, 999e6, time.FixedZone("", 7200)),
 	} {
-		if got, want := string(w.AppendDate(nil, at)), at.UTC().Format(http.TimeFormat); got != want {
-			t.Errorf("got %s, want %s", got, want)
+		w.Reset()
+		w.SetTime("Date", at)
+		if got, want := string(w.Headers), "Date: "+at.UTC().Format(http.TimeFormat)+"\r\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

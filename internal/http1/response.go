@@ -27,10 +27,8 @@ func (w *Response) Set(name, value string) {
 
 func (w *Response) SetTime(name string, t time.Time) {
 	w.Name(name)
-	w.Headers = append(w.AppendDate(w.Headers, t), "\r\n"...)
+	w.Headers = append(w.dates.appendDate(w.Headers, t), "\r\n"...)
 }
-
-func (w *Response) AppendDate(b []byte, t time.Time) []byte { return w.dates.appendDate(b, t) }
 
 func (w *Response) SetNumber(name string, n int64) {
 	w.Name(name)

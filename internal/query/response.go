@@ -51,11 +51,12 @@ func (w *response) start(now time.Time) {
 // begin replaces all headers by those of every answer.
 func (w *response) begin(now time.Time, contentType, cache string) {
 	w.id = requestID{rand.Uint64(), rand.Uint64()}
-	b := append(w.Headers[:0], "Date: "...)
-	b = append(w.AppendDate(b, now), "\r\nContent-Type: "...)
-	b = append(append(b, contentType...), "\r\nCache-Control: "...)
-	b = append(append(b, cache...), "\r\nX-Request-Id: "...)
-	w.Headers = append(w.id.appendTo(b), "\r\n"...)
+	w.Headers = w.Headers[:0]
+	w.SetTime("Date", now)
+	w.Set("Content-Type", contentType)
+	w.Set("Cache-Control", cache)
+	w.Name("X-Request-Id")
+	w.Headers = append(w.id.appendTo(w.Headers), "\r\n"...)
 }
 
 func (w *response) fail(f *failure) {
