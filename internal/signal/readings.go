@@ -27,6 +27,9 @@ type Readings struct {
 
 func (r *Readings) Has(s Signal) bool { return r.present&(1<<s) != 0 }
 
+// Present has the bit 1<<s for each signal s that r has.
+func (r *Readings) Present() uint32 { return r.present }
+
 func (r *Readings) Empty() bool { return r.present == 0 }
 
 func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }

@@ -23,13 +23,7 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
 	b = append(b, x.Vehicle...)
 	b = binary.AppendVarint(b, int64(x.Time))
-	var present uint64
-	for s := range signal.Signal(signal.Num) {
-		if x.Has(s) {
-			present |= 1 << s
-		}
-	}
-	b = binary.AppendUvarint(b, present)
+	b = binary.AppendUvarint(b, uint64(x.Present()))
 	for s := range signal.Signal(signal.Num) {
 		if v, ok := x.Value(s); ok {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
