@@ -208,7 +208,7 @@ func (a *AccessLog) format(r *record) {
 		f.text("from", r.from.AppendTo(buf[:0]))
 	}
 	f.text("method", []byte(r.method))
-	f.text("operation", []byte(r.operation.String()))
+	f.text("operation", []byte(operationNames[r.operation]))
 	f.number("status", int64(r.status))
 	f.text("outcome", []byte(r.outcome.String()))
 	f.number("duration_us", r.took.Microseconds())

@@ -27,9 +27,9 @@ func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 	path, query := r.Path()
 	switch string(path) {
 	case drivingPath:
-		w.operation = carDrivingState
+		w.operation = access.CarDrivingState
 	case throttlePath:
-		w.operation = throttleSystem
+		w.operation = access.ThrottleSystem
 	default:
 		d := a.docs[string(path)]
 		switch {
@@ -99,14 +99,9 @@ func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *respon
 	}
 }
 
-var grantOf = [noOperation]access.Operations{
-	carDrivingState: access.CarDrivingState,
-	throttleSystem:  access.ThrottleSystem,
-}
-
 func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
-	if !g.Operations.Has(grantOf[w.operation]) {
+	if !g.Operations.Has(w.operation) {
 		w.setRateHeaders(g, now)
 		w.fail(failScope[w.operation])
 		return
@@ -147,7 +142,7 @@ func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *
 		drives, throttles = vehicle.Unknown, vehicle.Unknown
 	}
 	// The car's clock may be a little ahead, but Last-Modified must not be later than Date.
-	if w.operation == carDrivingState {
+	if w.operation == access.CarDrivingState {
 		w.writeRecord(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
 	} else {
 		w.writeRecord(vid, throttles, `,"throttle_system":"`, byte(known.Throttle.System), min(known.Throttle.Time, at))

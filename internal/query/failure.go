@@ -85,8 +85,8 @@ var (
 	failRateLimited = failures["rate_limited"] // response.tooManyCalls writes the body
 )
 
-var failScope = [noOperation]*failure{
-	carDrivingState: failures["no_car_driving_state"], throttleSystem: failures["no_throttle_system"],
+var failScope = [...]*failure{
+	access.CarDrivingState: failures["no_car_driving_state"], access.ThrottleSystem: failures["no_throttle_system"],
 }
 
 var tokenFailures = map[error]struct {

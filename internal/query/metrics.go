@@ -9,8 +9,8 @@ import (
 // metrics has all counters from the start, so that counting takes no lock. A vehicle that is not
 // granted is counted like an unknown one.
 type metrics struct {
-	queries  [operationCount][outcomeCount]prometheus.Counter
-	duration [noOperation]prometheus.Observer
+	queries  [len(operationNames)][outcomeCount]prometheus.Counter
+	duration [len(operationNames)]prometheus.Observer
 	dropped  prometheus.Counter
 }
 
@@ -38,13 +38,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	reg.MustRegister(queries, duration, m.dropped)
-	for op := range operationCount {
+	for op, name := range operationNames {
 		for o := range outcomeCount {
-			m.queries[op][o] = queries.WithLabelValues(op.String(), o.String())
+			m.queries[op][o] = queries.WithLabelValues(name, o.String())
 		}
-	}
-	for op := range noOperation {
-		m.duration[op] = duration.WithLabelValues(op.String())
+		if op != 0 {
+			m.duration[op] = duration.WithLabelValues(name)
+		}
 	}
 	return m
 }
@@ -56,7 +56,7 @@ func (m *metrics) observe(r *response, took time.Duration) {
 		o = sandboxed
 	}
 	m.queries[r.operation][o].Inc()
-	if r.operation < noOperation {
+	if r.operation != 0 {
 		m.duration[r.operation].Observe(took.Seconds())
 	}
 }

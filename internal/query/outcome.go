@@ -5,17 +5,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-type operation uint8
-
-const (
-	carDrivingState operation = iota
-	throttleSystem
-	noOperation
-	operationCount
-)
-
-func (o operation) String() string {
-	return [...]string{"car_driving_state", "throttle_system", "none"}[o]
+// A request is for one operation, or for 0, none.
+var operationNames = [...]string{
+	0: "none", access.CarDrivingState: "car_driving_state", access.ThrottleSystem: "throttle_system",
 }
 
 type outcome uint8

@@ -26,7 +26,7 @@ type response struct {
 type result struct {
 	id        requestID
 	token     string // its ID, if known
-	operation operation
+	operation access.Operations
 	outcome   outcome
 	sandbox   bool
 }
@@ -44,7 +44,7 @@ func appendHex(b []byte, n uint64) []byte {
 
 func (w *response) start(now time.Time) {
 	w.Reset()
-	w.result, w.vid, w.scratch = result{operation: noOperation}, nil, w.scratch[:0]
+	w.result, w.vid, w.scratch = result{}, nil, w.scratch[:0]
 	w.begin(now, "application/json", "private, no-store")
 }
 
@@ -88,7 +88,7 @@ func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, va
 		w.Set("Carstate-Reason", why.String())
 		w.Body = append(w.Body, `","status":0`...)
 		w.Body = append(w.Body, field...)
-		if w.operation == carDrivingState {
+		if w.operation == access.CarDrivingState {
 			// For the throttle, "0" means anomaly, so no verdict is "".
 			w.Body = append(w.Body, '0')
 		}
