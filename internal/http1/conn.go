@@ -105,7 +105,7 @@ func (v *conversation) serveNext() bool {
 	e := v.s.exchanges.Get().(*exchange)
 	e.request.Peer = v.c.Peer()
 	if fault != None {
-		v.refuse(fault, v.buf[v.begin:v.end], time.Now(), e)
+		v.respond(v.buf[v.begin:v.end], fault, e)
 	}
 	goesOn := v.answer(head, e)
 	// Another connection is next: keep nothing of this one.
@@ -119,7 +119,7 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 		if len(e.out) >= sendAt && !v.send(e) {
 			return false
 		}
-		if goesOn = v.respond(head, e); !goesOn {
+		if goesOn = v.respond(head, None, e); !goesOn {
 			break
 		}
 	}
@@ -265,46 +265,26 @@ func (v *conversation) faultOf(err error) Fault {
 	return NotHTTP
 }
 
-func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
-	s := v.s
-	start := time.Now()
-	sent := len(e.out)
-	defer func() {
-		if p := recover(); p != nil {
-			s.report(p)
-			e.out = e.out[:sent]
-			v.refuse(Broken, head, start, e)
-			goesOn = false
-		}
-	}()
+// respond answers a head, or a fault, with which the head may be incomplete and after which the
+// connection must be closed.
+func (v *conversation) respond(head []byte, f Fault, e *exchange) (goesOn bool) {
+	v.now = time.Now()
+	w, f := v.ask(head, f, e)
+	v.answered = true
 	r := &e.request
-	f := r.Parse(head)
-	switch {
-	case f != None:
-	case v.c.Overloaded():
-		f = Busy
-	case v.c.Crowded():
-		f = Crowded
-	}
-	if f != None {
-		v.refuse(f, head, start, e)
-		return false
-	}
-	w := e.answer(r, None, start)
-	v.answered, v.now = true, start
 	connection := ""
 	switch {
-	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
+	case f != None || r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
 		v.lingers = true // the client may have sent more, even without keep-alive
 		connection = "close"
-	case s.Guard.Ending():
+	case v.s.Guard.Ending():
 		connection = "close"
 	case r.isHTTP10():
 		connection = "keep-alive"
 	}
 	e.out = w.appendHead(e.out, connection)
 	goesOn = connection != "close"
-	if r.isHead() {
+	if bytes.HasPrefix(head, []byte("HEAD ")) {
 		return goesOn
 	}
 	if w.Shared == nil {
@@ -319,15 +299,25 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return err == nil && goesOn
 }
 
-// refuse answers a fault, after which the connection must be closed. head may be incomplete.
-func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange) {
-	w := e.answer(&e.request, f, start)
-	v.now = start
-	e.out = w.appendHead(e.out, "close")
-	if !bytes.HasPrefix(head, []byte("HEAD ")) {
-		e.out = append(e.out, w.Body...)
+func (v *conversation) ask(head []byte, f Fault, e *exchange) (w *Response, fault Fault) {
+	r := &e.request
+	defer func() {
+		if p := recover(); p != nil {
+			v.s.report(p)
+			w, fault = e.answer(r, Broken, v.now), Broken
+		}
+	}()
+	if f == None {
+		f = r.Parse(head)
 	}
-	v.lingers = true
+	switch {
+	case f != None:
+	case v.c.Overloaded():
+		f = Busy
+	case v.c.Crowded():
+		f = Crowded
+	}
+	return e.answer(r, f, v.now), f
 }
 
 func (v *conversation) send(e *exchange) bool {

@@ -53,9 +53,7 @@ type Request struct {
 	keepAlive bool // said so, as HTTP/1.0 requires
 }
 
-func (r *Request) IsRead() bool { return string(r.Method) == "GET" || r.isHead() }
-
-func (r *Request) isHead() bool { return string(r.Method) == "HEAD" }
+func (r *Request) IsRead() bool { return string(r.Method) == "GET" || string(r.Method) == "HEAD" }
 
 func (r *Request) isHTTP10() bool { return string(r.Version) == "HTTP/1.0" }
 
