@@ -410,7 +410,6 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 // replyBytes is the size in bytes from which a part of all answers or states is full.
 const replyBytes = 256 << 10
 
-// reply answers a question about the partition, as its [store.Owner].
 func (f *folding) reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	f.mu.Lock()

@@ -121,7 +121,6 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byt
 	p.insert(id, packed, day, changed)
 }
 
-// split splits buckets until they have their usual size.
 func (p *packedStates) split() {
 	for n := len(p.buckets); p.bytes.Load() > int64(n*p.room); n++ {
 		at := n - 1<<(bits.Len(uint(n))-1)

@@ -24,7 +24,6 @@ type Metrics struct {
 	shows    func(p int, age time.Duration) bool
 }
 
-// shows says which backlogs are collected.
 func NewMetrics(r prometheus.Registerer, partitions int, shows func(p int, age time.Duration) bool) *Metrics {
 	auto := promauto.With(r)
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
