@@ -122,11 +122,8 @@ func (c Car) findings() (all []finding) {
 	for i := range Load {
 		if c.reading(i).Time != 0 {
 			all = append(all, c.limitFinding(i))
-			travel := c.travelFindings(i)
-			all = append(all, travel[0])
-			if travel[1].y != i { // otherwise it repeats the first
-				all = append(all, travel[1])
-			}
+			travel, n := c.travelFindings(i)
+			all = append(all, travel[:n]...)
 		}
 	}
 	if c.Follow.Demand != PlateA { // a demand was read at least once

@@ -58,7 +58,8 @@ func (c Car) RunRules() {
 			if !isNew {
 				continue
 			}
-			for _, f := range c.travelFindings(i) {
+			found, n := c.travelFindings(i)
+			for _, f := range found[:n] {
 				c.report(f, after)
 			}
 		}
@@ -165,7 +166,7 @@ func (c Car) limitFinding(i Sensor) finding {
 }
 
 // travelFindings compares plate A, without plate B and the command, with engine load or the pedal.
-func (c Car) travelFindings(i Sensor) [2]finding {
+func (c Car) travelFindings(i Sensor) (found [2]finding, n int) {
 	travel, t := c.Sensors[i].Travel, c.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
 	if i == PlateA {
@@ -174,15 +175,15 @@ func (c Car) travelFindings(i Sensor) [2]finding {
 	alone := i == PlateA && !c.recent(PlateB, t) && !c.recent(Command, t)
 	switch {
 	case alone && c.recent(Load, t):
-		return [...]finding{all, {RuleNoise, i, Load, travel - c.Sensors[Load].Travel, loadTravelAlarm, "percent"}}
+		return [...]finding{all, {RuleNoise, i, Load, travel - c.Sensors[Load].Travel, loadTravelAlarm, "percent"}}, 2
 	case alone && c.recent(PedalD, t):
 		alarm := float32(pedalTravelAlarm)
 		if c.Follow.follows() {
 			alarm = followTravelAlarm
 		}
-		return [...]finding{all, {RuleNoise, i, PedalD, travel - c.Sensors[PedalD].Travel, alarm, "percent"}}
+		return [...]finding{all, {RuleNoise, i, PedalD, travel - c.Sensors[PedalD].Travel, alarm, "percent"}}, 2
 	}
-	return [...]finding{all, {RuleNoise, i, i, 0, all.alarm, "percent"}}
+	return [...]finding{all, {}}, 1
 }
 
 func (m *Memory) followFinding() finding {
