@@ -352,8 +352,8 @@ func (e *slow) Store(ctx context.Context, stream string, writes []store.Write) (
 // If a restore read large records faster than it stores them, it would hold the whole backup.
 func TestRestore_BoundsRoads(t *testing.T) {
 	t.Parallel()
-	const roads, size = 42, 1<<20 - 1024
-	const most = (restoreWriters+1)*size + 1<<20 // 1 MiB for the buffers of the reader
+	const roads, size = 42, 1<<20 - 1024                    // the last batch is incomplete
+	const most = (batchWriters+1)*(batchBytes+size) + 1<<20 // 1 MiB for the buffers of the reader
 	var records []store.Record
 	for i := range roads {
 		subject := fmt.Sprintf("road.%d", i)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/workers"
@@ -24,8 +25,9 @@ import (
 
 const (
 	restoreTimeout = 6 * time.Hour
-	batchStates    = 500
-	restoreWriters = 2 // few, because folding comes first
+	batchRecords   = 500
+	batchBytes     = 4 << 20
+	batchWriters   = 2 // few, because folding comes first
 )
 
 type restore struct {
@@ -179,12 +181,12 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 
 // Tombstones come before states in the file: no data of a forgotten vehicle may be restored.
 func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
-	ctx, storing := workers.New(ctx, restoreWriters)
-	var states []store.Record
-	flush := func() error {
-		batch := states
-		states = nil
-		return storing.Start(func() error { return r.restoreStates(ctx, batch) })
+	ctx, storing := workers.New(ctx, batchWriters)
+	batches, sizes := make(map[string][]store.Record), make(map[string]int)
+	flush := func(kind string) error {
+		batch := batches[kind]
+		batches[kind], sizes[kind] = nil, 0
+		return storing.Start(func() error { return r.restoreBatch(ctx, kind, batch) })
 	}
 	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		switch {
@@ -194,30 +196,24 @@ func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 		case kind == "tombstone":
 			buried, err := r.MergeTombstone(ctx, rec)
 			return r.counted(kind, buried, err)
-		case kind == "state":
-			rec.Body = bytes.Clone(rec.Body)
-			states = append(states, rec)
-			if len(states) == batchStates {
-				return flush()
-			}
-			return nil
-		case isCredential(kind) || codec.IsSet(rec.Subject):
+		case inBatches[kind] == "":
 			return nil
 		}
 		rec.Sealed = bytes.Clone(rec.Sealed)
-		return storing.Start(func() error { return r.counted(kind, true, r.put(ctx, rec)) })
+		rec.Body = rec.Sealed[1 : 1+len(rec.Body)]
+		batches[kind] = append(batches[kind], rec)
+		if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < batchBytes {
+			return nil
+		}
+		return flush(kind)
 	})
-	return cmp.Or(err, flush(), storing.Wait())
+	for kind := range batches {
+		err = cmp.Or(err, flush(kind))
+	}
+	return cmp.Or(err, storing.Wait())
 }
 
-// The service is empty, so put replaces only the same record: from an interrupted restore, or as it
-// was before a change during the backup.
-func (r *restore) put(ctx context.Context, rec store.Record) error {
-	writes := []store.Write{{Subject: rec.Subject, Record: rec.Sealed}}
-	_, err := store.Change(ctx, r.engine, r.config.Patience.Store, codec.StreamOf(rec.Subject), rec.Subject,
-		func(store.Record) ([]store.Write, error) { return writes, nil })
-	return err
-}
+var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
 const askedBytes = 128 << 10 // in a question, perhaps a message of NATS
 
@@ -308,6 +304,29 @@ func (r *restore) credential(rec store.Record) (c access.Credential, sets int, e
 	return c, sets, err
 }
 
+// The service is empty, so a record replaces only itself: from an interrupted restore, or as it was
+// before a change during the backup.
+func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.Record) error {
+	if kind == "state" {
+		return r.restoreStates(ctx, batch)
+	}
+	writes := make([]store.Write, len(batch))
+	for i, rec := range batch {
+		writes[i] = store.Write{Subject: rec.Subject, Record: rec.Sealed}
+	}
+	for until := time.Now().Add(r.config.Patience.Store); ; {
+		_, err := r.engine.Store(ctx, inBatches[kind], writes)
+		if err == nil {
+			r.count(kind, access.RestoreCount{Restored: len(batch)}, len(batch))
+		}
+		if err == nil || time.Now().After(until) || periodic.Pause(ctx, storePause) != nil {
+			return err
+		}
+	}
+}
+
+const storePause = 100 * time.Millisecond
+
 // A vehicle that was allowed again counts as forgotten if the backup was begun before that.
 func (r *restore) forgotten(id vehicle.ID) bool {
 	t, ok := r.engine.Forgotten().Find(id)
@@ -363,7 +382,7 @@ func (r *restore) compareOne(ctx context.Context, rec store.Record, kind string)
 	if kind == "state" {
 		return r.compareState(ctx, rec)
 	}
-	is, err := r.engine.Last(ctx, codec.StreamOf(rec.Subject), rec.Subject)
+	is, err := r.engine.Last(ctx, cmp.Or(inBatches[kind], codec.StreamOf(rec.Subject)), rec.Subject)
 	if err != nil {
 		return n, err
 	}

@@ -76,11 +76,8 @@ func VehicleOfState(subject string) (vehicle.ID, bool) {
 
 // Operators are in SOURCES, so that one can be removed even if TOKENS is full of usage.
 func StreamOf(subject string) string {
-	switch {
-	case strings.HasPrefix(subject, "token"):
+	if strings.HasPrefix(subject, "token") {
 		return Tokens
-	case strings.HasPrefix(subject, RoadPrefix):
-		return Roads
 	}
 	return Sources
 }
