@@ -6,7 +6,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,45 +120,46 @@ func readCredential(ctx context.Context, from Records, is Record) (c access.Cred
 			return c, g, err
 		}
 	}
-	if c.Vehicles = sets.take(g); g.Sets > 0 && c.Vehicles.Len() == 0 {
+	if c.Vehicles = sets.take(is.Subject, g); g.Sets > 0 && c.Vehicles.Len() == 0 {
 		err = errSetChanged
 	}
 	return c, g, err
 }
 
-// Sets has the vids of set records of credentials to come, by their name and their subject.
-type Sets map[string]map[string][]vehicle.ID
+// Sets has the set records of credentials to come, by their subject. A record that is replaced before
+// its credential comes is dropped.
+type Sets map[string]setRecord
 
 func (s Sets) Apply(r Record) error {
 	part, err := decodeSet(r.Body)
-	if err != nil || part.Set == "" { // emptied
-		return err
+	if s[r.Subject] = part; part.Set == "" { // emptied
+		delete(s, r.Subject)
 	}
-	if s[part.Set] == nil {
-		s[part.Set] = make(map[string][]vehicle.ID)
-	}
-	s[part.Set][r.Subject] = part.IDs
-	return nil
+	return err
 }
 
 // Credential also returns the number of set records. If one is missing, c has no vehicles: it was
 // replaced before a feed had caught up, so a newer credential follows.
 func (s Sets) Credential(r Record) (c access.Credential, sets int, err error) {
 	c, granted, err := decodeCredential(r)
-	c.Vehicles = s.take(granted)
+	if err == nil {
+		c.Vehicles = s.take(r.Subject, granted)
+	}
 	return c, granted.Sets, err
 }
 
-func (s Sets) take(g grantedRecord) access.Vehicles {
-	parts := s[g.Set]
-	delete(s, g.Set)
+func (s Sets) take(owner string, g grantedRecord) access.Vehicles {
+	ids, missing := g.IDs, false
+	for n := range g.Sets {
+		part := s[setSubject(owner, n)]
+		delete(s, setSubject(owner, n))
+		ids, missing = append(ids, part.IDs...), missing || part.Set != g.Set
+	}
 	switch {
 	case g.All:
 		return access.AllVehicles()
-	case g.Sets == 0:
-		return access.VehicleSet(g.IDs...)
-	case len(parts) == g.Sets:
-		return access.VehicleSet(slices.Concat(slices.Collect(maps.Values(parts))...)...)
+	case missing:
+		return access.Vehicles{}
 	}
-	return access.Vehicles{}
+	return access.VehicleSet(ids...)
 }
