@@ -62,8 +62,8 @@ func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) 
 
 func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) {
 	hours := hoursOf(r)
-	c.serveLive(w, r, s, func() (parts, error) {
-		v := c.fleetView(r.Context(), s.root, hours)
+	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
+		v := c.fleetView(ctx, s.root, hours)
 		return c.parts("fleet", v, "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
 	})
 }

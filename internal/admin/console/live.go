@@ -1,13 +1,17 @@
 package console
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"time"
 )
+
+const streamLife = 10 * time.Minute // After it, the browser must reconnect.
 
 // parts are rendered parts of a page, by the attribute data-live of the element that shows them.
 type parts map[string]string
@@ -20,8 +24,10 @@ var errAnotherPage = errors.New("the page is another one now")
 const unknownYet = "?unknown"
 
 // serveLive sends the changed parts of those that render returns. It ends with the connection, the
-// session, the operations, or errAnotherPage.
-func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, render func() (parts, error)) {
+// session, the operations, errAnotherPage, or after streamLife.
+func (c *Console) serveLive(
+	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
+) {
 	for _, streams := range []chan struct{}{s.streams, c.streams} {
 		select {
 		case streams <- struct{}{}:
@@ -32,13 +38,15 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, 
 			return
 		}
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
+	defer cancel()
 	stream := c.Ops.NewEventStream(w)
 	if r.Method == http.MethodHead || stream.Send("retry: 2000\n\n") != nil {
 		return
 	}
 	last := parts{}
 	for {
-		changed, err := render()
+		changed, err := render(ctx)
 		switch {
 		case err == errAnotherPage, !c.sessions.alive(s):
 			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
@@ -57,10 +65,10 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, 
 			if event != "" && stream.Send(event) != nil {
 				return
 			}
-		case r.Context().Err() == nil:
+		case ctx.Err() == nil:
 			c.Log.Warn("cannot update a live page", "error", err)
 		}
-		if !stream.Wait(r.Context(), c.LiveEvery) {
+		if !stream.Wait(ctx, c.LiveEvery) {
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"slices"
 
@@ -63,7 +64,7 @@ func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) 
 }
 
 func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) {
-	c.serveLive(w, r, s, func() (parts, error) {
+	c.serveLive(w, r, s, func(context.Context) (parts, error) {
 		v := c.roadsView()
 		if v.Empty() != r.URL.Query().Has("unknown") {
 			return nil, errAnotherPage

@@ -82,8 +82,8 @@ const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	var past *curve
-	c.serveLive(w, r, s, func() (parts, error) {
-		v, err := c.vehicleView(r.Context(), id, &past)
+	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
+		v, err := c.vehicleView(ctx, id, &past)
 		switch shown := r.URL.Query(); {
 		case err != nil:
 			return nil, err
