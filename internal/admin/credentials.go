@@ -44,7 +44,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (c access.Credential, err er
 			return c, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
-	set, err := parseChange(wire.SourceChange{TokenChange: wire.TokenChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt}})
+	set, err := parseChange(wire.SourceChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt})
 	if err != nil {
 		return c, err
 	}
@@ -122,7 +122,7 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if in.Vehicles == nil {
 		return wire.AddedSource{}, errVehiclesMissing
 	}
-	set, err := parseChange(wire.SourceChange{TokenChange: wire.TokenChange{ExpiresAt: in.ExpiresAt, Rate: &in.Rate},
+	set, err := parseChange(wire.SourceChange{ExpiresAt: in.ExpiresAt, Rate: &in.Rate,
 		OnChange: &in.OnChange, Format: &in.Format})
 	if err != nil {
 		return wire.AddedSource{}, err
