@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,5 +87,20 @@ func TestCheckpoints_OfRestoredStates(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Error("got no failure of the engine")
+	}
+}
+
+// An owner that closes while it answers is none, so that the next one is asked.
+func TestAsk_ClosedOwner(t *testing.T) {
+	ctx, e := testkit.Context(t), open(t, Config{})
+	var p store.Partition
+	p, err := e.Take(ctx, 0, "me", func(ctx context.Context, _ *store.Question) (store.Reply, error) {
+		p.Close()
+		_, err := p.Save(ctx, store.Checkpoint{}, nil, false)
+		return store.Reply{}, err
+	}, store.Anyone)
+	testkit.NoError(t, err)
+	if _, err := e.Ask(ctx, 0, &store.Question{Kind: store.AskErase}); !errors.Is(err, store.ErrNoOwner) {
+		t.Errorf("got %v, want %v", err, store.ErrNoOwner)
 	}
 }

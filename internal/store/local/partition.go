@@ -164,7 +164,11 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 	if err := e.Alive(); err != nil && q.ByTombstones() {
 		return store.Reply{}, err
 	}
-	return owner(ctx, q)
+	r, err := owner(ctx, q)
+	if errors.Is(err, store.ErrFenced) { // it has closed meanwhile, and the next may answer
+		err = store.ErrNoOwner
+	}
+	return r, err
 }
 
 func (t *Partition) Stored() (all []store.Checkpoint, newest uint64) {
