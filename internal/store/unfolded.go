@@ -110,8 +110,12 @@ func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 		u.pop(part)
 	}
 	now := u.now()
-	part.entries = append(part.entries, unfoldedEntry{seq, now, source, n, u.stored < quiet})
-	u.entries++
+	if last := len(part.entries) - 1; last >= 0 && part.entries[last].seq == seq && part.entries[last].source == source {
+		part.entries[last].samples += n
+	} else {
+		part.entries = append(part.entries, unfoldedEntry{seq, now, source, n, u.stored < quiet})
+		u.entries++
+	}
 	u.stored += n
 	u.add(source, n)
 	if !u.behind && u.backlogged() {

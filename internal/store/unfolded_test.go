@@ -100,9 +100,17 @@ func TestUnfolded_AloneAndFast(t *testing.T) {
 		now = now.Add(2 * time.Millisecond)
 		u.Fold(0, seq)
 	}
-	for i := range 6 {
-		if _, ok := u.Reserve(1, 10_000); ok != (i < 3) {
-			t.Errorf("batch %d at once: accepted %v, want only the first three", i+1, ok)
+	for _, most := range []int{3, 5} {
+		for i := range 8 {
+			if _, ok := u.Reserve(1, 10_000); ok != (i < most) {
+				t.Errorf("batch %d at once: accepted %v, want only the first %d", i+1, ok, most)
+			}
 		}
+		u.Release(1, most*10_000)
+		for range 900 { // samples of one commit, so they show one pause
+			u.Store(0, seq+1, 1, 1)
+		}
+		now = now.Add(time.Second)
+		u.Fold(0, seq+1)
 	}
 }
