@@ -35,8 +35,8 @@ const (
 	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is
 	// larger.
 	blockBytes = 16 << 10
-	// Blocks are parts of slabs, except those of the first slabLater buckets, so that a small fleet
-	// takes little.
+	// Blocks are parts of slabs, except those of the first slabLater buckets, which grow, so that a
+	// small fleet takes little.
 	slabBytes, slabLater = 4 << 20, 16
 )
 
@@ -200,7 +200,7 @@ func (p *packedStates) block() []byte {
 	}
 	if len(p.slab) == 0 {
 		if len(p.buckets) <= slabLater {
-			return make([]byte, 0, blockBytes)
+			return nil
 		}
 		p.slab = newSlab()
 		p.slabs = append(p.slabs, p.slab)
