@@ -61,7 +61,7 @@ func (f *follower) run(ctx context.Context) {
 		return // the connection was closed for good, which ends the node
 	}
 	defer sub.Unsubscribe()
-	defer f.e.lackSince[f.p].Store(nil)
+	defer f.lacksNothing()
 	for ask := true; ctx.Err() == nil; {
 		if ask || !f.complete {
 			if err := f.load(ctx); err != nil && !f.complete {
@@ -97,7 +97,15 @@ func (f *follower) receive(m *nats.Msg) {
 		if f.complete = false; generation > f.generation {
 			f.heard = time.Now() // until now, the partition had no other owner
 		}
-		f.e.lackSince[f.p].CompareAndSwap(nil, new(f.heard))
+		if f.e.lackSince[f.p].CompareAndSwap(nil, new(f.heard)) {
+			f.e.lacking.Add(1)
+		}
+	}
+}
+
+func (f *follower) lacksNothing() {
+	if f.e.lackSince[f.p].Swap(nil) != nil {
+		f.e.lacking.Add(-1)
 	}
 }
 
@@ -135,7 +143,7 @@ func (f *follower) load(ctx context.Context) error {
 		}
 		q.From, f.loaded = r.Next, r.Until
 	}
-	f.e.lackSince[f.p].Store(nil)
+	f.lacksNothing()
 	f.generation, f.number = max(f.generation, first.Generation), first.Number
 	f.complete, f.heard = true, time.Now()
 	if !f.live {
