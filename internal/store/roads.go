@@ -6,7 +6,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,10 +22,11 @@ import (
 // moved there may be two, which have received the same evidence.
 
 const (
-	shareEvery = time.Second
-	shareBytes = 256 << 10
-	loadPause  = 500 * time.Millisecond
-	roadBatch  = 32 // records, of at most 256 KiB
+	shareEvery     = time.Second
+	shareBytes     = 256 << 10
+	loadPause      = 500 * time.Millisecond
+	roadBatch      = 250
+	roadBatchBytes = 4 << 20
 )
 
 // RoadSharing sends the other nodes what the cars of this one show of the present traffic. Messages
@@ -58,7 +58,8 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 		unread: make(map[road.Tile]bool),
 	}
 	sharing, shared := k.engine.(RoadSharing)
-	if shared && folds {
+	shares := shared && folds
+	if shares {
 		k.m.Share()
 	}
 	if shared {
@@ -82,27 +83,30 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
 				maps.Copy(k.owned, k.engine.Folding()) // derive may have released its partitions already
-				k.update(last)
+				k.update(last, folds)
 			}
 			return
 		case <-share:
 			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.owned = owned
 			}
+			if !shares {
+				continue
+			}
 			for _, evidence := range k.m.Drain(shareBytes) {
 				sharing.ShareRoads(evidence)
 			}
 		case <-store:
-			k.update(ctx)
+			k.update(ctx, folds)
 		case <-k.roadsChanged:
-			k.update(ctx)
+			k.update(ctx, folds)
 		}
 	}
 }
 
 // update loads first, so that the stored tiles include the records of other nodes.
-func (k *roadStore) update(ctx context.Context) {
-	if k.load(ctx) && !k.engine.Scarce() {
+func (k *roadStore) update(ctx context.Context, folds bool) {
+	if k.load(ctx) && folds && !k.engine.Scarce() {
 		k.store(ctx)
 	}
 }
@@ -171,11 +175,17 @@ func (k *roadStore) store(ctx context.Context) {
 	for t := range k.unread {
 		delete(k.unsaved, t)
 	}
-	for batch := range slices.Chunk(slices.Collect(maps.Keys(k.unsaved)), roadBatch) {
+	for len(k.unsaved) > 0 {
+		var batch []road.Tile
 		var writes []Write
-		for _, t := range batch {
+		size := 0
+		for t, packed := range k.unsaved {
+			if len(batch) == roadBatch || size >= roadBatchBytes {
+				break
+			}
 			subject := codec.RoadPrefix + t.String()
-			writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, k.unsaved[t]...))})
+			batch, size = append(batch, t), size+len(packed)
+			writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
 		}
 		if _, err := k.engine.Store(ctx, codec.Roads, writes); err != nil {
 			k.failing.Log(k.config.Log, "cannot store the road profiles; will retry", "tiles", len(k.unsaved), "error", err)
