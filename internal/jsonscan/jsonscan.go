@@ -148,11 +148,33 @@ func (p *Scanner) Value() Value {
 	case 'n':
 		return p.word("null")
 	case '{', '[':
-		for range p.Texts {
-		}
+		p.skip()
 		return Value{Kind: jsontext.Kind(c)}
 	}
 	return Value{Kind: jsontext.KindNumber, Number: p.number()}
+}
+
+// skip reads an object or array without its texts: mapped senders send much that is not used.
+func (p *Scanner) skip() {
+	p.Unusual = true
+	depth, inText := 0, false
+	for i := 0; i < len(p.Rest); i++ {
+		switch c := p.Rest[i]; {
+		case c == '"':
+			inText = !inText
+		case inText && c == '\\':
+			i++
+		case inText:
+		case c == '{', c == '[':
+			depth++
+		case c == '}', c == ']':
+			if depth--; depth == 0 {
+				p.Rest = p.Rest[i+1:]
+				return
+			}
+		}
+	}
+	p.Rest = nil
 }
 
 func (p *Scanner) word(w string) Value {
