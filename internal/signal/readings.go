@@ -58,6 +58,7 @@ const maxBeyond = 5
 // maxBeyond, and a value that means "none" returns [ErrNotAvailable].
 func (r *Readings) SetReported(s Signal, v float64) error {
 	switch {
+	case s.holds(v) && (v <= 100 || s == EngineSpeed && v <= 8000): // neither absent nor out of range
 	case s.isAbsent(v):
 		return ErrNotAvailable
 	case table[s].unit == "percent" && v >= -maxBeyond && v <= 100+maxBeyond:
