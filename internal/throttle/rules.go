@@ -39,7 +39,7 @@ var rules = [...]struct {
 	RuleElectricalLimit: {"throttle/electrical-limit", 4,
 		"a sensor is at the end of its electrical range, where this car's cannot be"},
 	// P0124, P0224, P2124, P2129
-	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
+	RuleNoise: {"throttle/noise", 4, "a sensor moves where no plate or pedal does"},
 }
 
 // Positions are in percent of the sensor's range (SAE J1979, steps of 0.4), durations in seconds.
