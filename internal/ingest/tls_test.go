@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/test/testkit"
 )
 
@@ -43,19 +44,49 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	f.login(t, plain, 4).wantPong()
 	stray := dialRaw(t, l.Addr().String(), 4)
 	stray.write(packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")))
-	for {
-		if _, _, err := stray.tryRead(); err != nil {
-			break
-		}
+	for err == nil {
+		_, _, err = stray.tryRead()
 	}
 	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "no_connect")
 
-	if err := m.Shutdown(shutdownContext(t)); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, m.Shutdown(shutdownContext(t)))
 	if err := <-done; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("serve: %v", err)
 	}
+}
+
+// heldBack sends what was written while wait was set together with what is written next.
+type heldBack struct {
+	net.Conn
+	wait bool
+	text []byte
+}
+
+func (h *heldBack) Write(p []byte) (int, error) {
+	if h.text = append(h.text, p...); h.wait {
+		return len(p), nil
+	}
+	_, err := h.Conn.Write(h.text)
+	h.text = nil
+	return len(p), err
+}
+
+// crypto/tls returns the bytes and the end together.
+func TestMQTT_PublishAtTheEndOfTLS(t *testing.T) {
+	f := newFixture(t)
+	config := f.useTLS(t)
+	config.MaxVersion = tls.VersionTLS12
+	m, _ := startMQTT(t, f.Config)
+	l := testkit.Listen(t)
+	go func() { _ = m.ServeTLS(l) }()
+	h := &heldBack{Conn: testkit.Dial(t, l.Addr().String())}
+	conn := tls.Client(h, config)
+	c := (&rawClient{t, 4, "id", conn, bufio.NewReader(conn)}).logIn("car", f.key)
+	h.wait = true
+	c.publish(0, 0, topicV1, sampleLine("V1", 1, 1))
+	h.wait = false
+	testkit.NoError(t, conn.CloseWrite())
+	testkit.Await(t, "the sample is accepted", func() bool { return f.metric(t, ingest.MetricAccepted) == 1 })
 }
 
 func TestMQTTStrangerThatStalls(t *testing.T) {
