@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"unicode"
 
 	"example.org/carstate/internal/vehicle"
@@ -19,55 +20,41 @@ type params struct {
 // appends decoded text, is too small. It continues after a failure, because the rate-limit headers
 // depend on the token.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
-	if !validEscapes(raw) {
-		first = failEncoding
-	}
+	valid := true
 	for len(raw) > 0 {
 		var pair []byte
 		pair, raw, _ = bytes.Cut(raw, []byte("&"))
 		name, value, _ := bytes.Cut(pair, []byte("="))
-		if first == failEncoding && !validEscapes(name) {
-			continue
-		}
-		switch string(decode(name, scratch)) {
+		name, validName := decode(name, scratch)
+		value, validValue := decode(value, scratch)
+		valid = valid && validName && validValue
+		switch string(name) {
 		case "vid":
 			switch {
 			case p.hasVid:
 				first = cmp.Or(first, failures["vid_twice"])
 			case first == nil:
-				p.vid = decode(value, scratch)
+				p.vid = value
 			}
 			p.hasVid = true
 		case "access_token":
-			switch {
-			case p.hasToken:
+			p.token = value
+			if p.hasToken {
 				first, p.token = cmp.Or(first, failures["token_twice"]), nil
-			case first != failEncoding || validEscapes(value):
-				p.token = decode(value, scratch)
 			}
 			p.hasToken = true
 		}
 	}
+	if !valid {
+		p.vid, first = nil, failEncoding
+	}
 	return p, first
 }
 
-func validEscapes(b []byte) bool {
-	for {
-		i := bytes.IndexByte(b, '%')
-		if i < 0 {
-			return true
-		}
-		if len(b) < i+3 || unhex(b[i+1]) < 0 || unhex(b[i+2]) < 0 {
-			return false
-		}
-		b = b[i+3:]
-	}
-}
-
-// decode returns encoded itself, or a new part of *scratch. Every '%' must begin a valid escape.
-func decode(encoded []byte, scratch *[]byte) []byte {
+// decode returns encoded itself, a new part of *scratch, or nil if a '%' does not begin an escape.
+func decode(encoded []byte, scratch *[]byte) (decoded []byte, valid bool) {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
-		return encoded
+		return encoded, true
 	}
 	start := len(*scratch)
 	for i := 0; i < len(encoded); i++ {
@@ -76,24 +63,16 @@ func decode(encoded []byte, scratch *[]byte) []byte {
 		case '+':
 			c = ' '
 		case '%':
-			c = byte(unhex(encoded[i+1])<<4 | unhex(encoded[i+2]))
+			var escaped [1]byte
+			if n, _ := hex.Decode(escaped[:], encoded[i+1:min(i+3, len(encoded))]); n == 0 {
+				return nil, false
+			}
+			c = escaped[0]
 			i += 2
 		}
 		*scratch = append(*scratch, c)
 	}
-	return (*scratch)[start:]
-}
-
-func unhex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
+	return (*scratch)[start:], true
 }
 
 func checkVid(p *params) *failure {
