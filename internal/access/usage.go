@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 // Outcome is stored: add new values at the end.
@@ -11,18 +13,18 @@ type Outcome uint8
 
 // From InsufficientScope on, the call was refused.
 const (
-	Answered Outcome = iota
-	Unknown
-	Stale
-	NotDriving
-	InsufficientScope
+	Answered                  = Outcome(vehicle.Answered)
+	Unknown                   = Outcome(vehicle.Unknown)
+	Stale                     = Outcome(vehicle.Stale)
+	NotDriving                = Outcome(vehicle.NotDriving)
+	InsufficientScope Outcome = iota
 	RateLimited
 	Unavailable
 	Expired
 	Revoked
 	Replaced
 	InvalidRequest
-	outcomeCount
+	Outcomes
 )
 
 func (o Outcome) String() string {
@@ -33,7 +35,7 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-func (o Outcome) Known() bool { return o < outcomeCount }
+func (o Outcome) Known() bool { return o < Outcomes }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 

@@ -54,48 +54,34 @@ func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 	if f == nil && a.Ready(now) != nil {
 		f = failNotReady
 	}
-	if f != nil {
-		a.failUncharged(&p, f, now, w)
-		return
-	}
-	a.authorize(&p, r.Authorization, now, w)
+	a.authorize(&p, f, r.Authorization, now, w)
 }
 
-// authorize counts a call for its token, even if that is expired or revoked.
-func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *response) {
-	if !p.hasToken {
-		if hasHeader {
-			w.fail(failWrongPlace)
-		} else {
-			w.fail(failNoToken)
-		}
-		return
-	}
+// authorize counts a call for its token, even if that is expired or revoked. With a failure, it
+// counts and shows the rate limit only for a valid token, and uses up none of its budget.
+func (a *answerer) authorize(p *params, f *failure, hasHeader bool, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)
-	why := tokenFailures[err]
 	switch {
+	case f != nil:
+		w.fail(f)
+		if err != nil {
+			return
+		}
+		w.setRateHeaders(g, now)
 	case err == nil:
 		a.applyGrant(p.vid, g, now, w)
-		why.usage = usageOf[w.outcome]
-	case why.failure != nil:
-		w.fail(why.failure)
-	default:
+	case tokenFailures[err] != nil:
+		w.fail(tokenFailures[err])
+	case p.hasToken:
 		w.fail(malformed(p.token))
+	case hasHeader:
+		w.fail(failWrongPlace)
+	default:
+		w.fail(failNoToken)
 	}
 	if g != nil {
 		w.token = g.Name
-		g.Count(why.usage, now)
-	}
-}
-
-// failUncharged counts the call for a valid token and shows its rate limit, but uses up none of its
-// budget.
-func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *response) {
-	w.fail(f)
-	if g, err := a.Tokens.Verify(p.token, now); err == nil {
-		w.setRateHeaders(g, now)
-		w.token = g.Name
-		g.Count(usageOf[w.outcome], now)
+		g.Count(access.Outcome(w.outcome), now)
 	}
 }
 

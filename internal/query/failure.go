@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -48,8 +49,8 @@ func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 			continue
 		}
 		s := &all[len(all)-1]
-		f := &failure{name: lines[0], status: s.Status, outcome: s.Word, retryAfter: retryAfter[lines[0]],
-			Message: lines[1], Cause: lines[2], Cure: lines[3]}
+		f := &failure{name: lines[0], status: s.Status, outcome: cmp.Or(tokenOutcomes[lines[0]], s.Word),
+			retryAfter: retryAfter[lines[0]], Message: lines[1], Cause: lines[2], Cure: lines[3]}
 		f.body = `{"code":` + strconv.Itoa(f.status) + `,"msg":"` + f.outcome.String() + ": " + f.Message + `","data":null}`
 		if f.status == 401 || f.status == 403 {
 			f.authenticate = `Bearer realm="carstate", error="` + f.outcome.String() + `"`
@@ -63,6 +64,12 @@ func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 var outcomeOfStatus = map[int]outcome{
 	400: invalidRequest, 401: invalidToken, 403: insufficientScope, 404: notFound, 405: methodNotAllowed,
 	408: invalidRequest, 414: invalidRequest, 429: rateLimited, 431: invalidRequest, 503: unavailable,
+}
+
+// tokenOutcomes has those of tokens that are known.
+var tokenOutcomes = map[string]outcome{
+	"token_expired": outcome(access.Expired), "token_revoked": outcome(access.Revoked),
+	"token_replaced": outcome(access.Replaced),
 }
 
 // withoutToken has no error code: RFC 6750 does not treat a missing token as an error.
@@ -89,16 +96,13 @@ var failScope = [...]*failure{
 	access.CarDrivingState: failures["no_car_driving_state"], access.ThrottleSystem: failures["no_throttle_system"],
 }
 
-var tokenFailures = map[error]struct {
-	failure *failure
-	usage   access.Outcome // if the token is known
-}{
-	access.ErrExpired:  {failures["token_expired"], access.Expired},
-	access.ErrRevoked:  {failures["token_revoked"], access.Revoked},
-	access.ErrReplaced: {failures["token_replaced"], access.Replaced},
-	access.ErrNotKnown: {failure: failures["token_unknown"]},
-	access.ErrUnread:   {failure: failures["upgrading"]},
-	access.ErrChecksum: {failure: failures["token_mistyped"]},
+var tokenFailures = map[error]*failure{
+	access.ErrExpired:  failures["token_expired"],
+	access.ErrRevoked:  failures["token_revoked"],
+	access.ErrReplaced: failures["token_replaced"],
+	access.ErrNotKnown: failures["token_unknown"],
+	access.ErrUnread:   failures["upgrading"],
+	access.ErrChecksum: failures["token_mistyped"],
 }
 
 // malformed guesses what the client sent in place of a token, to say what to do.

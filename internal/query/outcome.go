@@ -1,29 +1,26 @@
 package query
 
-import (
-	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/vehicle"
-)
+import "example.org/carstate/internal/access"
 
 // A request is for one operation, or for 0, none.
 var operationNames = [...]string{
 	0: "none", access.CarDrivingState: "car_driving_state", access.ThrottleSystem: "throttle_system",
 }
 
-type outcome uint8
+// outcome is that of a token's usage, or, from invalidToken on, one that is not counted there.
+type outcome access.Outcome
 
 const (
-	answered               = outcome(vehicle.Answered)
-	unknownVehicle         = outcome(vehicle.Unknown)
-	stale                  = outcome(vehicle.Stale)
-	notDriving             = outcome(vehicle.NotDriving)
-	invalidRequest outcome = iota
-	invalidToken
-	insufficientScope
+	insufficientScope = outcome(access.InsufficientScope)
+	rateLimited       = outcome(access.RateLimited)
+	unavailable       = outcome(access.Unavailable)
+	invalidRequest    = outcome(access.InvalidRequest)
+)
+
+const (
+	invalidToken = outcome(access.Outcomes) + iota
 	notFound
 	methodNotAllowed
-	rateLimited
-	unavailable
 	documentation
 	sandboxed // in metrics only, in place of the real outcome
 	outcomeCount
@@ -31,22 +28,12 @@ const (
 
 // String returns the name in metrics, which is also the first word of a failure's message.
 func (o outcome) String() string {
-	return [...]string{
-		"answered", "unknown", "stale", "not_driving",
-		"invalid_request", "invalid_token", "insufficient_scope", "not_found",
-		"method_not_allowed", "rate_limited", "unavailable",
-		"documentation", "sandbox",
-	}[o]
-}
-
-// usageOf says how a call with a valid token is counted in its usage.
-var usageOf = [outcomeCount]access.Outcome{
-	answered:          access.Answered,
-	unknownVehicle:    access.Unknown,
-	stale:             access.Stale,
-	notDriving:        access.NotDriving,
-	insufficientScope: access.InsufficientScope,
-	rateLimited:       access.RateLimited,
-	unavailable:       access.Unavailable,
-	invalidRequest:    access.InvalidRequest,
+	switch access.Outcome(o) {
+	case access.Expired, access.Revoked, access.Replaced:
+		o = invalidToken
+	}
+	if o < invalidToken {
+		return access.Outcome(o).String()
+	}
+	return [...]string{"invalid_token", "not_found", "method_not_allowed", "documentation", "sandbox"}[o-invalidToken]
 }
