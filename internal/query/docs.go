@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"path"
 	"slices"
 	"strings"
 	text "text/template"
@@ -31,11 +30,11 @@ const (
 // newDocuments panics if a file is missing or a template fails: a bug.
 func newDocuments(maxAge time.Duration) map[string]*document {
 	return map[string]*document{
-		"/":                newDocument("page.html", renderPage(maxAge), cachePage),
-		"/openapi.json":    newDocument("openapi.json", render(openAPITemplate, nil), cachePage),
-		"/assets/page.css": asset("page.css"),
-		"/assets/page.js":  asset("page.js"),
-		"/assets/icon.svg": asset("icon.svg"),
+		"/":                newDocument(renderPage(maxAge), "text/html; charset=utf-8", cachePage),
+		"/openapi.json":    newDocument(render(openAPITemplate, nil), "application/json", cachePage),
+		"/assets/page.css": newDocument(readDocFile("page.css"), "text/css; charset=utf-8", cacheAsset),
+		"/assets/page.js":  newDocument(readDocFile("page.js"), "text/javascript; charset=utf-8", cacheAsset),
+		"/assets/icon.svg": newDocument(readDocFile("icon.svg"), "image/svg+xml", cacheAsset),
 	}
 }
 
@@ -127,35 +126,36 @@ func readDocFile(name string) []byte {
 	return must(docFiles.ReadFile("docs/" + name))
 }
 
-func asset(name string) *document {
-	return newDocument(name, readDocFile(name), cacheAsset)
+// document never changes, so answers share it.
+type document struct {
+	contentType string
+	cache       string
+	gzipped     []byte
+	plain       []byte
 }
 
-func newDocument(name string, content []byte, cache string) *document {
-	return &document{
-		contentType: contentTypes[path.Ext(name)],
-		cache:       cache,
-		gzipped:     compress(content),
-		plain:       content,
-	}
-}
-
-var contentTypes = map[string]string{
-	".html": "text/html; charset=utf-8",
-	".css":  "text/css; charset=utf-8",
-	".js":   "text/javascript; charset=utf-8",
-	".json": "application/json",
-	".svg":  "image/svg+xml",
-}
-
-func compress(content []byte) []byte {
+func newDocument(content []byte, contentType, cache string) *document {
 	var b bytes.Buffer
 	w := must(gzip.NewWriterLevel(&b, gzip.BestCompression))
 	must(w.Write(content))
 	if err := w.Close(); err != nil {
 		panic(err)
 	}
-	return b.Bytes()
+	return &document{contentType, cache, b.Bytes(), content}
+}
+
+func (w *response) writeDocument(d *document, gzip bool, now time.Time) {
+	w.Status, w.outcome = 200, documentation
+	w.begin(now, d.contentType, d.cache)
+	w.Set("Content-Security-Policy", pagePolicy)
+	w.Set("Referrer-Policy", "no-referrer")
+	w.Set("X-Content-Type-Options", "nosniff")
+	w.Set("Vary", "Accept-Encoding")
+	w.Shared = d.plain
+	if gzip {
+		w.Set("Content-Encoding", "gzip")
+		w.Shared = d.gzipped
+	}
 }
 
 func must[T any](v T, err error) T {
