@@ -75,17 +75,12 @@ var began = time.Now()
 // monotonic returns nanoseconds that no change of the wall clock moves, if t is from time.Now.
 func monotonic(t time.Time) int64 { return began.UnixNano() + int64(t.Sub(began)) }
 
-// Take uses one call. r must have a limit. If no call remains, next is the time until one is
-// available.
-func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
-	return b.TakeBatch(r, 1, now)
-}
-
 const MaxBatch = 10_000
 
-// TakeBatch uses n calls, at most [MaxBatch]. If at least one is left, the others are taken in
-// advance, and none is available until they have refilled.
-func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
+// Take uses n calls, at most [MaxBatch]. r must have a limit. If at least one is left, the others
+// are taken in advance, and none is available until they have refilled. next is the time until one
+// more is available; while some remain, that of one refill.
+func (b *Budget) Take(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := monotonic(now)
 	each := int64(r.Window) / r.Calls
 	depth := each * r.Calls
@@ -97,17 +92,12 @@ func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next 
 		}
 		used += min(int64(n), MaxBatch) * each
 		if n == 0 || b.fullAt.CompareAndSwap(full, t+used) {
-			if remaining = max(0, depth-used) / each; remaining == 0 {
-				next = time.Duration(used + each - depth)
+			if remaining = max(0, depth-used) / each; remaining > 0 {
+				return remaining, time.Duration(each), true
 			}
-			return remaining, next, true
+			return 0, time.Duration(used + each - depth), true
 		}
 	}
-}
-
-func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duration) {
-	remaining, next, _ = b.TakeBatch(r, 0, now)
-	return remaining, next
 }
 
 // WaitSeconds is for Retry-After: it rounds up, to at least 1.

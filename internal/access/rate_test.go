@@ -50,13 +50,13 @@ func TestBudgetBurst(t *testing.T) {
 		r := drawRate(t, 200)
 		var b access.Budget
 		for left := r.Calls - 1; left >= 0; left-- {
-			remaining, next, ok := b.Take(r, noon)
-			if !ok || remaining != left || (next == 0) != (left > 0) {
+			remaining, next, ok := b.Take(r, 1, noon)
+			if !ok || remaining != left || next != r.Window/time.Duration(r.Calls) {
 				t.Fatalf("with %d left: %d, %v, %v", left, remaining, next, ok)
 			}
 		}
 		for range 3 {
-			remaining, next, ok := b.Take(r, noon)
+			remaining, next, ok := b.Take(r, 1, noon)
 			if ok || remaining != 0 || next != r.Window/time.Duration(r.Calls) {
 				t.Fatalf("beyond the burst: %d, %v, %v", remaining, next, ok)
 			}
@@ -75,7 +75,7 @@ func TestBudgetNeverExceeded(t *testing.T) {
 		var passed []time.Time
 		for range rapid.IntRange(1, 100).Draw(t, "attempts") {
 			now = now.Add(time.Duration(gap.Draw(t, "gap")))
-			if _, _, ok := b.Take(r, now); ok {
+			if _, _, ok := b.Take(r, 1, now); ok {
 				passed = append(passed, now)
 			}
 		}
@@ -96,18 +96,18 @@ func TestBudgetRefillsEvenly(t *testing.T) {
 		var b access.Budget
 		now := noon
 		for range r.Calls {
-			b.Take(r, now)
+			b.Take(r, 1, now)
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "refills") {
-			_, next, ok := b.Take(r, now)
+			_, next, ok := b.Take(r, 1, now)
 			if ok || next <= 0 || next > each {
 				t.Fatalf("an empty budget: %v, next in %v, share %v", ok, next, each)
 			}
-			if _, _, ok := b.Take(r, now.Add(next-1)); ok {
+			if _, _, ok := b.Take(r, 1, now.Add(next-1)); ok {
 				t.Fatalf("a call came back %v after %v", next-1, now)
 			}
 			now = now.Add(next)
-			if remaining, _, ok := b.Take(r, now); !ok || remaining != 0 {
+			if remaining, _, ok := b.Take(r, 1, now); !ok || remaining != 0 {
 				t.Fatalf("no call came back when promised: %v, %d left", ok, remaining)
 			}
 		}
@@ -122,7 +122,7 @@ func TestBudgetConcurrent(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 200 {
-				if _, _, ok := b.Take(r, noon); ok {
+				if _, _, ok := b.Take(r, 1, noon); ok {
 					passed.Add(1)
 				}
 			}
@@ -134,20 +134,20 @@ func TestBudgetConcurrent(t *testing.T) {
 	}
 }
 
-func TestBudget_PeekUsesNothing(t *testing.T) {
+func TestBudget_TakeOfNoneUsesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{Calls: rapid.Int64Range(1, 5).Draw(t, "calls"), Window: time.Minute}
 		var b access.Budget
 		now := noon
 		for range rapid.IntRange(0, 20).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, 30e9).Draw(t, "pause")))
-			remaining, next := b.Peek(r, now)
-			if again, _ := b.Peek(r, now); again != remaining || (remaining == 0) != (next > 0) {
+			remaining, next, _ := b.Take(r, 0, now)
+			if again, _, _ := b.Take(r, 0, now); again != remaining || next <= 0 {
 				t.Fatalf("%d, then %d; next %v", remaining, again, next)
 			}
-			left, wait, ok := b.Take(r, now)
+			left, wait, ok := b.Take(r, 1, now)
 			if ok != (remaining > 0) || ok && left != remaining-1 || !ok && wait != next {
-				t.Fatalf("peeked %d and %v, took %v and left %d, %v", remaining, next, ok, left, wait)
+				t.Fatalf("had %d and %v, took %v and left %d, %v", remaining, next, ok, left, wait)
 			}
 		}
 	})
@@ -164,16 +164,16 @@ func TestBudgetBatch(t *testing.T) {
 		next  time.Duration
 		ok    bool
 	}{
-		{0, 0, 10, 0, true}, // only reports
-		{0, 9, 1, 0, true},
+		{0, 0, 10, time.Second, true}, // only reports
+		{0, 9, 1, time.Second, true},
 		{0, 100, 0, 100 * time.Second, true}, // 99 in advance
 		{99 * time.Second, 1, 0, time.Second, false},
 		{99 * time.Second, 0, 0, time.Second, false},
-		{100 * time.Second, 0, 1, 0, true},
+		{100 * time.Second, 0, 1, time.Second, true},
 		{100 * time.Second, 1, 0, time.Second, true},
 		{200 * time.Second, access.MaxBatch + 1, 0, 9991 * time.Second, true},
 	} {
-		left, next, ok := b.TakeBatch(r, tt.calls, noon.Add(tt.after))
+		left, next, ok := b.Take(r, tt.calls, noon.Add(tt.after))
 		if left != tt.left || next != tt.next || ok != tt.ok {
 			t.Errorf("%d after %v: %d left, more after %v, %t; want %d, %v, %t", tt.calls, tt.after, left, next, ok,
 				tt.left, tt.next, tt.ok)

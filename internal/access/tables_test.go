@@ -81,7 +81,7 @@ func TestTokensPutReplaces(t *testing.T) {
 	g, err := table.Verify([]byte(secret), noon)
 	testkit.NoError(t, err)
 	limit := access.Rate{Calls: 1, Window: time.Hour}
-	g.Budget.Take(limit, noon)
+	g.Budget.Take(limit, 1, noon)
 
 	tok.Ended = noon
 	table.Put(tok)
@@ -89,7 +89,7 @@ func TestTokensPutReplaces(t *testing.T) {
 	if !errors.Is(err, access.ErrRevoked) || table.Len() != 1 {
 		t.Fatalf("after revocation: %v, len %d", err, table.Len())
 	}
-	if _, _, ok := g.Budget.Take(limit, noon); ok {
+	if _, _, ok := g.Budget.Take(limit, 1, noon); ok {
 		t.Error("an update of the record refilled the budget")
 	}
 }

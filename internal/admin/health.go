@@ -86,7 +86,7 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.kept[encoding]
-	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
+	if _, _, may := m.left.Take(gatherings, 1, m.now()); !may && k != nil {
 		return k
 	}
 	// Callers share the cached text, so it must depend on nothing in a request but the encoding.

@@ -225,14 +225,10 @@ func (h *HTTP) checkRate(p *post) *reply {
 	if !r.Limited() {
 		return nil
 	}
-	remaining, next, ok := p.source.Budget.TakeBatch(r, p.samples, h.in.Now())
-	refilled := next
-	if remaining > 0 {
-		refilled = r.Window / time.Duration(r.Calls)
-	}
+	remaining, next, ok := p.source.Budget.Take(r, p.samples, h.in.Now())
 	header := p.w.Header()
 	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
-	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
+	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(next)))
 	if ok {
 		return nil
 	}

@@ -197,7 +197,7 @@ func (m *MQTT) receive(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) error 
 		p.reject(refusal)
 	}
 	if p.batch == nil && rate.Limited() {
-		c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
+		c.grant.Budget.Take(rate, samples, m.in.Now())
 	}
 	if p.batch == nil && p.qos == 0 {
 		m.in.observe(p.since, p.outcome)
@@ -270,7 +270,7 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 		case !ok:
 			why = behind(next)
 		case rate.Limited():
-			if _, next, ok = c.grant.Budget.TakeBatch(rate, samples, m.in.Now()); !ok {
+			if _, next, ok = c.grant.Budget.Take(rate, samples, m.in.Now()); !ok {
 				m.in.Unfolded.Release(p.source, p.samples)
 				why = overRate(rate, next)
 			}

@@ -40,7 +40,7 @@ func (p *Operations) auditedAtLength(
 		return ErrReadOnly
 	}
 	if o, known := p.cfg.Tables.Operators.Get(by.Name); known && !by.Admin {
-		if _, next, ok := o.Budget.Take(operatorRate, p.cfg.Now()); !ok {
+		if _, next, ok := o.Budget.Take(operatorRate, 1, p.cfg.Now()); !ok {
 			return Refuse(http.StatusTooManyRequests, "too many changes by this operator: wait %d s", access.WaitSeconds(next))
 		}
 	}

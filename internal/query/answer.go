@@ -97,7 +97,7 @@ func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *res
 		return
 	}
 	if g.Rate.Limited() {
-		remaining, next, ok := g.Budget.Take(g.Rate, now)
+		remaining, next, ok := g.Budget.Take(g.Rate, 1, now)
 		w.setRate(g.Rate, remaining, next)
 		if !ok {
 			w.tooManyCalls(g.Rate, next)

@@ -97,12 +97,8 @@ func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, va
 }
 
 // setRate follows draft-ietf-httpapi-ratelimit-headers-11: "token";q=60;w=60 for 60 calls in a
-// minute, and "token";r=3;t=1 if 3 are left and one more becomes available in a second. next is
-// used only if none is left.
+// minute, and "token";r=3;t=1 if 3 are left and one more becomes available in a second.
 func (w *response) setRate(r access.Rate, remaining int64, next time.Duration) {
-	if remaining > 0 {
-		next = r.Window / time.Duration(r.Calls)
-	}
 	w.Name("RateLimit-Policy")
 	b := strconv.AppendInt(append(w.Headers, `"token";q=`...), r.Calls, 10)
 	b = strconv.AppendInt(append(b, ";w="...), int64(r.Window/time.Second), 10)
@@ -115,7 +111,7 @@ func (w *response) setRate(r access.Rate, remaining int64, next time.Duration) {
 
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
-		remaining, next := g.Budget.Peek(g.Rate, now)
+		remaining, next, _ := g.Budget.Take(g.Rate, 0, now)
 		w.setRate(g.Rate, remaining, next)
 	}
 }
