@@ -36,10 +36,10 @@ type conversation struct {
 	buf       []byte // buf[begin:end] is not answered yet
 	begin     int
 	end       int
-	scanned   int // bytes of buf[begin:end] in which no end of a head was found
-	answered  bool
-	now       time.Time // of the last answer
-	readUntil time.Time // the deadlines that are set
+	scanned   int        // bytes of buf[begin:end] in which no end of a head was found
+	waitsAs   listen.Use // Silent before the first answer, then Idle
+	now       time.Time  // of the last answer
+	readUntil time.Time  // the deadlines that are set
 	sendUntil time.Time
 }
 
@@ -182,15 +182,11 @@ func (v *conversation) readHead() ([]byte, Fault) {
 		if v.begin, v.end = 0, 0; len(v.buf) > smallBuffer {
 			v.buf = nil
 		}
-		if v.answered && overdue(v.readUntil, v.now, v.s.config.IdleTimeout) {
+		if v.waitsAs == listen.Idle && overdue(v.readUntil, v.now, v.s.config.IdleTimeout) {
 			v.readBy(v.now.Add(v.s.config.IdleTimeout))
 		}
 	}
-	use := listen.Idle
-	if !v.answered {
-		use = listen.Silent
-	}
-	if !v.c.Become(use) || v.s.Guard.Ending() {
+	if !v.c.Become(v.waitsAs) || v.s.Guard.Ending() {
 		return nil, None
 	}
 	for {
@@ -270,7 +266,7 @@ func (v *conversation) faultOf(err error) Fault {
 func (v *conversation) respond(head []byte, f Fault, e *exchange) (goesOn bool) {
 	v.now = time.Now()
 	w, f := v.ask(head, f, e)
-	v.answered = true
+	v.waitsAs = listen.Idle
 	r := &e.request
 	connection := ""
 	switch {
