@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
 )
 
 // A connection that is silent, or leaves an answer unread, for longer is evicted before idle ones.
@@ -75,11 +76,8 @@ func New(c Config) *Guard {
 
 // The listener accepts the connections of l, each as a [*Conn].
 func (g *Guard) Listener(l net.Listener) net.Listener {
-	guarded := &listener{Listener: l, guard: g, closed: make(chan struct{})}
-	guarded.end = sync.OnceValue(func() error {
-		close(guarded.closed)
-		return l.Close()
-	})
+	guarded := &listener{Listener: l, guard: g}
+	guarded.open, guarded.end = context.WithCancel(context.Background())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.listeners = append(g.listeners, guarded)
@@ -114,8 +112,8 @@ func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 type listener struct {
 	net.Listener
 	guard  *Guard
-	end    func() error // at most once
-	closed chan struct{}
+	open   context.Context // until Close
+	end    context.CancelFunc
 	failed lograte.Warning
 }
 
@@ -124,10 +122,14 @@ type listener struct {
 func (l *listener) Accept() (net.Conn, error) {
 	var backoff time.Duration
 	for {
-		if pause := l.guard.overloadPause(); pause > 0 && !l.pause(pause) {
+		if pause := l.guard.overloadPause(); pause > 0 && periodic.Pause(l.open, pause) != nil {
 			return nil, net.ErrClosed
 		}
-		nc, err := l.next()
+		nc, err := l.Listener.Accept()
+		for err == nil && l.guard.isCrowded() && peerClosed(nc) {
+			_ = nc.Close()
+			nc, err = l.Listener.Accept()
+		}
 		if err == nil {
 			if c := l.guard.admit(nc); c != nil {
 				return c, nil
@@ -145,33 +147,16 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.guard.mu.Unlock()
 		}
 		backoff = min(max(2*backoff, 5*time.Millisecond), time.Second)
-		if !l.pause(backoff) {
+		if periodic.Pause(l.open, backoff) != nil {
 			return nil, net.ErrClosed
 		}
 	}
 }
 
-// next closes connections whose clients have given up during an overload.
-func (l *listener) next() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil || !l.guard.isCrowded() || !peerClosed(c) {
-			return c, err
-		}
-		_ = c.Close()
-	}
+func (l *listener) Close() error {
+	l.end()
+	return l.Listener.Close()
 }
-
-func (l *listener) pause(d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-l.closed:
-		return false
-	}
-}
-
-func (l *listener) Close() error { return l.end() }
 
 // isTransient also knows errors of the connection to be accepted (accept(2) of Linux).
 func isTransient(err error) bool {
