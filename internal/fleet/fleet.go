@@ -76,7 +76,8 @@ func (t *Table) Delete(id vehicle.ID) {
 // writer that the operating system has suspended.
 func (t *Table) Get(vid []byte) Answer {
 	s, k := t.find(vid)
-	return s.get(k).unpack()
+	v, _ := s.find(k)
+	return v.unpack()
 }
 
 func (t *Table) Len() int { return int(t.vehicles.Load()) }

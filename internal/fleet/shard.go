@@ -61,11 +61,6 @@ func (s *shard) size(vehicles int) int {
 // After readTries, a reader takes the lock. A write takes 100 ns.
 const readTries = 16
 
-func (s *shard) get(k key) value {
-	v, _ := s.find(k)
-	return v
-}
-
 func (s *shard) find(k key) (v value, found bool) {
 	for range readTries {
 		before := s.version.Load()

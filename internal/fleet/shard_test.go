@@ -37,8 +37,8 @@ func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]va
 		t.Fatalf("the shard counts %d and holds\n%v, not\n%v", s.vehicles.Load(), got, want)
 	}
 	for k, v := range want {
-		if s.get(k) != v {
-			t.Fatalf("key %v: got %v, want %v", k, s.get(k), v)
+		if got, found := s.find(k); got != v || !found {
+			t.Fatalf("key %v: got %v, %t, want %v", k, got, found, v)
 		}
 	}
 }
@@ -90,8 +90,9 @@ func TestShardIsAMap(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				checkShard(t, &s, model)
-				if k := keys.Draw(t, "asked"); s.get(k) != model[k] {
-					t.Fatalf("key %v: got %v, want %v", k, s.get(k), model[k])
+				k := keys.Draw(t, "asked")
+				if got, _ := s.find(k); got != model[k] {
+					t.Fatalf("key %v: got %v, want %v", k, got, model[k])
 				}
 			},
 		})
@@ -154,14 +155,14 @@ func TestReaderOfAStalledWriter(t *testing.T) {
 	s.mu.Lock()
 	s.version.Add(1)
 	read := make(chan value)
-	go func() { read <- s.get(k) }()
+	go func() { v, _ := s.find(k); read <- v }()
 	s.version.Add(1)
 	s.mu.Unlock()
 	if v := <-read; v != (value{3, 4}) {
 		t.Errorf("read %v", v)
 	}
 	s.version.Add(1) // odd from now on, as if a write never ended
-	if v := s.get(k); v != (value{3, 4}) {
+	if v, _ := s.find(k); v != (value{3, 4}) {
 		t.Errorf("read %v", v)
 	}
 }
