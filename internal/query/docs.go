@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"strings"
 	text "text/template"
 	"time"
@@ -167,7 +166,6 @@ func must[T any](v T, err error) T {
 
 var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap{
 	"failures": failureExamples,
-	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
 
 // failureExamples keeps the order of errors.txt: servers that imitate ours answer with the first.
@@ -186,13 +184,4 @@ func failureExamples(status int) string {
 		}
 	}
 	return "{" + strings.Join(examples, ",") + "}"
-}
-
-func firstWords() string {
-	var words []string
-	for _, s := range statusDocs {
-		words = append(words, s.Word.String())
-	}
-	slices.Sort(words)
-	return strings.Join(slices.Compact(words), ", ")
 }
