@@ -99,7 +99,8 @@ func (v *conversation) sendBy(t time.Time) {
 // serveNext answers all requests that have arrived, and reports whether the connection stays open.
 func (v *conversation) serveNext() bool {
 	head, fault := v.readHead()
-	if fault == None && head == nil {
+	// An evicted connection gets no fault, because its request was not wrong.
+	if !v.c.Become(listen.Held) || fault == None && head == nil {
 		return false
 	}
 	e := v.s.exchanges.Get().(*exchange)
@@ -191,32 +192,21 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	}
 	for {
 		if !v.makeRoom() {
-			return nil, v.unlessEvicted(HeadSize)
+			return nil, HeadSize
 		}
 		n, err := v.wire.Read(v.buf[v.end:])
 		v.end += n
 		if head := v.buffered(); head != nil {
-			if v.c.Become(listen.Held) {
-				return head, None
-			}
-			return nil, None
+			return head, None
 		}
 		if err != nil {
-			return nil, v.unlessEvicted(v.faultOf(err))
+			return nil, v.faultOf(err)
 		}
 		if !begun && n > 0 {
 			begun = true
 			v.readBy(time.Now().Add(v.s.config.HeadTimeout))
 		}
 	}
-}
-
-// An evicted connection gets no fault, because its request was not wrong.
-func (v *conversation) unlessEvicted(f Fault) Fault {
-	if v.c.Become(listen.Held) {
-		return f
-	}
-	return None
 }
 
 // Only an overdue deadline is moved: this costs more than many an answer.

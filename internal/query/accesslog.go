@@ -104,7 +104,7 @@ func (a *AccessLog) Close() error {
 	return nil
 }
 
-// Reopen opens the file by name again, as after a rotation.
+// Reopen opens File by name again, as after a rotation.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
 func (a *AccessLog) run(ctx context.Context) {
@@ -118,9 +118,6 @@ func (a *AccessLog) run(ctx context.Context) {
 }
 
 func (a *AccessLog) openAgain() {
-	if a.file == nil {
-		return
-	}
 	f, err := openLog(a.config.File)
 	if err != nil {
 		a.config.Log.Warn("cannot reopen the access log; still writing to the old file: "+
