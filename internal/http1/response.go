@@ -30,11 +30,6 @@ func (w *Response) SetTime(name string, t time.Time) {
 	w.Headers = append(w.dates.appendDate(w.Headers, t), "\r\n"...)
 }
 
-func (w *Response) SetNumber(name string, n int64) {
-	w.Name(name)
-	w.Headers = append(strconv.AppendInt(w.Headers, n, 10), "\r\n"...)
-}
-
 // Name begins a header. The caller appends its value and a line break to Headers.
 func (w *Response) Name(name string) { w.Headers = append(append(w.Headers, name...), ": "...) }
 

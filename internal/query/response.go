@@ -118,7 +118,8 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 
 func (w *response) tooManyCalls(r access.Rate, next time.Duration) {
 	w.Status, w.outcome = failRateLimited.status, failRateLimited.outcome
-	w.SetNumber("Retry-After", access.WaitSeconds(next))
+	w.Name("Retry-After")
+	w.Headers = append(strconv.AppendInt(w.Headers, access.WaitSeconds(next), 10), "\r\n"...)
 	w.Body = append(w.Body, `{"code":429,"msg":"rate_limited: the policy of this token allows `...)
 	w.Body = strconv.AppendInt(w.Body, r.Calls, 10)
 	w.Body = append(w.Body, ` calls in `...)
