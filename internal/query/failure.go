@@ -29,7 +29,6 @@ type failure struct {
 type statusDoc struct {
 	Status   int
 	Word     outcome
-	Title    string
 	Meaning  string
 	Again    string // whether it helps to send the request again
 	Failures []*failure
@@ -43,9 +42,9 @@ func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 	named = make(map[string]*failure)
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		lines := strings.Split(paragraph, "\n")
-		if status, title, ok := strings.Cut(lines[0], " "); ok {
+		if status, _, ok := strings.Cut(lines[0], " "); ok {
 			code := must(strconv.Atoi(status))
-			all = append(all, statusDoc{code, outcomeOfStatus[code], title, lines[1], lines[2], nil})
+			all = append(all, statusDoc{code, outcomeOfStatus[code], lines[1], lines[2], nil})
 			continue
 		}
 		s := &all[len(all)-1]
