@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -125,16 +126,16 @@ func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Findin
 	return found, first
 }
 
-// WrongSpeeds counts sources whose speeds are off by the factor of unit; "" is any other factor.
-func (t *Sources) WrongSpeeds(unit string) (n int) {
-	t.lock()
-	defer t.mu.Unlock()
-	for _, g := range t.byName {
-		g.usage.mu.Lock()
-		if a := g.activity; a != nil && g.Ended.IsZero() && a.Speeds.Found.Factor != 0 && a.Speeds.Found.Unit == unit {
-			n++
+// WrongSpeeds counts sources whose speeds are off by a factor, by its unit or "other".
+func (t *Sources) WrongSpeeds() map[string]int {
+	n := map[string]int{"other": 0}
+	for _, u := range speedcheck.Units {
+		n[u.Name] = 0
+	}
+	for _, g := range t.All() {
+		if f := g.Seen().Speeds.Found; g.Ended.IsZero() && f.Factor != 0 {
+			n[cmp.Or(f.Unit, "other")]++
 		}
-		g.usage.mu.Unlock()
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -131,7 +132,7 @@ func TestWrongSpeedsAreFound(t *testing.T) {
 			if n := strings.Count(log.String(), "level=WARN"); n != min(1, len(c.want)) {
 				t.Errorf("got %d warnings:\n%s", n, log.String())
 			}
-			if n := f.Sources.WrongSpeeds(found.Unit); n != min(1, len(c.want)) {
+			if n := f.Sources.WrongSpeeds()[cmp.Or(found.Unit, "other")]; n != min(1, len(c.want)) {
 				t.Errorf("got %d sources with wrong speeds", n)
 			}
 		})

@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
-	"example.org/carstate/internal/speedcheck"
 )
 
 const expiringWithin = 7 * day
@@ -101,16 +100,11 @@ func (n *Node) registerMetrics() {
 	})
 	n.gauge("carstate_sources", "Sources that may send telemetry.",
 		func() float64 { return float64(len(n.tables.Sources.List())) })
-	units := map[string]string{"other": ""}
-	for _, u := range speedcheck.Units {
-		units[u.Name] = u.Name
-	}
-	for label, unit := range units {
-		n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "carstate_sources_wrong_speed",
-			Help:        "Sources whose speeds differ from their positions by a factor, by the unit that explains it.",
-			ConstLabels: prometheus.Labels{"unit": label},
-		}, func() float64 { return float64(n.tables.Sources.WrongSpeeds(unit)) }))
-	}
+	n.countByState("carstate_sources_wrong_speed",
+		"Sources whose speeds differ from their positions by a factor, by the unit that explains it.",
+		func() map[string]map[string]int {
+			return map[string]map[string]int{"unit": n.tables.Sources.WrongSpeeds()}
+		})
 	if n.config.knowsRoads() {
 		n.countByState("carstate_road_stretches_by_state",
 			"Stretches of road whose speed in light traffic is known, by how traffic moves there; unknown: too few cars.",
