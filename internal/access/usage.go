@@ -39,7 +39,7 @@ func (o Outcome) Known() bool { return o < Outcomes }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
-func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
+func (o Outcome) InvalidSecret() bool { return o >= Expired && o <= Replaced }
 
 type Usage struct {
 	Calls       int64     `json:"calls,omitzero"` // including refused ones
@@ -91,7 +91,7 @@ func (u *usage) Count(o Outcome, now time.Time) {
 		u.refusals.Add(1)
 		u.lastRefused.Store(at<<8 | int64(o))
 	}
-	if last := u.lastUsed.Load(); !o.invalidSecret() && (at < last || at-last >= lastUsedStep) {
+	if last := u.lastUsed.Load(); !o.InvalidSecret() && (at < last || at-last >= lastUsedStep) {
 		u.lastUsed.Store(at - at%lastUsedStep)
 	}
 }

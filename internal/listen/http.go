@@ -55,18 +55,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 type connKey struct{}
 
-// ConnOf returns the connection of a request's context; nil if it is not of a [Server].
-func ConnOf(request context.Context) *Conn {
-	c, _ := request.Value(connKey{}).(*Conn)
-	return c
-}
+// ConnOf returns the connection of a request to a [Server].
+func ConnOf(request context.Context) *Conn { return request.Value(connKey{}).(*Conn) }
 
 // Hold prevents the eviction of a request's connection until the answer is written.
-func Hold(request context.Context) {
-	if c := ConnOf(request); c != nil {
-		c.Become(Held)
-	}
-}
+func Hold(request context.Context) { ConnOf(request).Become(Held) }
 
 // Send writes the rest of an answer, and returns when the kernel has it, or after 10 s.
 func Send(w http.ResponseWriter, rest []byte) {

@@ -34,8 +34,7 @@ const (
 
 // String returns the name in metrics, which is also the first word of a failure's message.
 func (o outcome) String() string {
-	switch access.Outcome(o) {
-	case access.Expired, access.Revoked, access.Replaced:
+	if access.Outcome(o).InvalidSecret() {
 		o = invalidToken
 	}
 	if o < invalidToken {
