@@ -43,8 +43,7 @@ func Under(c net.Conn) *Conn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	guarded, _ := c.(*Conn)
-	return guarded
+	return c.(*Conn)
 }
 
 // Peer returns the other end's address, as [Plain] does, or the zero Addr.

@@ -22,8 +22,8 @@ func NewServer(s *http.Server, c Config) *Server {
 	s.Protocols.SetHTTP1(true)
 	s.ConnState = func(nc net.Conn, state http.ConnState) {
 		// Active: a head has arrived. Idle: its answer was written.
-		if c := Under(nc); c != nil && (state == http.StateActive || state == http.StateIdle) {
-			c.Become(Idle)
+		if state == http.StateActive || state == http.StateIdle {
+			Under(nc).Become(Idle)
 		}
 	}
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {

@@ -173,9 +173,8 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // fails only if nc is closed
 	}
 	c := &Conn{Conn: nc, guard: g}
-	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		c.peer = Plain(t.AddrPort().Addr())
-	}
+	from, _ := nc.RemoteAddr().(*net.TCPAddr)
+	c.peer = Plain(from.AddrPort().Addr())
 	c.client = Client(c.peer)
 	c.since.Store(int64(time.Since(g.began)))
 	c.waits.Store(g.c.Limit.probe.ran.Load())
