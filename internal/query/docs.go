@@ -37,9 +37,6 @@ func newDocuments(maxAge time.Duration) map[string]*document {
 	}
 }
 
-// The page's script replaces localBase in the sample programs.
-const localBase = "http://127.0.0.1:8080"
-
 type operationDoc struct {
 	ID       string // of its section in the page
 	Title    string
@@ -67,13 +64,6 @@ var operationDocs = func() (all []operationDoc) {
 	return all
 }()
 
-var sampleLanguages = []sampleDoc{
-	{Language: "curl", Title: "curl"},
-	{Language: "go", Title: "Go"},
-	{Language: "python", Title: "Python"},
-	{Language: "javascript", Title: "JavaScript"},
-}
-
 var (
 	pageTemplate    = template.Must(template.ParseFS(docFiles, "docs/page.html.tmpl"))
 	sampleTemplates = text.Must(text.ParseFS(docFiles, "docs/samples/*.tmpl"))
@@ -89,11 +79,10 @@ func render(t interface{ Execute(io.Writer, any) error }, data any) []byte {
 
 func renderPage(maxAge time.Duration) []byte {
 	return render(pageTemplate, struct {
-		Base       string
 		MaxAge     string
 		Operations []operationDoc
 		Statuses   []statusDoc
-	}{localBase, inWords(maxAge), operationDocs, statusDocs})
+	}{inWords(maxAge), operationDocs, statusDocs})
 }
 
 // inWords returns "90 seconds" for example.
@@ -109,14 +98,12 @@ func inWords(d time.Duration) string {
 	return d.String()
 }
 
-// Samples is called by page.html.tmpl.
+// Samples is called by page.html.tmpl. The page's script replaces the address in them.
 func (op operationDoc) Samples() (all []sampleDoc) {
-	for _, s := range sampleLanguages {
-		s.Code = string(render(sampleTemplates.Lookup(s.Language+".tmpl"), struct {
-			operationDoc
-			Base string
-		}{op, localBase}))
-		all = append(all, s)
+	for _, title := range []string{"curl", "Go", "Python", "JavaScript"} {
+		language := strings.ToLower(title)
+		code := render(sampleTemplates.Lookup(language+".tmpl"), op)
+		all = append(all, sampleDoc{language, title, string(code)})
 	}
 	return all
 }
