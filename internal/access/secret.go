@@ -58,10 +58,8 @@ func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secr
 
 // Check checks only the form: it returns [ErrMalformed] or [ErrChecksum].
 func Check(kind Kind, s []byte) error {
-	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
-		return ErrMalformed
-	}
-	if !IsBase62(s[len(kind):]) {
+	rest, ok := bytes.CutPrefix(s, []byte(kind))
+	if !ok || len(s) != kind.Length() || !IsBase62(rest) {
 		return ErrMalformed
 	}
 	body := len(s) - checksumLength

@@ -148,8 +148,7 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	if err := g.Usable(now); err != nil {
 		return g, err
 	}
-	i := slices.IndexFunc(g.Earlier, func(e Earlier) bool { return e.Hash == hash })
-	if i >= 0 && !now.Before(g.Earlier[i].Until) {
+	if slices.ContainsFunc(g.Earlier, func(e Earlier) bool { return e.Hash == hash && !now.Before(e.Until) }) {
 		return g, ErrReplaced
 	}
 	return g, nil
