@@ -231,9 +231,7 @@ func (v *conversation) makeRoom() bool {
 		v.end = copy(v.buf, v.buf[v.begin:v.end])
 		v.begin = 0
 	case len(v.buf) < readBuffer:
-		larger := make([]byte, readBuffer)
-		copy(larger, v.buf)
-		v.buf = larger
+		v.buf = append(v.buf, make([]byte, readBuffer-len(v.buf))...)
 	default:
 		return false
 	}
