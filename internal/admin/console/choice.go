@@ -12,23 +12,16 @@ import (
 	"example.org/carstate/internal/access"
 )
 
+// chooser is the choice of a request. The page of each list has the values of State and Sort.
 type chooser struct {
-	Names         string   // what Find is searched in
-	States, Sorts []option // empty: no such field
-
-	// The choice of a request:
 	Find        string
 	State, Sort string
 	What, Path  string // of the list, such as "tokens" and /s/ABC/tokens
 }
 
-type option struct{ Value, Text string }
-
-func (c chooser) of(r *http.Request, s *session, list string) chooser {
+func chooserOf(r *http.Request, s *session, list string) chooser {
 	q := r.URL.Query()
-	c.What, c.Path = list, s.at("/"+list)
-	c.Find, c.State, c.Sort = strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")
-	return c
+	return chooser{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort"), list, s.at("/" + list)}
 }
 
 const listed = 25 // entries on a page

@@ -10,7 +10,6 @@ import (
 type credentialKind struct {
 	access.Kind
 	title            string
-	chooser          chooser
 	created, rotated string
 	one              string   // title of a page; empty: no such page
 	askAll           question // before a list of vehicles is replaced by all
@@ -25,14 +24,6 @@ type question struct{ Ask, Then, Do string }
 var (
 	tokens = credentialKind{
 		Kind: access.TokenKind, title: "Tokens",
-		chooser: chooser{
-			Names: "Developer or id",
-			States: []option{
-				{"", "any"}, {"usable", "usable"}, {"expiring", "expires within 14 days"}, {"expired", "expired"},
-				{"revoked", "revoked"}, {"unused", "never used"}, {"sandbox", "sandbox"},
-			},
-			Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
-		},
 		created: "Token issued", rotated: "Token rotated", one: "Token of NAME",
 		askAll: question{"Let the token of NAME see all vehicles?",
 			"It then sees every vehicle, present and future. The present list is not kept.", "Let it see all vehicles"},
@@ -42,15 +33,6 @@ var (
 	}
 	sources = credentialKind{
 		Kind: access.SourceKind, title: "Sources",
-		chooser: chooser{
-			Names: "Name",
-			States: []option{
-				{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"}, {"silent", "not seen yet"},
-				{"expiring", "expires within 14 days"}, {"expired", "expired"},
-			},
-			Sorts: []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"},
-				{"end", "expires first"}},
-		},
 		created: "Source added", rotated: "Source rotated", one: "Source NAME",
 		askAll: question{"Let NAME send telemetry for all vehicles?",
 			"It may then send telemetry for every vehicle, present and future. The present list is not kept.",
@@ -61,10 +43,6 @@ var (
 	}
 	operators = credentialKind{
 		Kind: access.OperatorKind, title: "Operators",
-		chooser: chooser{
-			Names: "Name",
-			Sorts: []option{{"", "name"}, {"newest", "newest first"}, {"key", "oldest key first"}},
-		},
 		created: "Operator added", rotated: "Operator's key rotated",
 		askEnd: question{"Remove the operator NAME?", "Their key and their sessions end at once.", "Remove NAME"},
 		ended:  "The operator NAME is removed and logged out.",

@@ -59,7 +59,7 @@ func (p credentialPages) showAll(w http.ResponseWriter, r *http.Request, s *sess
 	if p.Kind == access.TokenKind {
 		slices.Reverse(all)
 	}
-	v := credentialsView{Chooser: p.chooser.of(r, s, p.list()), Form: refill(form), All: len(all)}
+	v := credentialsView{Chooser: chooserOf(r, s, p.list()), Form: refill(form), All: len(all)}
 	v.Soon = len(chooser{State: "expiring"}.apply(slices.Clone(all), now))
 	all = v.Chooser.apply(all, now)
 	v.Page = v.Chooser.page(r, len(all))
