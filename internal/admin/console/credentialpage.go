@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,9 +10,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/vehicle"
 )
 
 type credentialPages struct {
@@ -93,16 +90,7 @@ func (p credentialPages) create(w http.ResponseWriter, r *http.Request, s *sessi
 		p.showAll(w, r, s, err, r.PostForm)
 		return
 	}
-	query := ""
-	if p.Kind == access.TokenKind && p.QueryURL != "" {
-		vid := vehicle.ID("VID")
-		if covered := created.Vehicles.Sorted(); len(covered) > 0 {
-			vid = covered[0]
-		}
-		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s", p.QueryURL,
-			secret, vid)
-	}
-	p.showSecret(w, s, p.created, secretView{created, secret, "", query})
+	p.showSecret(w, s, p.created, secretView{Credential: created, Secret: secret})
 }
 
 func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *session) {
@@ -115,15 +103,10 @@ func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *sessi
 	}
 	var overlap time.Duration
 	var err error
-	old := "The old one has ended, and so have the sessions that it opened."
 	if overlaps {
 		if overlap, err = overlapOf(r.PostForm); err != nil {
 			p.showAll(w, r, s, err, nil)
 			return
-		}
-		old = "The old one has ended."
-		if overlap > 0 {
-			old = "The old one stays valid for another " + inwords.Duration(overlap) + "."
 		}
 	}
 	rotated, secret, err := p.Ops.Rotate(r.Context(), s.who, p.Kind, r.PathValue("name"), overlap)
@@ -131,7 +114,7 @@ func (p credentialPages) rotate(w http.ResponseWriter, r *http.Request, s *sessi
 		p.showAll(w, r, s, err, nil)
 		return
 	}
-	p.showSecret(w, s, p.rotated, secretView{rotated, secret, old, ""})
+	p.showSecret(w, s, p.rotated, secretView{rotated, secret, true, overlap})
 }
 
 func (p credentialPages) end(w http.ResponseWriter, r *http.Request, s *session) {
@@ -239,9 +222,9 @@ func holderOf(c access.Credential) string { return cmp.Or(c.Developer, c.Name) }
 
 type secretView struct {
 	access.Credential
-	Secret string
-	Old    string // what happens to the replaced secret
-	Query  string // an example request
+	Secret  string
+	Rotated bool
+	Overlap time.Duration // for which the replaced secret stays valid
 }
 
 func (p credentialPages) showSecret(w http.ResponseWriter, s *session, title string, v secretView) {

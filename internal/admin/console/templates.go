@@ -62,11 +62,11 @@ func (c *Console) functions() template.FuncMap {
 		"asset":   func(name string) string { return "/assets/" + name + "?v=" + assetVersion },
 		"version": func() string { return c.Version },
 		"docs":    func() string { return c.DocsURL },
+		"queries": func() string { return c.QueryURL },
 		"began":   func() time.Time { return c.Monitor.began }, // since then, this node has seen sources
 
 		"actions": func() []string { return ops.Actions },
 		"latest":  func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
-		"why":     func(outcome string) string { return outcomeWords[outcome] },
 	}
 }
 

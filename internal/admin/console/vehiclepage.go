@@ -134,12 +134,6 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 	return "healthy"
 }
 
-var outcomeWords = map[string]string{
-	vehicle.Unknown.String():    "unknown: there is no reading that could answer",
-	vehicle.Stale.String():      "stale: the readings are too old",
-	vehicle.NotDriving.String(): "not driving: the car is stationary with its engine or ignition off",
-}
-
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	if r.PostForm.Get("vid") != string(id) {
 		c.fail(w, s, "Not forgotten",
