@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -41,14 +40,12 @@ type listRow struct {
 type flowView struct {
 	throughput.Rates
 	throughput.Figures
-	Streams         []bar
 	Ready, Writable error
 }
 
 type bar struct {
 	Name    string
-	Count   int             // number of vehicles
-	Fill    throughput.Fill // of a stream
+	Count   int
 	Percent float64
 }
 
@@ -86,7 +83,8 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	m := c.Monitor
 	v.Jams = c.listView(ctx, root, m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
 	v.Anomalies = c.listView(ctx, root, m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
-	v.Flow = c.flow()
+	now, rates := m.flow()
+	v.Flow = flowView{rates, now, c.Ready(), c.Writable()}
 	return v
 }
 
@@ -108,23 +106,11 @@ func (c *Console) listView(
 	return l
 }
 
-func (c *Console) flow() flowView {
-	now, r := c.Monitor.flow()
-	v := flowView{Rates: r, Figures: now, Ready: c.Ready(), Writable: c.Writable()}
-	for _, name := range slices.Sorted(maps.Keys(now.Streams)) {
-		// The engine of one machine gives the size 0 until a table of the stream is on the disk.
-		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
-			v.Streams = append(v.Streams, bar{Name: name, Fill: s, Percent: 100 * s.Bytes / s.Limit})
-		}
-	}
-	return v
-}
-
 func (s FleetCounts) AgeBars() (bars []bar) {
 	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days",
 		"older"}
 	for i, n := range s.Ages {
-		bars = append(bars, bar{Name: names[i], Count: n, Percent: 100 * float64(n) / float64(max(1, s.Vehicles))})
+		bars = append(bars, bar{names[i], n, 100 * float64(n) / float64(max(1, s.Vehicles))})
 	}
 	return bars
 }

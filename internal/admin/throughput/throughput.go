@@ -4,6 +4,7 @@ package throughput
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,9 +23,9 @@ type Figures struct {
 	buckets  []bucket // of query durations, shortest first
 	observed float64  // queries in the histogram
 
-	FeedAge  float64   // seconds; 0: unknown
-	Backlogs []Backlog // the largest first
-	Streams  map[string]Fill
+	FeedAge  float64         // seconds; 0: unknown
+	Backlogs []Backlog       // the largest first
+	Streams  map[string]Fill // those of known size and limit
 }
 
 type Backlog struct {
@@ -38,8 +39,10 @@ type Refusal struct{ Kind, Reason string }
 
 type bucket struct{ seconds, count float64 }
 
-// Fill is the size of a stream and its limit in bytes; 0: unknown.
+// Fill is the size of a stream and its limit in bytes.
 type Fill struct{ Bytes, Limit float64 }
+
+func (f Fill) Percent() float64 { return 100 * f.Bytes / f.Limit }
 
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
@@ -66,6 +69,8 @@ func Read(g prometheus.Gatherer, now time.Time) Figures {
 			}
 		}
 	}
+	// The engine of one machine gives the size 0 until a table of the stream is on the disk.
+	maps.DeleteFunc(f.Streams, func(_ string, s Fill) bool { return !(s.Bytes > 0 && s.Limit > 0) })
 	slices.SortStableFunc(f.Backlogs, func(a, b Backlog) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	return f
 }
