@@ -50,18 +50,12 @@ type bar struct {
 }
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
-	hours := hoursOf(r)
-	c.show(w, s, http.StatusOK, "fleet", page{
-		Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours),
-		Data: c.fleetView(r.Context(), s.root, hours),
-	})
+	c.show(w, s, http.StatusOK, "fleet", c.fleet(r.Context(), s.root, hoursOf(r)))
 }
 
 func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) {
-	hours := hoursOf(r)
-	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
-		v := c.fleetView(ctx, s.root, hours)
-		return c.parts("fleet", v, "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
+	c.serveLive(w, r, s, "fleet", func(ctx context.Context) (page, error) {
+		return c.fleet(ctx, s.root, hoursOf(r)), nil
 	})
 }
 
@@ -75,7 +69,7 @@ func hoursOf(r *http.Request) int {
 	return 6
 }
 
-func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
+func (c *Console) fleet(ctx context.Context, root string, hours int) page {
 	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: root}
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
 	ctx, cancel := context.WithTimeout(ctx, scanTime) // a node that folds may hang
@@ -85,7 +79,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	v.Anomalies = c.listView(ctx, root, m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
 	now, rates := m.flow()
 	v.Flow = flowView{rates, now, c.Ready(), c.Writable()}
-	return v
+	return page{Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours), Data: v}
 }
 
 func (c *Console) listView(

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -16,17 +16,17 @@ const streamLife = 10 * time.Minute // After it, the browser must reconnect.
 // parts are rendered parts of a page, by the attribute data-live of the element that shows them.
 type parts map[string]string
 
-// errAnotherPage means that the URL now leads to a different page: the vehicle has appeared, sent
+// The ends of a page's Live, without data and with the way of a car.
+const (
+	unknownYet = "?unknown"
+	withWay    = "?way"
+)
+
+// serveLive sends the changed parts of a page. It ends with the connection, the session, the
+// operations, after streamLife, or once the page has another Live: the vehicle has appeared, sent
 // its first position or was forgotten, or the first road is known.
-var errAnotherPage = errors.New("the page is another one now")
-
-// unknownYet marks the live updates of a page without data: they reload it once there is data.
-const unknownYet = "?unknown"
-
-// serveLive sends the changed parts of those that render returns. It ends with the connection, the
-// session, the operations, errAnotherPage, or after streamLife.
 func (c *Console) serveLive(
-	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
+	w http.ResponseWriter, r *http.Request, s *session, name string, view func(context.Context) (page, error),
 ) {
 	for _, streams := range []chan struct{}{s.streams, c.streams} {
 		select {
@@ -46,9 +46,15 @@ func (c *Console) serveLive(
 	}
 	last := parts{}
 	for {
-		changed, err := render(ctx)
-		switch {
-		case err == errAnotherPage, !c.sessions.alive(s):
+		var changed parts
+		p, err := view(ctx)
+		unknown := strings.HasSuffix(p.Live, unknownYet)
+		if err == nil && !unknown {
+			changed, err = c.parts(name, p.Data)
+		}
+		switch shown := r.URL.Query(); {
+		case !c.sessions.alive(s),
+			err == nil && (unknown != shown.Has("unknown") || strings.HasSuffix(p.Live, withWay) != shown.Has("way")):
 			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
 			return
 		case err == nil:
@@ -74,10 +80,14 @@ func (c *Console) serveLive(
 	}
 }
 
-func (c *Console) parts(name string, data any, which ...string) (parts, error) {
+func (c *Console) parts(name string, data any) (parts, error) {
 	made := make(parts)
-	for _, piece := range which {
-		html, err := c.render(name, "live-"+piece, data)
+	for _, t := range c.pages[name].Templates() {
+		piece, live := strings.CutPrefix(t.Name(), "live-")
+		if !live {
+			continue
+		}
+		html, err := c.render(name, t.Name(), data)
 		if err != nil {
 			return nil, err
 		}

@@ -147,7 +147,7 @@ func TestSessions_AreBounded(t *testing.T) {
 		c.streams <- struct{}{}
 	}
 	w, one := httptest.NewRecorder(), &session{streams: make(chan struct{}, 1)}
-	c.serveLive(w, httptest.NewRequest("GET", "/live/fleet", nil), one, nil)
+	c.serveLive(w, httptest.NewRequest("GET", "/live/fleet", nil), one, "", nil)
 	if w.Code != http.StatusServiceUnavailable || len(one.streams) != 0 {
 		t.Errorf("got %d and %d streams of the session, want 503 and 0", w.Code, len(one.streams))
 	}

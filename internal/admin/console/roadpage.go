@@ -37,7 +37,7 @@ func towards(degrees float64) string {
 		"North-west"}[int(degrees*road.Octants/360)]
 }
 
-func (c *Console) roadsView() roadsView {
+func (c *Console) roadsNow() page {
 	s := c.roads.Within(roadmap.World, c.Now())
 	v := roadsView{Known: s.Known, Map: mapView{"Map of the roads", "/roads/stretches"}}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
@@ -51,26 +51,19 @@ func (c *Console) roadsView() roadsView {
 		}
 		v.Worst = append(v.Worst, placed{described, roadmap.PlaceOf(w.Stretch)})
 	}
-	return v
-}
-
-func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) {
-	v := c.roadsView()
 	p := page{Title: "Roads", Section: "roads", Data: v, Map: !v.Empty(), Live: "/live/roads"}
 	if v.Empty() {
 		p.Live += unknownYet
 	}
-	c.show(w, s, http.StatusOK, "roads", p)
+	return p
+}
+
+func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) {
+	c.show(w, s, http.StatusOK, "roads", c.roadsNow())
 }
 
 func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) {
-	c.serveLive(w, r, s, func(context.Context) (parts, error) {
-		v := c.roadsView()
-		if v.Empty() != r.URL.Query().Has("unknown") {
-			return nil, errAnotherPage
-		}
-		return c.parts("roads", v, "counts", "jams", "worst")
-	})
+	c.serveLive(w, r, s, "roads", func(context.Context) (page, error) { return c.roadsNow(), nil })
 }
 
 func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) {

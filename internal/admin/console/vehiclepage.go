@@ -65,34 +65,30 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	for _, g := range tokens[:len(tokens)-v.MoreTokens] {
 		v.Tokens = append(v.Tokens, c.Ops.TokenRecord(g))
 	}
-	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" +
-		string(id)}
 	status := http.StatusOK
+	if !v.Known {
+		status = http.StatusNotFound
+	}
+	c.show(w, s, status, "vehicle", v.page())
+}
+
+func (v vehicleView) page() page {
+	p := page{Title: "Vehicle " + string(v.VID), Section: "vehicles", Data: v, Map: v.HasWay,
+		Live: "/live/vehicles/" + string(v.VID)}
 	switch {
 	case !v.Known:
-		status, p.Live = http.StatusNotFound, p.Live+unknownYet
+		p.Live += unknownYet
 	case v.HasWay:
 		p.Live += withWay
 	}
-	c.show(w, s, status, "vehicle", p)
+	return p
 }
-
-// Without withWay, the live updates reload the page once there is something to show on a map.
-const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	var past *curve
-	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
+	c.serveLive(w, r, s, "vehicle", func(ctx context.Context) (page, error) {
 		v, err := c.vehicleView(ctx, id, &past)
-		switch shown := r.URL.Query(); {
-		case err != nil:
-			return nil, err
-		case v.Known == shown.Has("unknown"), v.HasWay != shown.Has("way"):
-			return nil, errAnotherPage
-		case !v.Known:
-			return nil, nil
-		}
-		return c.parts("vehicle", v, "verdicts", "throttle", "curve", "way", "readings")
+		return v.page(), err
 	})
 }
 
