@@ -132,11 +132,6 @@ func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	return false, notAllListed.MatchString(e.Detail)
 }
 
-func (q AuditQuery) all() bool {
-	q.Before, q.Limit = 0, 0
-	return q == AuditQuery{}
-}
-
 // With a filter, Audit reads up to 50,000 events or two seconds; the page at Older continues.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -152,13 +147,12 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, e
 		}
 		return events, older, err
 	}
-	if q.all() {
-		page.Events, page.Older, err = read(q.Before, q.Limit)
-		return page, err
+	began, before, size := time.Now(), q.Before, MaxEvents
+	if (q == AuditQuery{Before: q.Before, Limit: q.Limit}) {
+		size = q.Limit // every event matches
 	}
-	began, before := time.Now(), q.Before
 	for range searchPages {
-		events, older, err := read(before, MaxEvents)
+		events, older, err := read(before, size)
 		if err != nil {
 			return EventList{}, err
 		}
@@ -171,7 +165,7 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, e
 				continue
 			}
 			page.Events = append(page.Events, events[i])
-			if len(page.Events) == q.Limit {
+			if len(page.Events) == q.Limit && i+1 < len(events) {
 				_, page.Older, err = read(before, i+1) // the next page begins there
 				return page, err
 			}
@@ -181,7 +175,8 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, e
 			page.Older = 0
 			return page, nil
 		}
-		if before, page.Older = older, older; time.Since(began) > searchWithin {
+		before, page.Older = older, older
+		if len(page.Events) == q.Limit || time.Since(began) > searchWithin {
 			break
 		}
 	}

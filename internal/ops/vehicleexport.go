@@ -38,44 +38,41 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// exported is a list that is sent as a file, one row at a time.
-type exported[T any] struct {
-	name    string   // without the extension
-	header  []string // of CSV
-	columns func(T) []string
-	each    func(do func(T) error) error
-}
+// row has the columns of CSV; as JSON, it is a line of NDJSON.
+type row interface{ columns() []string }
 
-// serve panics with [http.ErrAbortHandler] if it fails halfway, so that the client notices that the
-// file is incomplete.
-func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
+// serve sends the rows of each as a file. It panics with [http.ErrAbortHandler] if it fails halfway,
+// so that the client notices that the file is incomplete.
+func (p *Operations) serve(
+	w http.ResponseWriter, name, format string, header []string, each func(do func(row) error) error,
+) error {
 	kind, known := ExportFormats[format]
 	if !known {
 		return Refuse(http.StatusBadRequest, "format is ndjson or csv")
 	}
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Disposition", `attachment; filename="`+x.name+"."+format+`"`)
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+"."+format+`"`)
 	out := bufio.NewWriterSize(Moving{W: w}, 32<<10)
 	lines := csv.NewWriter(out)
 	if format == "csv" {
-		_ = lines.Write(x.header) // kept in lines.Error
+		_ = lines.Write(header) // kept in lines.Error
 	}
-	err := x.each(func(row T) error {
+	err := each(func(r row) error {
 		if format == "csv" {
-			columns := x.columns(row)
+			columns := r.columns()
 			for i := range columns {
 				columns[i] = spreadsheetSafe(columns[i])
 			}
 			return lines.Write(columns)
 		}
-		if err := json.MarshalWrite(out, row); err != nil {
+		if err := json.MarshalWrite(out, r); err != nil {
 			return err
 		}
 		return out.WriteByte('\n')
 	})
 	lines.Flush()
 	if err := errors.Join(err, lines.Error(), out.Flush()); err != nil {
-		p.cfg.Log.Info("an export failed halfway", "list", x.name, "error", access.OneLine(err))
+		p.cfg.Log.Info("an export failed halfway", "list", name, "error", access.OneLine(err))
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -96,19 +93,15 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	if err != nil {
 		return err
 	}
-	return exported[ListedVehicle]{
-		name: "vehicles",
-		header: []string{
-			"vid", "driving_outcome", "driving_verdict", "driving_value", "driving_time",
-			"throttle_outcome", "throttle_verdict", "throttle_value", "throttle_time",
-		},
-		columns: ListedVehicle.columns,
-		each: func(do func(ListedVehicle) error) error {
-			return p.cfg.Fleet.Each(r.Context(), question, func(l fleet.Listed) error {
-				return do(p.listedVehicle(l, clock()))
-			})
-		},
-	}.serve(p, w, format)
+	header := []string{
+		"vid", "driving_outcome", "driving_verdict", "driving_value", "driving_time",
+		"throttle_outcome", "throttle_verdict", "throttle_value", "throttle_time",
+	}
+	return p.serve(w, "vehicles", format, header, func(do func(row) error) error {
+		return p.cfg.Fleet.Each(r.Context(), question, func(l fleet.Listed) error {
+			return do(p.listedVehicle(l, clock()))
+		})
+	})
 }
 
 // ServeAudit holds one page in memory. q has no Limit or Before. After an error, nothing was sent.
@@ -121,31 +114,31 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 	if err != nil {
 		return err
 	}
-	return exported[access.Event]{
-		name:   "audit",
-		header: []string{"time", "actor", "admin", "action", "object", "detail", "outcome"},
-		columns: func(e access.Event) []string {
-			at := e.Time.UTC().Format(time.RFC3339Nano)
-			return []string{at, e.Actor, strconv.FormatBool(e.Admin), e.Action, e.Object, e.Detail, e.Outcome}
-		},
-		each: func(do func(access.Event) error) error {
-			for {
-				for _, e := range page.Events {
-					if err := do(e); err != nil {
-						return err
-					}
-				}
-				if page.Older == 0 {
-					return nil
-				}
-				Moving{W: w}.extend() // many empty pages may follow
-				q.Before = page.Older
-				if page, err = p.Audit(r.Context(), q); err != nil {
+	header := []string{"time", "actor", "admin", "action", "object", "detail", "outcome"}
+	return p.serve(w, "audit", format, header, func(do func(row) error) error {
+		for {
+			for _, e := range page.Events {
+				if err := do(exportedEvent{e}); err != nil {
 					return err
 				}
 			}
-		},
-	}.serve(p, w, format)
+			if page.Older == 0 {
+				return nil
+			}
+			Moving{W: w}.extend() // many empty pages may follow
+			q.Before = page.Older
+			if page, err = p.Audit(r.Context(), q); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+type exportedEvent struct{ access.Event }
+
+func (e exportedEvent) columns() []string {
+	at := e.Time.UTC().Format(time.RFC3339Nano)
+	return []string{at, e.Actor, strconv.FormatBool(e.Admin), e.Action, e.Object, e.Detail, e.Outcome}
 }
 
 func (v ListedVehicle) columns() []string {
