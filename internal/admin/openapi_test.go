@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"reflect"
 	"regexp"
@@ -282,48 +281,42 @@ func (s *schemas) members(t reflect.Type, sent bool, properties object, required
 }
 
 func adminDocument(s *Server) (object, error) {
-	mux := s.probes()
-	s.addCalls(mux)
-	source, err := os.ReadFile("routes.go")
-	if err != nil {
-		return nil, err
-	}
+	handlers := s.probes()
+	maps.Copy(handlers, s.calls())
 	components := &schemas{object{}, map[string]reflect.Type{}, maps.Clone(namedValues)}
 	if _, err := components.ref(reflect.TypeFor[wire.Failure](), false); err != nil {
 		return nil, err
 	}
 	paths := object{}
 	unused := maps.Clone(operationTexts)
-	routes := []string{"/readyz/query", "/readyz/ingest"} // of the node's jobs
-	handled := regexp.MustCompile(`(?:mux\.Handle\("|"[A-Z]+ )([^"]+[^"/])"`)
-	for _, m := range handled.FindAllStringSubmatch(string(source), -1) {
-		routes = append(routes, m[1])
+	for _, h := range handlers { // a type that is also sent has the schema of responses
+		if e, ok := h.(endpoint); ok && e.out != nil {
+			if _, err := components.schemaOf(e.out, false); err != nil {
+				return nil, err
+			}
+		}
 	}
-	for _, path := range routes {
-		h, _ := mux.Handler(httptest.NewRequest(http.MethodGet, strings.NewReplacer("{", "", "}", "").Replace(path),
-			nil))
-		calls, ok := h.(methods)
+	for _, pattern := range slices.Sorted(maps.Keys(handlers)) {
+		e, ok := handlers[pattern].(endpoint)
 		if !ok {
-			return nil, fmt.Errorf("%s has no methods", path)
+			e.name = pattern
 		}
-		item := object{}
-		for _, method := range slices.Sorted(maps.Keys(calls)) {
-			e, ok := calls[method].(endpoint)
-			if !ok {
-				e.name = method + " " + path
-			}
-			text := operationTexts[e.name]
-			if text == "" {
-				return nil, fmt.Errorf("%s has no text in this test", e.name)
-			}
-			delete(unused, e.name)
-			operation, err := components.operation(path, e, text, ok)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", e.name, err)
-			}
-			item[strings.ToLower(method)] = operation
+		text := operationTexts[e.name]
+		if text == "" {
+			return nil, fmt.Errorf("%s has no text in this test", e.name)
 		}
-		paths[path] = item
+		delete(unused, e.name)
+		method, path, _ := strings.Cut(pattern, " ")
+		operation, err := components.operation(path, e, text, ok)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.name, err)
+		}
+		item, known := paths[path].(object)
+		if !known {
+			item = object{}
+			paths[path] = item
+		}
+		item[strings.ToLower(method)] = operation
 	}
 	for name := range unused {
 		return nil, fmt.Errorf("no call is %s", name)

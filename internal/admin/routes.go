@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,20 +10,32 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-func (s *Server) probes() *http.ServeMux {
+func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, func() string { return "" })})
-	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready, s.copies)})
-	for job, ready := range s.cfg.ReadyFor {
-		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
-	}
+	register(mux, s.probes())
 	// The guard accepts this path with any Host, so it must not reach the console.
 	mux.HandleFunc("/readyz/", notFound)
-	mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	if s.ops == nil {
 		mux.HandleFunc("/", notFound)
+		return mux
 	}
+	register(mux, s.calls())
+	mux.HandleFunc("/v1", notFound)
+	mux.HandleFunc("/v1/", notFound)
+	mux.Handle("/", s.cfg.Console)
 	return mux
+}
+
+func (s *Server) probes() map[string]http.Handler {
+	probes := map[string]http.Handler{
+		"GET /healthz": health("alive", s.cfg.Alive, func() string { return "" }),
+		"GET /readyz":  health("ready", s.cfg.Ready, s.copies),
+		"GET /metrics": s.showMetrics(),
+	}
+	for job, ready := range s.cfg.ReadyFor {
+		probes["GET /readyz/"+job] = health("ready", ready, s.copies)
+	}
+	return probes
 }
 
 func (s *Server) calls() map[string]http.Handler {
@@ -79,39 +90,25 @@ func (s *Server) calls() map[string]http.Handler {
 	}
 }
 
-func (s *Server) addCalls(mux *http.ServeMux) {
-	paths := make(map[string]methods)
-	for call, h := range s.calls() {
-		method, path, _ := strings.Cut(call, " ")
-		if paths[path] == nil {
-			paths[path] = make(methods)
-			mux.Handle(path, paths[path])
+// register also adds, for each path, the refusal of other methods. HEAD uses the handler of GET.
+func register(mux *http.ServeMux, handlers map[string]http.Handler) {
+	methods := make(map[string][]string)
+	for pattern, h := range handlers {
+		mux.Handle(pattern, h)
+		method, path, _ := strings.Cut(pattern, " ")
+		methods[path] = append(methods[path], method)
+	}
+	for path, known := range methods {
+		slices.Sort(known)
+		if slices.Contains(known, http.MethodGet) {
+			known = append(known, http.MethodHead)
 		}
-		paths[path][method] = h
+		allow := strings.Join(known, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", allow)
+			writeError(w, ops.Refuse(http.StatusMethodNotAllowed, "this path takes %s", allow))
+		})
 	}
-	mux.HandleFunc("/v1", notFound)
-	mux.HandleFunc("/v1/", notFound)
-	mux.Handle("/", s.cfg.Console)
-}
-
-// methods holds the handlers of one path. HEAD uses the handler of GET.
-type methods map[string]http.Handler
-
-func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	if h, ok := m[method]; ok {
-		h.ServeHTTP(w, r)
-		return
-	}
-	allow := slices.Sorted(maps.Keys(m))
-	if _, ok := m[http.MethodGet]; ok {
-		allow = append(allow, http.MethodHead)
-	}
-	w.Header().Set("Allow", strings.Join(allow, ", "))
-	writeError(w, ops.Refuse(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allow, ", ")))
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {

@@ -91,12 +91,8 @@ func New(cfg Config) *Server {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version)}
 	s.quiet.Limit, s.quiet.Now = 10, cfg.Now
-	routes := s.probes()
-	if cfg.Ops != nil {
-		s.addCalls(routes)
-	}
 	s.Server = listen.NewServer(&http.Server{
-		Handler:                      s.guard(routes),
+		Handler:                      s.guard(s.routes()),
 		ReadHeaderTimeout:            5 * time.Second,
 		ReadTimeout:                  time.Minute, // for the head and the body of a request
 		WriteTimeout:                 2 * time.Minute,
