@@ -14,10 +14,7 @@ import (
 type endless struct{ *ops.Operations }
 
 func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	stream := e.NewEventStream(w)
-	if stream.Send("retry: 2000\n\n") == nil {
-		stream.Wait(r.Context(), time.Hour)
-	}
+	e.ServeEvents(w, r, "retry: 2000\n\n", func(bool) (string, time.Duration, bool) { return "", time.Hour, false })
 }
 
 func TestConsole(t *testing.T) {

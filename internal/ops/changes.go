@@ -187,8 +187,8 @@ func (f changeFilter) selects(x *change) bool {
 		touches(f.driving, x.was.Driving, x.is.Driving) || touches(f.throttle, x.was.Throttle, x.is.Throttle))
 }
 
-// ServeChanges sends events until the connection ends, the client reads too slowly, valid returns
-// false, or Close is called. After an error, nothing was sent.
+// ServeChanges sends events until [Operations.ServeEvents] ends, or valid returns false. After an
+// error, nothing was sent.
 func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid func() bool) error {
 	c := p.cfg.Changes
 	if err := p.mayList(); err != nil {
@@ -205,36 +205,31 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
 			maxFollowers)
 	}
-	stream := p.NewEventStream(w)
-	if r.Method == http.MethodHead {
-		return nil
-	}
 	next, gap := c.follow(r.Header.Get("Last-Event-ID"))
 	id := func() string { return fmt.Sprintf("id: %s-%d\n", c.run, next) }
-	text := "retry: 2000\n" + id() + "\n"
+	first := "retry: 2000\n" + id() + "\n"
 	if gap != "" {
-		text = fmt.Sprintf("retry: 2000\nevent: gap\n%sdata: {\"gap\":%q}\n\n", id(),
+		first = fmt.Sprintf("retry: 2000\nevent: gap\n%sdata: {\"gap\":%q}\n\n", id(),
 			gap+": read GET /v1/vehicles, then apply the events that follow") // ASCII, so it is quoted as in JSON
 	}
-	for {
-		if text != "" && stream.Send(text) != nil {
-			return nil
+	p.ServeEvents(w, r, first, func(silent bool) (text string, pause time.Duration, last bool) {
+		if !valid() {
+			return "", 0, true
 		}
 		some, after, ok := c.since(next)
 		if !ok {
-			return nil // the client's next request gets the gap
+			return "", 0, true // the client's next request gets the gap
 		}
-		if text = p.events(some, next, c.run, filter); text == "" && stream.Silent() {
+		text = p.events(some, next, c.run, filter)
+		if next = after; text == "" && silent {
 			text = id() + "\n" // with a filter, the client's id would otherwise fall behind
 		}
-		pause := followEvery
-		if next = after; len(some) == atOnce {
-			pause = 0
+		if len(some) < atOnce {
+			pause = followEvery
 		}
-		if !stream.Wait(r.Context(), pause) || !valid() {
-			return nil
-		}
-	}
+		return text, pause, false
+	})
+	return nil
 }
 
 func (p *Operations) events(some []change, n int, run string, filter changeFilter) string {

@@ -78,13 +78,12 @@ func readKey(dir string) (secret string, owner int, err error) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", 0, fmt.Errorf("the admin key cannot be read: %w", err)
-	}
-	if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return "", 0, fmt.Errorf("%s is not a file: move it away and start the service again", name)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
+	case info.Mode().Perm()&0o077 != 0:
 		return "", 0, fmt.Errorf("%s can be read or changed by others: run chmod 600 %s", name, name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, int64(2*access.AdminKind.Length())))

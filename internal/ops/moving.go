@@ -1,7 +1,7 @@
 package ops
 
 import (
-	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -31,39 +31,39 @@ func (m Moving) extend() {
 	_ = http.NewResponseController(m.W).SetWriteDeadline(time.Now().Add(stallTimeout))
 }
 
-type EventStream struct {
-	w       http.ResponseWriter
-	c       *http.ResponseController
-	closing <-chan struct{}
-	sent    time.Time
-}
-
-func (p *Operations) NewEventStream(w http.ResponseWriter) *EventStream {
+// ServeEvents sends events, and after each pause what next returns. If silent, a sign of life is
+// due, so that no proxy closes the connection. It ends after the last events, if the client reads
+// too slowly, with the context of r, or because of [Operations.Close].
+func (p *Operations) ServeEvents(
+	w http.ResponseWriter, r *http.Request, events string,
+	next func(silent bool) (events string, pause time.Duration, last bool),
+) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{})
-	return &EventStream{w: w, c: c, closing: p.closing.Done()}
-}
-
-func (s *EventStream) Send(events string) error {
-	s.sent = time.Now()
-	_ = s.c.SetWriteDeadline(s.sent.Add(10 * time.Second))
-	if _, err := io.WriteString(s.w, events); err != nil {
-		return err
+	if r.Method == http.MethodHead {
+		return
 	}
-	return s.c.Flush()
-}
-
-// Silent reports whether a sign of life is due, so that no proxy closes the connection.
-func (s *EventStream) Silent() bool { return time.Since(s.sent) >= 15*time.Second }
-
-// Wait returns false if the stream must end: with ctx, or because of [Operations.Close].
-func (s *EventStream) Wait(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-time.After(pause):
-		return true
-	case <-ctx.Done():
-	case <-s.closing:
+	sent, pause, last := time.Now(), time.Duration(0), false
+	for {
+		if events != "" {
+			sent = time.Now()
+			_ = c.SetWriteDeadline(sent.Add(10 * time.Second))
+			_, err := io.WriteString(w, events)
+			if errors.Join(err, c.Flush()) != nil {
+				return
+			}
+		}
+		if last {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-r.Context().Done():
+			return
+		case <-p.closing.Done():
+			return
+		}
+		events, pause, last = next(time.Since(sent) >= 15*time.Second)
 	}
-	return false
 }

@@ -97,7 +97,7 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Close ends each [EventStream].
+// Close ends each call of [Operations.ServeEvents].
 func (p *Operations) Close() { p.close() }
 
 func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {

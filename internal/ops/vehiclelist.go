@@ -138,23 +138,19 @@ func (q VehicleQuery) check() error {
 }
 
 func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fleet.Question, error) {
-	match, err := p.match(q)
-	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
-}
-
-func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
+	question := fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge}
 	prefix, vehicles := []byte(q.Prefix), access.AllVehicles()
 	if q.Source != "" {
 		source, ok := p.cfg.Tables.Sources.Get(q.Source)
 		if !ok {
-			return nil, Refuse(http.StatusBadRequest, "there is no source of this name")
+			return question, Refuse(http.StatusBadRequest, "there is no source of this name")
 		}
 		vehicles = source.Vehicles
 	}
-	if vehicles.All() && q.Prefix == "" {
-		return nil, nil
+	if !vehicles.All() || q.Prefix != "" {
+		question.Match = func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) && vehicles.IncludeBytes(vid) }
 	}
-	return func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) && vehicles.IncludeBytes(vid) }, nil
+	return question, nil
 }
 
 // rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.

@@ -40,44 +40,33 @@ func (c *Console) serveLive(
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	stream := c.Ops.NewEventStream(w)
-	if r.Method == http.MethodHead || stream.Send("retry: 2000\n\n") != nil {
-		return
-	}
-	last := parts{}
-	for {
+	shown, sent := r.URL.Query(), parts{}
+	c.Ops.ServeEvents(w, r.WithContext(ctx), "retry: 2000\n\n", func(silent bool) (string, time.Duration, bool) {
 		var changed parts
 		p, err := view(ctx)
 		unknown := strings.HasSuffix(p.Live, unknownYet)
 		if err == nil && !unknown {
 			changed, err = c.parts(name, p.Data)
 		}
-		switch shown := r.URL.Query(); {
+		switch {
 		case !c.sessions.alive(s),
 			err == nil && (unknown != shown.Has("unknown") || strings.HasSuffix(p.Live, withWay) != shown.Has("way")):
-			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
-			return
-		case err == nil:
-			maps.DeleteFunc(changed, func(name, html string) bool { return last[name] == html })
-			maps.Copy(last, changed)
-			event := ""
-			if len(changed) > 0 {
-				// An event's data must be one line.
-				text, _ := json.Marshal(changed, jsontext.AllowInvalidUTF8(true))
-				event = fmt.Sprintf("data: %s\n\n", text)
-			} else if stream.Silent() {
-				event = ": still here\n\n" // a comment in SSE
-			}
-			if event != "" && stream.Send(event) != nil {
-				return
-			}
-		case ctx.Err() == nil:
+			return endOfPage, 0, true
+		case err != nil && ctx.Err() == nil:
 			c.Log.Warn("cannot update a live page", "error", err)
 		}
-		if !stream.Wait(ctx, c.LiveEvery) {
-			return
+		maps.DeleteFunc(changed, func(name, html string) bool { return sent[name] == html })
+		maps.Copy(sent, changed)
+		switch {
+		case len(changed) > 0:
+			// An event's data must be one line.
+			text, _ := json.Marshal(changed, jsontext.AllowInvalidUTF8(true))
+			return fmt.Sprintf("data: %s\n\n", text), c.LiveEvery, false
+		case silent:
+			return ": still here\n\n", c.LiveEvery, false // a comment in SSE
 		}
-	}
+		return "", c.LiveEvery, false
+	})
 }
 
 func (c *Console) parts(name string, data any) (parts, error) {
