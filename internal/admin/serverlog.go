@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 
@@ -22,7 +21,7 @@ type serverLog struct {
 func (s serverLog) Write(line []byte) (int, error) {
 	text := access.OneLine(errors.New(string(line)))
 	if bytes.HasPrefix(line, []byte(clientFault)) {
-		s.log.Log(context.Background(), slog.LevelDebug, text)
+		s.log.Debug(text)
 		return len(line), nil
 	}
 	s.quiet.Log(s.log, text)

@@ -20,7 +20,10 @@ type fleetView struct {
 	Chart     fleetChart
 	Jams      listView
 	Anomalies listView
-	Flow      flowView
+
+	Rates           throughput.Rates
+	Figures         throughput.Figures
+	Ready, Writable error
 }
 
 type listView struct {
@@ -35,12 +38,6 @@ type listRow struct {
 	ID     vehicle.ID
 	Since  time.Time
 	Reason string
-}
-
-type flowView struct {
-	throughput.Rates
-	throughput.Figures
-	Ready, Writable error
 }
 
 type bar struct {
@@ -77,8 +74,8 @@ func (c *Console) fleet(ctx context.Context, root string, hours int) page {
 	m := c.Monitor
 	v.Jams = c.listView(ctx, root, m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
 	v.Anomalies = c.listView(ctx, root, m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
-	now, rates := m.flow()
-	v.Flow = flowView{rates, now, c.Ready(), c.Writable()}
+	v.Figures, v.Rates = m.flow()
+	v.Ready, v.Writable = c.Ready(), c.Writable()
 	return page{Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours), Data: v}
 }
 
