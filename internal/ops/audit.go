@@ -113,7 +113,7 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 	switch {
 	case errors.Is(err, access.ErrNotFound):
 		return noRecord(action)
-	case errors.Is(err, access.ErrNotErased):
+	case errors.Is(err, access.ErrNotErased), errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty):
 		return Refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, access.ErrExists) && action == "operator.add":
 		return Refuse(http.StatusConflict,

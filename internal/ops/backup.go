@@ -89,8 +89,6 @@ func (p *Operations) Restore(
 		return report, nil
 	case bad:
 		return report, Refuse(http.StatusBadRequest, "%v", err)
-	case errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty):
-		return report, Refuse(http.StatusConflict, "%v", err)
 	}
 	return report, p.Explain("backup.restore", err)
 }

@@ -2,12 +2,10 @@ package ops
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/vehicle"
 )
 
 type TokenSummary struct {
@@ -35,14 +33,6 @@ type TokenRecord struct {
 type TokenUsage struct {
 	Calls    int64 `json:"calls"` // including refused ones
 	Refusals int64 `json:"refusals"`
-}
-
-// TokensThatSee returns usable tokens, oldest first, without those of the sandbox.
-func (p *Operations) TokensThatSee(id vehicle.ID) []*access.Grant {
-	now := p.cfg.Now()
-	return slices.DeleteFunc(p.cfg.Tables.Tokens.All(), func(g *access.Grant) bool {
-		return g.Sandbox() || g.Usable(now) != nil || !g.Vehicles.Include(id)
-	})
 }
 
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {

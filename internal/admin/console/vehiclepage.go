@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,10 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		c.fail(w, s, "Vehicle", c.Ops.Explain("vehicle.show", err))
 		return
 	}
-	tokens := c.Ops.TokensThatSee(id)
+	now := c.Now()
+	tokens := slices.DeleteFunc(c.Ops.Credentials(access.TokenKind), func(g *access.Grant) bool {
+		return g.Sandbox() || g.Usable(now) != nil || !g.Vehicles.Include(id)
+	})
 	v.MoreTokens = max(0, len(tokens)-maxTokensThatSee)
 	for _, g := range tokens[:len(tokens)-v.MoreTokens] {
 		v.Tokens = append(v.Tokens, c.Ops.TokenRecord(g))
