@@ -33,7 +33,7 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 	if in.Version != "" || len(words) == 0 {
 		return in, ops.Refuse(http.StatusBadRequest, "give log_level, read_only, or both")
 	}
-	if is := s.cfg.Node.Settings(); (in.LogLevel == "" || in.LogLevel == is.LogLevel) && !caller(r).ReadOnly &&
+	if is := s.cfg.Node.Settings(); (in.LogLevel == "" || in.LogLevel == is.LogLevel) &&
 		(in.ReadOnly == nil || is.ReadOnly != nil && *in.ReadOnly == *is.ReadOnly) {
 		return is, nil // nothing changes, so there is no event
 	}
