@@ -46,16 +46,6 @@ type bar struct {
 	Percent float64
 }
 
-func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.show(w, s, http.StatusOK, "fleet", c.fleet(r.Context(), s.root, hoursOf(r)))
-}
-
-func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) {
-	c.serveLive(w, r, s, "fleet", func(ctx context.Context) (page, error) {
-		return c.fleet(ctx, s.root, hoursOf(r)), nil
-	})
-}
-
 var chartHours = []int{1, 6, 24}
 
 func hoursOf(r *http.Request) int {
@@ -66,17 +56,18 @@ func hoursOf(r *http.Request) int {
 	return 6
 }
 
-func (c *Console) fleet(ctx context.Context, root string, hours int) page {
-	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: root}
+func (c *Console) fleetPage(ctx context.Context, r *http.Request, s *session) (page, error) {
+	hours := hoursOf(r)
+	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: s.root}
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
 	ctx, cancel := context.WithTimeout(ctx, scanTime) // a node that folds may hang
 	defer cancel()
 	m := c.Monitor
-	v.Jams = c.listView(ctx, root, m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
-	v.Anomalies = c.listView(ctx, root, m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
+	v.Jams = c.listView(ctx, s.root, m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)
+	v.Anomalies = c.listView(ctx, s.root, m.anomalies, v.Throttle["anomaly"], (*vehicle.State).ExplainThrottle)
 	v.Figures, v.Rates = m.flow()
 	v.Ready, v.Writable = c.Ready(), c.Writable()
-	return page{Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours), Data: v}
+	return page{Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours), Data: v}, nil
 }
 
 func (c *Console) listView(

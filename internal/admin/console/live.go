@@ -13,8 +13,8 @@ import (
 
 const streamLife = 10 * time.Minute // After it, the browser must reconnect.
 
-// parts are rendered parts of a page, by the attribute data-live of the element that shows them.
-type parts map[string]string
+// view makes a page, also for its live updates.
+type view func(context.Context, *http.Request, *session) (page, error)
 
 // The ends of a page's Live, without data and with the way of a car.
 const (
@@ -25,9 +25,7 @@ const (
 // serveLive sends the changed parts of a page. It ends with the connection, the session, the
 // operations, after streamLife, or once the page has another Live: the vehicle has appeared, sent
 // its first position or was forgotten, or the first road is known.
-func (c *Console) serveLive(
-	w http.ResponseWriter, r *http.Request, s *session, name string, view func(context.Context) (page, error),
-) {
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, name string, v view) {
 	for _, streams := range []chan struct{}{s.streams, c.streams} {
 		select {
 		case streams <- struct{}{}:
@@ -40,10 +38,10 @@ func (c *Console) serveLive(
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	shown, sent := r.URL.Query(), parts{}
+	shown, sent := r.URL.Query(), make(map[string]string)
 	c.Ops.ServeEvents(w, r.WithContext(ctx), "retry: 2000\n\n", func(silent bool) (string, time.Duration, bool) {
-		var changed parts
-		p, err := view(ctx)
+		var changed map[string]string
+		p, err := v(ctx, r, s)
 		unknown := strings.HasSuffix(p.Live, unknownYet)
 		if err == nil && !unknown {
 			changed, err = c.parts(name, p.Data)
@@ -69,8 +67,9 @@ func (c *Console) serveLive(
 	})
 }
 
-func (c *Console) parts(name string, data any) (parts, error) {
-	made := make(parts)
+// parts renders the parts of a page, by the attribute data-live of the element that shows them.
+func (c *Console) parts(name string, data any) (map[string]string, error) {
+	made := make(map[string]string)
 	for _, t := range c.pages[name].Templates() {
 		piece, live := strings.CutPrefix(t.Name(), "live-")
 		if !live {

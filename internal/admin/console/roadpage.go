@@ -37,7 +37,7 @@ func towards(degrees float64) string {
 		"North-west"}[int(degrees*road.Octants/360)]
 }
 
-func (c *Console) roadsNow() page {
+func (c *Console) roadsPage(context.Context, *http.Request, *session) (page, error) {
 	s := c.roads.Within(roadmap.World, c.Now())
 	v := roadsView{Known: s.Known, Map: mapView{"Map of the roads", "/roads/stretches"}}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
@@ -55,15 +55,7 @@ func (c *Console) roadsNow() page {
 	if v.Empty() {
 		p.Live += unknownYet
 	}
-	return p
-}
-
-func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) {
-	c.show(w, s, http.StatusOK, "roads", c.roadsNow())
-}
-
-func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) {
-	c.serveLive(w, r, s, "roads", func(context.Context) (page, error) { return c.roadsNow(), nil })
+	return p, nil
 }
 
 func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) {

@@ -85,7 +85,6 @@ func (c *Console) routes() *http.ServeMux {
 			c.nothing(w, r, s)
 		})
 	}
-	page("GET ", c.fleetPage)
 	page("GET /login", func(w http.ResponseWriter, r *http.Request, s *session) { // already logged in
 		http.Redirect(w, r, s.root, http.StatusSeeOther)
 	})
@@ -95,7 +94,6 @@ func (c *Console) routes() *http.ServeMux {
 	ofVehicle("forget", c.forget)
 	ofVehicle("allow", c.allow)
 	ofVehicle("relearn", c.relearn)
-	page("GET /roads", c.roadsPage)
 	for _, k := range []credentialKind{tokens, sources, operators} {
 		p, list := credentialPages{c, k}, "/"+k.list()
 		page("GET "+list, func(w http.ResponseWriter, r *http.Request, s *session) { p.showAll(w, r, s, nil, nil) })
@@ -132,9 +130,16 @@ func (c *Console) routes() *http.ServeMux {
 			answer(w, r, s, id)
 		})
 	}
-	script("/live/fleet", c.fleetLive)
+	live := func(path, name string, v view) {
+		page("GET "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
+			p, err := v(r.Context(), r, s)
+			c.showForm(w, s, err, name, p)
+		})
+		script("/live/"+name, func(w http.ResponseWriter, r *http.Request, s *session) { c.serveLive(w, r, s, name, v) })
+	}
+	live("", "fleet", c.fleetPage)
+	live("/roads", "roads", c.roadsPage)
 	scriptOfVehicle("/live/vehicles/{vid}", c.vehicleLive)
-	script("/live/roads", c.roadsLive)
 	scriptOfVehicle("/vehicles/{vid}/hour", c.hour)
 	script("/roads/stretches", c.stretches)
 	scriptOfVehicle("/vehicles/{vid}/stretches", c.vehicleStretches)

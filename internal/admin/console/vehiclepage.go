@@ -90,7 +90,7 @@ func (v vehicleView) page() page {
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session, id vehicle.ID) {
 	var past *curve
-	c.serveLive(w, r, s, "vehicle", func(ctx context.Context) (page, error) {
+	c.serveLive(w, r, s, "vehicle", func(ctx context.Context, _ *http.Request, _ *session) (page, error) {
 		v, err := c.vehicleView(ctx, id, &past)
 		return v.page(), err
 	})
