@@ -33,12 +33,12 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
 	}
 	out := ops.Moving{W: w}
-	begun, lastSent := false, time.Time{}
+	var lastSent time.Time // zero: nothing was sent
 	send := func(l wire.RestoreLine) {
-		if !begun {
-			begun = true
+		if lastSent.IsZero() {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
+		lastSent = time.Now()
 		// The restore continues after the client has disconnected.
 		if json.MarshalWrite(out, l) == nil {
 			_, _ = out.Write([]byte("\n"))
@@ -51,15 +51,14 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		options.Key, options.Anybody = "", true
 	}
 	report, err := s.ops.Restore(r.Context(), caller(r), body, options, func(done, total int) {
-		if now := time.Now(); now.Sub(lastSent) >= 500*time.Millisecond {
-			lastSent = now
+		if time.Since(lastSent) >= 500*time.Millisecond {
 			send(wire.RestoreLine{Done: done, Total: total})
 		}
 	})
 	switch {
 	case err == nil:
 		send(wire.RestoreLine{Done: report.Backup.Records, Total: report.Backup.Records, Report: &report})
-	case begun:
+	case !lastSent.IsZero():
 		send(wire.RestoreLine{Error: err.Error()})
 	default:
 		return err

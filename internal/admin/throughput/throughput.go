@@ -157,16 +157,13 @@ func quantile(q float64, old, now []bucket, total float64) (seconds float64, bey
 		}
 		return now[i].count
 	}
-	rank := q * total
+	rank, from, below := q*total, 0.0, 0.0
 	for i := range now {
-		if in(i) < rank {
-			continue
+		count := in(i)
+		if count >= rank {
+			return from + (now[i].seconds-from)*(rank-below)/(count-below), false
 		}
-		from, below := 0.0, 0.0
-		if i > 0 {
-			from, below = now[i-1].seconds, in(i-1)
-		}
-		return from + (now[i].seconds-from)*(rank-below)/(in(i)-below), false
+		from, below = now[i].seconds, count
 	}
-	return now[len(now)-1].seconds, true
+	return from, true
 }
