@@ -42,13 +42,12 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, 
 	c.Ops.ServeEvents(w, r.WithContext(ctx), "retry: 2000\n\n", func(silent bool) (string, time.Duration, bool) {
 		var changed map[string]string
 		p, err := v(ctx, r, s)
-		unknown := strings.HasSuffix(p.Live, unknownYet)
+		unknown, way := strings.HasSuffix(p.Live, unknownYet), strings.HasSuffix(p.Live, withWay)
 		if err == nil && !unknown {
 			changed, err = c.parts(name, p.Data)
 		}
 		switch {
-		case !c.sessions.alive(s),
-			err == nil && (unknown != shown.Has("unknown") || strings.HasSuffix(p.Live, withWay) != shown.Has("way")):
+		case !c.sessions.alive(s), err == nil && (unknown != shown.Has("unknown") || way != shown.Has("way")):
 			return endOfPage, 0, true
 		case err != nil && ctx.Err() == nil:
 			c.Log.Warn("cannot update a live page", "error", err)
