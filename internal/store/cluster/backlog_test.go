@@ -44,7 +44,7 @@ func (e *Engine) backlogAge() (oldest time.Duration) {
 func trim(t *testing.T, e *Engine) {
 	t.Helper()
 	measure(t, e)
-	for i := range e.telemetry {
+	for i := range e.streams {
 		testkit.NoError(t, e.trim(t.Context(), i))
 	}
 }
@@ -245,8 +245,8 @@ func TestTrimRaces(t *testing.T) {
 func TestBacklogOfManyPartitions(t *testing.T) {
 	const partitions, streams = 300, 2
 	e := open(t, Config{Partitions: partitions})
-	if len(e.telemetry) != streams {
-		t.Errorf("%d streams, want %d", len(e.telemetry), streams)
+	if e.streams != streams {
+		t.Errorf("%d streams, want %d", e.streams, streams)
 	}
 	asked := func() uint64 {
 		measure(t, e)

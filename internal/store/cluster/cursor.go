@@ -50,8 +50,8 @@ func (e *Engine) changeCursor(
 
 func (e *Engine) FollowCursors(ctx context.Context, longest time.Duration, caughtUp func()) error {
 	defer e.followFolded()()
-	f := e.newFeed(codec.States, "cursor.*", codec.HeartbeatSubject(codec.States))
-	f.newer, f.apply, f.longest = true, e.noteCursor, longest
+	filters := []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
+	f := &feed{e: e, stream: codec.States, filters: filters, apply: e.noteCursor, longest: longest}
 	return f.Run(ctx, func() {
 		e.cursorsRead.Store(true)
 		caughtUp()

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,11 +31,21 @@ var (
 )
 
 type Engine struct {
-	*conn
-	partitions int
-	configs    []jetstream.StreamConfig
-	telemetry  []writing // by stream, in the order of configs
-	name       string    // of this process, in the subjects of its messages
+	config Config
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	legacy nats.JetStreamContext // only this API has ordered push consumers
+
+	fixedNumbers
+	configs []jetstream.StreamConfig
+	name    string // of this process, in the subjects of its messages
+	// by stream, in the order of configs
+	failing    []atomic.Bool // the last write failed
+	committing []atomic.Int32
+
+	node     uint64                   // random, in heartbeats
+	began    time.Time                // monotonic origin of their times, which no other node reads
+	returned map[string]*atomic.Int64 // by stream: of the latest that was delivered, in ns; 0: none
 
 	queues     []*engine.Queue
 	measuring  sync.Mutex // held during a measurement; guards seen and folding of each view
@@ -51,24 +63,14 @@ type Engine struct {
 	lackSince     []atomic.Pointer[time.Time] // by partition; nil if its answers are complete
 	lacking       atomic.Int32                // partitions whose answers are incomplete
 
-	stop    context.CancelFunc
-	running sync.WaitGroup
-}
-
-// After fail, conn is unusable until the node restarts.
-type conn struct {
-	config Config
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	legacy nats.JetStreamContext // only this API has ordered push consumers
-
 	batches chan struct{}
 	warned  warned
-	beats   map[string]*heartbeat
 
 	// when a node of a newer version last renewed its lease, Unix ns
 	newerLease atomic.Int64
 
+	stop    context.CancelFunc
+	running sync.WaitGroup
 	*engine.Failure
 }
 
@@ -76,26 +78,26 @@ type conn struct {
 type warned struct{ fold, commit, streams lograte.Warning }
 
 // onClosed is called when the client library has given up: every later request would fail.
-func (c *conn) onClosed(nc *nats.Conn) {
+func (e *Engine) onClosed(nc *nats.Conn) {
 	err := cmp.Or(nc.LastError(), nats.ErrConnectionClosed)
-	c.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
+	e.fail(fmt.Errorf("the connection to the NATS cluster was closed for good: %w", err))
 }
 
-func (c *conn) Cut() {
-	c.nc.SetClosedHandler(nil)
-	c.nc.Close()
+func (e *Engine) Cut() {
+	e.nc.SetClosedHandler(nil)
+	e.nc.Close()
 }
 
-func (c *conn) fail(err error) { c.Fail(c.config.Log, "the engine failed", err) }
+func (e *Engine) fail(err error) { e.Fail(e.config.Log, "the engine failed", err) }
 
 // isFinal reports whether reading again would result in the same err. The engine then fails, except
 // for a record of a newer version.
-func (c *conn) isFinal(err error) bool {
+func (e *Engine) isFinal(err error) bool {
 	switch {
 	case codec.IsNewer(err):
 		return true
 	case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
-		c.fail(err)
+		e.fail(err)
 		return true
 	}
 	return false
@@ -104,7 +106,7 @@ func (c *conn) isFinal(err error) bool {
 // The end of ctx cancels Open, and has no effect on an open engine.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
-	e := &Engine{conn: &conn{config: c, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure()}}
+	e := &Engine{config: c, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure()}
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
@@ -138,13 +140,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, fmt.Errorf("the NATS cluster accepts messages of at most %d bytes: "+
 			"set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
-	fixed, err := ensureStreams(ctx, e.js, c)
-	if err != nil {
+	if e.fixedNumbers, err = ensureStreams(ctx, e.js, c); err != nil {
 		return nil, err
 	}
-	e.partitions, e.configs = fixed.partitions, streamConfigs(c, fixed)
-	e.telemetry = make([]writing, fixed.streams)
-	if err = e.probeRights(ctx, e.configs); err != nil {
+	e.configs = streamConfigs(c, e.fixedNumbers)
+	if err = e.probeRights(ctx); err != nil {
 		return nil, err
 	}
 	err = natsconn.Patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
@@ -162,15 +162,17 @@ const usualLatency = 100 * time.Millisecond
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.beats = make(map[string]*heartbeat)
+	e.failing, e.committing = make([]atomic.Bool, len(e.configs)), make([]atomic.Int32, e.streams)
+	e.node, e.began, e.returned = mathrand.Uint64(), time.Now(), make(map[string]*atomic.Int64)
 	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)
 	e.views = make([]view, e.partitions)
 	e.lackSince = make([]atomic.Pointer[time.Time], e.partitions)
-	for _, name := range fedStreams {
-		b := newHeartbeat(e.conn, name)
-		e.beats[name] = b
-		e.running.Go(func() { b.run(ctx) })
+	for i := range e.configs {
+		if name := e.configs[i].Name; slices.Contains(fedStreams, name) {
+			e.returned[name] = new(atomic.Int64)
+			e.running.Go(func() { e.sendHeartbeats(ctx, i) })
+		}
 	}
 	e.metrics = e.newMetrics()
 	for p := range e.partitions {
@@ -179,7 +181,7 @@ func (e *Engine) start() {
 		e.running.Go(func() { e.runQueue(ctx, p, q) })
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
-	for i := range e.telemetry {
+	for i := range e.streams {
 		e.running.Go(func() { e.tryTelemetry(ctx, i) })
 	}
 	e.running.Go(func() { e.sendAnswers(ctx) })
@@ -205,15 +207,9 @@ func (e *Engine) Writable() error {
 		return err
 	}
 	// These streams are written to all the time, so a failure is noticed soon.
-	const nothing = "the engine stores nothing in %s"
-	for i := range e.telemetry {
-		if e.telemetry[i].failing.Load() {
-			return fmt.Errorf(nothing, e.TelemetryStream(i))
-		}
-	}
-	for _, name := range fedStreams {
-		if e.beats[name].failing.Load() {
-			return fmt.Errorf(nothing, name)
+	for i := range e.failing {
+		if e.failing[i].Load() {
+			return fmt.Errorf("the engine stores nothing in %s", e.configs[i].Name)
 		}
 	}
 	return nil
@@ -224,7 +220,7 @@ func (e *Engine) Scarce() bool { return e.scarce.Load() }
 // Fed returns the oldest time of fedStreams, and of the partitions whose answers this node lacks.
 func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	for _, name := range fedStreams {
-		t, ok := e.beats[name].fed()
+		t, ok := e.fed(name)
 		if !ok {
 			return time.Time{}, time.Time{}, false
 		}
@@ -246,8 +242,7 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 
 // Feed keeps the feed of SOURCES for AwaitTombstones.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
-	f := e.newFeed(stream, ">")
-	f.apply, f.newer = apply, true
+	f := &feed{e: e, stream: stream, filters: []string{">"}, apply: apply}
 	if stream == codec.Sources {
 		e.tombstoneFeed.Store(f)
 	}
@@ -262,7 +257,7 @@ type metrics struct {
 
 func (e *Engine) newMetrics() *metrics {
 	r := e.config.Registry
-	r.MustRegister(e.config.Newer, feedAges(e.beats))
+	r.MustRegister(e.config.Newer, feedAges{e})
 	return &metrics{
 		Metrics: engine.NewMetrics(r, e.partitions, e.showsBacklog),
 		records: engine.OfStream(r, "carstate_stream_records", "Records that a stream of the engine keeps."),
@@ -272,7 +267,7 @@ func (e *Engine) newMetrics() *metrics {
 }
 
 // The copy of a stream has no age until its feed has delivered a heartbeat of this node.
-type feedAges map[string]*heartbeat
+type feedAges struct{ e *Engine }
 
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,
 	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
@@ -281,7 +276,7 @@ func (feedAges) Describe(ch chan<- *prometheus.Desc) { ch <- feedAge }
 
 func (f feedAges) Collect(ch chan<- prometheus.Metric) {
 	for _, name := range fedStreams {
-		if at, ok := f[name].fed(); ok {
+		if at, ok := f.e.fed(name); ok {
 			ch <- prometheus.MustNewConstMetric(feedAge, prometheus.GaugeValue, time.Since(at).Seconds(), name)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -22,11 +21,10 @@ import (
 // feed survives outages of NATS. The client library's legacy ordered consumer notices a lost server
 // when two idle heartbeats are missing; with the newer API, that can take 16 s.
 type feed struct {
-	conn     *conn
-	beat     *heartbeat
+	e        *Engine
 	stream   string
 	filters  []string
-	newer    bool                     // accept records of a newer version; if false, they end the feed
+	scans    bool                     // it ends at a record of a newer version, and ignores heartbeats
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
@@ -41,10 +39,6 @@ type feed struct {
 	engine.Progress // follows last
 
 	created atomic.Int64 // of the stream, Unix ns; 0 before it was looked up
-}
-
-func (c *conn) newFeed(stream string, filters ...string) *feed {
-	return &feed{conn: c, stream: stream, filters: filters, beat: c.beats[stream]}
 }
 
 const (
@@ -66,10 +60,10 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if f.conn.isFinal(err) {
+		if f.e.isFinal(err) {
 			return err
 		}
-		f.conn.config.Log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
+		f.e.config.Log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
 		if periodic.Pause(ctx, feedBackoff) != nil {
 			return nil
 		}
@@ -78,7 +72,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 
 // follow subscribes once. Its error is never nil.
 func (f *feed) follow(ctx context.Context) error {
-	info, err := f.conn.js.Stream(ctx, f.stream)
+	info, err := f.e.js.Stream(ctx, f.stream)
 	if err != nil {
 		return err
 	}
@@ -100,7 +94,7 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last == 0 {
 		wait, from = feedSetup, nats.DeliverLastPerSubject()
 	}
-	sub, err := f.conn.subscribe(f.stream, wait, from, nats.ConsumerFilterSubjects(f.filters...))
+	sub, err := f.e.subscribe(f.stream, wait, from, nats.ConsumerFilterSubjects(f.filters...))
 	if err != nil {
 		return err
 	}
@@ -138,15 +132,15 @@ func (f *feed) take(r store.Record) (err error) {
 	switch {
 	case r.Newer && beat:
 		return nil
-	case r.Newer && f.newer:
+	case r.Newer && !f.scans:
 		if _, lease := codec.MemberOf(r.Subject); !lease {
-			f.conn.config.Newer.Note(f.stream, err)
+			f.e.config.Newer.Note(f.stream, err)
 		}
 	case err != nil:
 		return err
 	case beat:
-		if f.beat != nil {
-			f.beat.observe(r.Body)
+		if !f.scans {
+			f.e.observe(f.stream, r.Body)
 		}
 		return nil
 	}
@@ -162,7 +156,7 @@ func (f *feed) progress(ctx context.Context, pending uint64) error {
 			f.caughtUp()
 			return nil
 		}
-		info, err := f.conn.js.Stream(ctx, f.stream)
+		info, err := f.e.js.Stream(ctx, f.stream)
 		if err != nil {
 			return err
 		}
@@ -174,53 +168,31 @@ func (f *feed) progress(ctx context.Context, pending uint64) error {
 	return nil
 }
 
+func (e *Engine) sendHeartbeats(ctx context.Context, i int) {
+	stream := e.configs[i].Name
+	subject := codec.HeartbeatSubject(stream)
+	for range periodic.NowAndEvery(ctx, e.config.Timeouts.Beat) {
+		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
+		b := binary.LittleEndian.AppendUint64([]byte{0}, e.node)
+		b = binary.LittleEndian.AppendUint64(b, uint64(time.Since(e.began)))
+		_, err := e.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(stream))
+		cancel()
+		if err == nil || ctx.Err() == nil {
+			e.failing[i].Store(err != nil)
+		}
+	}
+}
+
+func (e *Engine) observe(stream string, heartbeat []byte) {
+	if len(heartbeat) == 16 && binary.LittleEndian.Uint64(heartbeat) == e.node {
+		e.returned[stream].Store(max(1, int64(binary.LittleEndian.Uint64(heartbeat[8:]))))
+	}
+}
+
 // When a feed delivers this node's heartbeat, it has delivered everything that was stored before.
-// No other node reads the time in it.
-type heartbeat struct {
-	conn   *conn
-	stream string
-	node   uint64
-
-	failing  atomic.Bool
-	start    time.Time    // monotonic origin of the numbers below
-	returned atomic.Int64 // of the latest heartbeat that was delivered, in ns after start; 0: none
-}
-
-func newHeartbeat(c *conn, stream string) *heartbeat {
-	return &heartbeat{conn: c, stream: stream, node: rand.Uint64(), start: time.Now()}
-}
-
-func (h *heartbeat) run(ctx context.Context) {
-	for range periodic.NowAndEvery(ctx, h.conn.config.Timeouts.Beat) {
-		h.beat(ctx)
-	}
-}
-
-func (h *heartbeat) beat(ctx context.Context) {
-	try, cancel := context.WithTimeout(ctx, h.conn.config.Timeouts.Try)
-	defer cancel()
-	began := time.Now()
-	subject := codec.HeartbeatSubject(h.stream)
-	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
-	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
-	_, err := h.conn.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
-	switch {
-	case err == nil:
-		h.failing.Store(false)
-	case ctx.Err() == nil:
-		h.failing.Store(true)
-	}
-}
-
-func (h *heartbeat) observe(body []byte) {
-	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
-		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
-	}
-}
-
-func (h *heartbeat) fed() (at time.Time, ok bool) {
-	r := h.returned.Load()
-	return h.start.Add(time.Duration(r)), r != 0
+func (e *Engine) fed(stream string) (at time.Time, ok bool) {
+	r := e.returned[stream].Load()
+	return e.began.Add(time.Duration(r)), r != 0
 }
 
 // A live subscription that is silent for stall may have failed.
@@ -241,18 +213,18 @@ func (m message) record() store.Record {
 	return store.Record{Subject: m.Subject, Seq: m.seq(), Sealed: m.Data}
 }
 
-func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
-	js, err := c.nc.JetStream(nats.MaxWait(wait))
+func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
+	js, err := e.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), nats.IdleHeartbeat(c.config.Timeouts.Idle))
+	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), nats.IdleHeartbeat(e.config.Timeouts.Idle))
 	sub, err := js.SubscribeSync("", opts...)
 	if err != nil {
 		return nil, err
 	}
 	// A limit of the client library would drop records. The consumer's flow control bounds them.
-	return &subscription{Subscription: sub, stall: c.config.Timeouts.Stall}, sub.SetPendingLimits(-1, -1)
+	return &subscription{Subscription: sub, stall: e.config.Timeouts.Stall}, sub.SetPendingLimits(-1, -1)
 }
 
 func (e *Engine) readTelemetry(p int, opts ...nats.SubOpt) (*subscription, error) {
@@ -283,9 +255,9 @@ func (s *subscription) receive(ctx context.Context) (message, error) {
 }
 
 // read yields what the stream has now, and any error at the end.
-func (c *conn) read(ctx context.Context, stream string, opts ...nats.SubOpt) iter.Seq2[message, error] {
+func (e *Engine) read(ctx context.Context, stream string, opts ...nats.SubOpt) iter.Seq2[message, error] {
 	return func(yield func(message, error) bool) {
-		sub, err := c.subscribe(stream, requestTimeout, opts...)
+		sub, err := e.subscribe(stream, requestTimeout, opts...)
 		if err != nil {
 			yield(message{}, err)
 			return

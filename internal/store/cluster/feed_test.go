@@ -48,7 +48,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
 	ctx := testkit.Context(t)
-	f := e.newFeed(codec.States, ">")
+	f := &feed{e: e, stream: codec.States, filters: []string{">"}}
 	var last, newest atomic.Uint64
 	f.apply = func(r store.Record) error {
 		if r.Seq <= last.Load() {
@@ -87,7 +87,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
 	for _, pending := range []uint64{0, 1} {
-		f := e.newFeed(codec.States, ">")
+		f := &feed{e: e, stream: codec.States, filters: []string{">"}}
 		f.goal = lastState(t, e)
 		live := false
 		f.caughtUp = func() { live = true }
@@ -150,7 +150,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 		}
 		return ordered <= lost
 	}}))
-	f := (&conn{config: e.config, nc: js.Conn(), js: js, beats: e.beats}).newFeed(codec.States, ">")
+	f := &feed{e: &Engine{config: e.config, nc: js.Conn(), js: js}, stream: codec.States, filters: []string{">"}}
 	_, info := stream(t, js, codec.States)
 	from := info.State.LastSeq
 	f.created.Store(info.Created.UnixNano())

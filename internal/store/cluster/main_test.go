@@ -149,7 +149,7 @@ func readCursor(t *testing.T, e *Engine) cursor {
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
-		at, ok := e.beats[name].fed()
+		at, ok := e.fed(name)
 		if !ok {
 			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
 		}

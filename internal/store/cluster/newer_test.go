@@ -289,7 +289,7 @@ func TestStreamOfNewer(t *testing.T) {
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
-	f := e.newFeed(codec.States, ">")
+	f := &feed{e: e, stream: codec.States, filters: []string{">"}}
 	f.longest = e.config.Patience.Markers / 2
 	f.apply = func(store.Record) error { return nil }
 	stop := background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })

@@ -19,36 +19,34 @@ type leaseRecord struct {
 	Leaving bool   `json:"leaving,omitzero"`
 }
 
-type Leases struct{ conn *conn }
+type Leases struct{ e *Engine }
 
-func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
+func (e *Engine) Leases() *Leases { return &Leases{e} }
 
-func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
+func (l *Leases) Stale() time.Duration { return l.e.config.Timeouts.Lease }
 
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	w, err := store.AppendJSON(nil, codec.MemberSubject(name), leaseRecord{Beat: beat, Leaving: leaving})
 	if err == nil {
-		_, err = l.conn.js.Publish(ctx, w[0].Subject, w[0].Record, jetstream.WithExpectStream(codec.States))
+		_, err = l.e.js.Publish(ctx, w[0].Subject, w[0].Record, jetstream.WithExpectStream(codec.States))
 	}
 	return err
 }
 
 func (l *Leases) Remove(ctx context.Context, name string) error {
-	return l.conn.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
+	return l.e.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
 }
 
 // Follow takes the sequence of a newer node's lease, which cannot be decoded, for its beat.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
-	f := l.conn.newFeed(codec.States, codec.MemberSubject("*"))
-	f.newer = true
 	newer := make(map[string]bool)
-	f.apply = func(r store.Record) error {
+	apply := func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
 			// It has a share of the partitions, too, but only a second record shows that it is
 			// alive.
 			if newer[name] {
-				l.conn.newerLease.Store(time.Now().UnixNano())
+				l.e.newerLease.Store(time.Now().UnixNano())
 			}
 			newer[name] = true
 			put(name, r.Seq, false)
@@ -61,6 +59,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 		put(name, lease.Beat, lease.Leaving)
 		return nil
 	}
+	f := &feed{e: l.e, stream: codec.States, filters: []string{codec.MemberSubject("*")}, apply: apply}
 	return f.Run(ctx, func() {})
 }
 

@@ -23,8 +23,8 @@ func TestPartitionsAreFixed(t *testing.T) {
 			for again := range 2 {
 				e, err := Open(t.Context(), Config{Partitions: n, Streams: streams + i + again, URLs: url})
 				testkit.NoError(t, err)
-				if got := e.Partitions(); got != 3 || len(e.telemetry) != streams {
-					t.Errorf("%d partitions in %d streams; want 3 in %d", got, len(e.telemetry), streams)
+				if got := e.Partitions(); got != 3 || e.streams != streams {
+					t.Errorf("%d partitions in %d streams; want 3 in %d", got, e.streams, streams)
 				}
 				e.Close()
 				_, info := stream(t, js, codec.Telemetry)

@@ -21,10 +21,10 @@ import (
 
 // Last reads from the stream's leader, because a replica may lag. A record that cannot be decoded
 // comes without Body, and an error.
-func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
+func (e *Engine) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	m, err := c.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
+	m, err := e.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
 	if errors.Is(err, nats.ErrMsgNotFound) {
 		return store.Record{}, nil
 	}
@@ -37,11 +37,11 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 }
 
 // Any server may answer. If it lags, the newest records come in a later call.
-func (c *conn) ScanFrom(
+func (e *Engine) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
 	next = max(from, 1)
-	for m, err := range c.read(ctx, stream, nats.StartSequence(next)) {
+	for m, err := range e.read(ctx, stream, nats.StartSequence(next)) {
 		if err != nil {
 			return next, damaged, err
 		}
@@ -52,7 +52,7 @@ func (c *conn) ScanFrom(
 		r := m.record()
 		var bad error
 		r.Body, bad = codec.Unseal(r.Subject, r.Sealed)
-		r.Newer = c.config.Newer.Note(stream, bad)
+		r.Newer = e.config.Newer.Note(stream, bad)
 		if bad == nil || r.Newer {
 			bad = do(r)
 		}
@@ -63,10 +63,10 @@ func (c *conn) ScanFrom(
 	return next, damaged, nil
 }
 
-func (c *conn) Before(
+func (e *Engine) Before(
 	ctx context.Context, stream string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
-	s, err := c.js.Stream(ctx, stream)
+	s, err := e.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -86,7 +86,7 @@ func (c *conn) Before(
 		r := store.Record{Subject: m.Subject, Seq: m.Sequence, Sealed: m.Data}
 		r.Body, err = codec.Unseal(m.Subject, m.Data)
 		switch {
-		case c.config.Newer.Note(stream, err):
+		case e.config.Newer.Note(stream, err):
 			r.Newer, r.Stored = true, m.Time
 		case err != nil:
 			return nil, 0, err
@@ -99,11 +99,11 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
+func (e *Engine) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	s, err := c.js.Stream(ctx, stream)
+	s, err := e.js.Stream(ctx, stream)
 	for i := 0; err == nil && i < len(records); i++ {
 		r, options := records[i], make([]jetstream.StreamPurgeOpt, 0, 2)
 		if options = append(options, jetstream.WithPurgeSubject(r.Subject)); r.Seq != 0 {
@@ -117,8 +117,8 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 // A single write as an ordinary message costs fewer syncs than a batch. In a batch, the last write
 // alone may expect a sequence, and it commits the batch. While NATS is processing another write of
 // the subject, perhaps an earlier one of this caller, the error is [store.ErrConflict], too.
-func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
-	return c.storeIf(ctx, stream, "", writes)
+func (e *Engine) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
+	return e.storeIf(ctx, stream, "", writes)
 }
 
 const (
@@ -131,19 +131,19 @@ const (
 // With subject, a write expects a sequence of that subject's record. The client library has no call
 // for atomic batches (NATS ADR-50). The server drops batches if a stream has more than 50 open
 // ones, and processes those of a stream one at a time.
-func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
+func (e *Engine) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
 	}
 	if len(writes) > 1 {
 		select {
-		case c.batches <- struct{}{}:
-			defer func() { <-c.batches }()
+		case e.batches <- struct{}{}:
+			defer func() { <-e.batches }()
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.config.Timeouts.Try)
+	ctx, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
 	defer cancel()
 	id := rand.Text()
 	for i, w := range writes {
@@ -159,7 +159,7 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 			m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
 		}
 		if i < len(writes)-1 {
-			if err := c.nc.PublishMsg(m); err != nil {
+			if err := e.nc.PublishMsg(m); err != nil {
 				return 0, err
 			}
 			continue
@@ -168,7 +168,7 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
 		}
-		answer, err := c.nc.RequestMsgWithContext(ctx, m)
+		answer, err := e.nc.RequestMsgWithContext(ctx, m)
 		if err != nil {
 			return 0, err
 		}
@@ -196,13 +196,11 @@ func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []sto
 // Scan may miss a record that is replaced in the meantime, so it ends after everything that was
 // stored when the others had arrived; heartbeats show that. While NATS is unavailable, it retries
 // until ctx ends.
-func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
+func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	f := c.newFeed(stream, append(slices.Clip(patterns), codec.HeartbeatSubject(stream))...)
-	f.beat = nil // this node's copy of the stream is read by another feed
 	var failed error
-	f.apply = func(r store.Record) error {
+	apply := func(r store.Record) error {
 		if reading.Err() != nil {
 			return nil
 		}
@@ -211,6 +209,9 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 		}
 		return nil
 	}
+	// Another feed reads this node's copy of the stream.
+	filters := append(slices.Clip(patterns), codec.HeartbeatSubject(stream))
+	f := &feed{e: e, stream: stream, filters: filters, apply: apply, scans: true}
 	err := f.Run(reading, stop)
 	return cmp.Or(err, failed, ctx.Err())
 }

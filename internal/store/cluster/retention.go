@@ -65,7 +65,7 @@ func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 // Below firstNeeded, all telemetry of stream i may be removed; 0 if that is unknown.
 func (e *Engine) firstNeeded(i int) uint64 {
 	first := uint64(math.MaxUint64)
-	for p := i; p < e.partitions; p += len(e.telemetry) {
+	for p := i; p < e.partitions; p += e.streams {
 		first = min(first, e.views[p].next.Load())
 	}
 	return first
@@ -105,7 +105,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			cursors[p] = *c
 		}
 	}
-	streams, unfolded := make([]jetstream.Stream, len(e.telemetry)), make([]uint64, len(e.telemetry))
+	streams, unfolded := make([]jetstream.Stream, e.streams), make([]uint64, e.streams)
 	for i := range streams {
 		s, err := e.js.Stream(ctx, e.TelemetryStream(i))
 		if err != nil {
@@ -174,7 +174,7 @@ func (e *Engine) Trim(ctx context.Context) {
 		if e.Alive() != nil {
 			return // this node's data may be that of streams that no longer exist
 		}
-		for i := range e.telemetry {
+		for i := range e.streams {
 			if err := e.trim(ctx, i); err != nil && ctx.Err() == nil {
 				e.config.Log.Warn("cannot remove old telemetry", "stream", e.TelemetryStream(i), "error", err)
 			}
@@ -202,7 +202,7 @@ func (e *Engine) trim(ctx context.Context, i int) error {
 	if upTo == 0 {
 		upTo = state.LastSeq + 1
 	}
-	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes/int64(len(e.telemetry)))), folded)
+	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes/int64(e.streams))), folded)
 	if upTo <= state.FirstSeq {
 		return nil
 	}
@@ -252,8 +252,8 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-func (c *conn) firstSince(ctx context.Context, stream string, t time.Time) (uint64, error) {
-	for m, err := range c.read(ctx, stream, nats.StartTime(t), nats.HeadersOnly()) {
+func (e *Engine) firstSince(ctx context.Context, stream string, t time.Time) (uint64, error) {
+	for m, err := range e.read(ctx, stream, nats.StartTime(t), nats.HeadersOnly()) {
 		if err != nil {
 			return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
 		}

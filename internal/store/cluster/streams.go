@@ -277,12 +277,12 @@ const noRecord = `{"seq":4611686018427387904}`
 
 // probeRights requests what does not exist, so nothing is changed, and fails if a right is missing.
 // An operator may revoke that to create or change existing streams, so it is not probed.
-func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
+func (e *Engine) probeRights(ctx context.Context) error {
 	var requests []*nats.Msg
 	request := func(subject, body string) {
 		requests = append(requests, &nats.Msg{Subject: subject, Data: []byte(body)})
 	}
-	for _, config := range configs {
+	for _, config := range e.configs {
 		name, subjects := config.Name, config.Subjects
 		if isTelemetry(name) {
 			subjects = subjects[:1] // the right is to all of them
@@ -305,7 +305,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	}
 	for _, m := range requests {
 		err := natsconn.Patiently(ctx, func(ctx context.Context) error {
-			_, err := c.nc.RequestMsgWithContext(ctx, m)
+			_, err := e.nc.RequestMsgWithContext(ctx, m)
 			return err
 		})
 		switch {
@@ -317,9 +317,9 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	}
 	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
 		subject := prefix + "probe"
-		sub, err := c.nc.SubscribeSync(prefix + "*")
+		sub, err := e.nc.SubscribeSync(prefix + "*")
 		if err == nil {
-			err = cmp.Or(c.nc.Publish(subject, codec.SealMessage(subject, []byte{0})), sub.Unsubscribe())
+			err = cmp.Or(e.nc.Publish(subject, codec.SealMessage(subject, []byte{0})), sub.Unsubscribe())
 		}
 		if err != nil {
 			return err
@@ -328,8 +328,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	// These requests get no answer, but a denial arrives before the answer to the next request.
 	ctx, cancel := context.WithTimeout(ctx, natsconn.SetupTimeout)
 	defer cancel()
-	err := cmp.Or(c.nc.Publish("$JS.FC.probe", nil), c.nc.FlushWithContext(ctx))
-	if d, ok := natsconn.AsDenial(c.nc.LastError()); ok {
+	err := cmp.Or(e.nc.Publish("$JS.FC.probe", nil), e.nc.FlushWithContext(ctx))
+	if d, ok := natsconn.AsDenial(e.nc.LastError()); ok {
 		err = d
 	}
 	return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -23,12 +22,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-type writing struct {
-	failing    atomic.Bool
-	committing atomic.Int32
-}
-
-func (e *Engine) TelemetryStream(p int) string { return e.configs[p%len(e.telemetry)].Name }
+func (e *Engine) TelemetryStream(p int) string { return e.configs[p%e.streams].Name }
 
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
@@ -78,9 +72,9 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
-	w := &e.telemetry[p%len(e.telemetry)]
-	w.committing.Add(1)
-	defer w.committing.Add(-1)
+	failing, committing := &e.failing[p%e.streams], &e.committing[p%e.streams]
+	committing.Add(1)
+	defer committing.Add(-1)
 	id, subject := rand.Text(), codec.TelemetrySubject(p)
 	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, append([]byte{0}, s2.Encode(nil, packed)...))}
 	for {
@@ -90,17 +84,17 @@ func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64,
 		code := natsconn.Code(err)
 		switch {
 		case err == nil:
-			w.failing.Store(false)
+			failing.Store(false)
 			return ack.Sequence, nil // stored by this try or an earlier one
 		case full(err):
-			w.failing.Store(false) // NATS stores again once there is room
+			failing.Store(false) // NATS stores again once there is room
 			return 0, store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return 0, engine.ErrClosed
 		case errors.Is(err, nats.ErrMaxPayload), code != 0 && code != duplicateInProcess: // NATS refuses the commit
 			return 0, err
 		}
-		w.failing.Store(true)
+		failing.Store(true)
 		if ctx.Err() != nil {
 			return 0, err
 		}
@@ -138,11 +132,10 @@ func unpackCommit(m message) ([]byte, error) {
 }
 
 // tryTelemetry stores empty commits after a failure: only a stored one proves that writes work.
-func (e *Engine) tryTelemetry(ctx context.Context, p int) {
-	w := &e.telemetry[p%len(e.telemetry)]
+func (e *Engine) tryTelemetry(ctx context.Context, i int) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if w.failing.Load() && w.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_, _ = e.publish(ctx, p, nil)
+		if e.failing[i].Load() && e.committing[i].Load() == 0 { // a commit in progress shows by itself whether writes work
+			_, _ = e.publish(ctx, i, nil)
 		}
 	}
 }
