@@ -41,7 +41,7 @@ const ownedPartitions = 32
 // With a short lease, events that take many seconds happen often.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
 	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3,
-		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
+		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Beat: lease / 5}}
 }
 
 // leaseFor returns a longer one on a disk that cannot store three renewals in time.

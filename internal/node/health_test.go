@@ -24,7 +24,7 @@ func TestReady_WithoutALeader(t *testing.T) {
 		c.MaxFeedAge = time.Hour
 		c.Cluster.URLs, c.Store.Partitions = servers.URL(), 2
 		c.Store.Patience.Store = 2 * time.Second
-		c.Cluster.Timeouts = cluster.Timeouts{Try: time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
+		c.Cluster.Timeouts = cluster.Timeouts{Try: time.Second, Beat: 200 * time.Millisecond}
 		return startLogged(t, c)
 	}
 	all, log := start(node.Query, node.Ingest, node.Admin)

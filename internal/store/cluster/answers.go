@@ -69,7 +69,7 @@ func (f *follower) run(ctx context.Context) {
 				continue
 			}
 		}
-		try, cancel := context.WithTimeout(ctx, f.e.config.Timeouts.Stall)
+		try, cancel := context.WithTimeout(ctx, stallBeats*f.e.config.Timeouts.Beat)
 		m, err := sub.NextMsgWithContext(try) // if it has dropped messages, the next number shows that
 		ask = try.Err() != nil                // there may be no owner, or nothing arrives from it
 		cancel()
@@ -97,14 +97,14 @@ func (f *follower) receive(m *nats.Msg) {
 		if f.complete = false; generation > f.generation {
 			f.heard = time.Now() // until now, the partition had no other owner
 		}
-		if f.e.lackSince[f.p].CompareAndSwap(nil, new(f.heard)) {
+		if f.e.views[f.p].lackSince.CompareAndSwap(nil, new(f.heard)) {
 			f.e.lacking.Add(1)
 		}
 	}
 }
 
 func (f *follower) lacksNothing() {
-	if f.e.lackSince[f.p].Swap(nil) != nil {
+	if f.e.views[f.p].lackSince.Swap(nil) != nil {
 		f.e.lacking.Add(-1)
 	}
 }

@@ -30,14 +30,10 @@ type Config struct {
 }
 
 type Timeouts struct {
-	Try time.Duration // After Try without a response, a write is repeated. 0: 4 s.
-	// After Stall without a message, a subscription is checked or replaced. A feed may have only
-	// heartbeats, so Stall is several times Beat. 0: 10 s.
-	Stall time.Duration
-	Beat  time.Duration // Beat is the interval of heartbeats. 0: 1 s.
+	Try  time.Duration // After Try without a response, a write is repeated. 0: 4 s.
+	Beat time.Duration // Beat is the interval of heartbeats. 0: 1 s.
 	// After Lease without a renewal by a derive node, others take its partitions. 0: 6 s.
 	Lease time.Duration
-	Idle  time.Duration // Idle is the interval of NATS's heartbeats, at least 100 ms. 0: 500 ms.
 }
 
 const (
@@ -48,6 +44,10 @@ const (
 	clusterReplicas   = 3
 	// Streams of telemetry cost CPU (docs/scale.md).
 	partitionsPerStream, maxStreams = 128, 8
+
+	// After stallBeats times Beat without a message, a subscription is checked or replaced. A feed
+	// may have only heartbeats.
+	stallBeats = 10
 
 	openBatches  = 8
 	payloadBytes = 1 << 20 // NATS by default accepts such messages
@@ -63,10 +63,8 @@ func (c Config) withDefaults() Config {
 	c.StatesBytes = cmp.Or(c.StatesBytes, DefaultStatesBytes)
 	c.Timeouts = Timeouts{
 		Try:   cmp.Or(c.Timeouts.Try, 4*time.Second),
-		Stall: cmp.Or(c.Timeouts.Stall, 10*time.Second),
 		Beat:  cmp.Or(c.Timeouts.Beat, time.Second),
 		Lease: cmp.Or(c.Timeouts.Lease, 6*time.Second),
-		Idle:  cmp.Or(c.Timeouts.Idle, 500*time.Millisecond),
 	}
 	return c
 }

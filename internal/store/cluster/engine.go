@@ -60,8 +60,7 @@ type Engine struct {
 	tombstoneFeed atomic.Pointer[feed]
 	views         []view // by partition
 	cursorsRead   atomic.Bool
-	lackSince     []atomic.Pointer[time.Time] // by partition; nil if its answers are complete
-	lacking       atomic.Int32                // partitions whose answers are incomplete
+	lacking       atomic.Int32 // partitions whose answers are incomplete
 
 	batches chan struct{}
 	warned  warned
@@ -110,11 +109,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
-	var open atomic.Bool
-	defer open.Store(true)
 	connection := natsconn.Config{URLs: c.URLs, CredsFile: c.CredsFile, Log: c.Log, Denied: func(d natsconn.Denial) bool {
 		deny(d)
-		return !open.Load()
+		_, fails := errors.AsType[natsconn.Denial](context.Cause(ctx))
+		return fails
 	}}
 	if e.nc, err = natsconn.Connect(connection); err != nil {
 		return nil, err
@@ -167,7 +165,6 @@ func (e *Engine) start() {
 	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)
 	e.views = make([]view, e.partitions)
-	e.lackSince = make([]atomic.Pointer[time.Time], e.partitions)
 	for i := range e.configs {
 		if name := e.configs[i].Name; slices.Contains(fedStreams, name) {
 			e.returned[name] = new(atomic.Int64)
@@ -232,8 +229,8 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	if e.lacking.Load() == 0 { // nearly always; each query asks
 		return records, answers, true
 	}
-	for p := range e.lackSince {
-		if since := e.lackSince[p].Load(); since != nil && since.Before(answers) {
+	for p := range e.views {
+		if since := e.views[p].lackSince.Load(); since != nil && since.Before(answers) {
 			answers = *since
 		}
 	}

@@ -218,18 +218,14 @@ func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOp
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), nats.IdleHeartbeat(e.config.Timeouts.Idle))
+	beat := e.config.Timeouts.Beat
+	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), nats.IdleHeartbeat(max(beat/2, 100*time.Millisecond)))
 	sub, err := js.SubscribeSync("", opts...)
 	if err != nil {
 		return nil, err
 	}
 	// A limit of the client library would drop records. The consumer's flow control bounds them.
-	return &subscription{Subscription: sub, stall: e.config.Timeouts.Stall}, sub.SetPendingLimits(-1, -1)
-}
-
-func (e *Engine) readTelemetry(p int, opts ...nats.SubOpt) (*subscription, error) {
-	opts = append(opts, nats.ConsumerFilterSubjects(codec.TelemetrySubject(p)))
-	return e.subscribe(e.TelemetryStream(p), requestTimeout, opts...)
+	return &subscription{Subscription: sub, stall: stallBeats * beat}, sub.SetPendingLimits(-1, -1)
 }
 
 // After errConsumerChanged, the caller must subscribe again, and check that the stream is the same:

@@ -38,8 +38,8 @@ func (m tests) Run() int {
 }
 
 var (
-	impatient = Timeouts{Try: time.Second, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
-	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
+	impatient = Timeouts{Try: time.Second, Beat: 100 * time.Millisecond}
+	watchful  = Timeouts{Try: time.Hour, Beat: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 

@@ -194,7 +194,8 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 	defer context.AfterFunc(t.owned, cancel)()
 	for t.owned.Err() == nil {
 		if t.sub == nil {
-			sub, err := t.e.readTelemetry(t.number, nats.StartSequence(t.next))
+			sub, err := t.e.subscribe(t.e.TelemetryStream(t.number), requestTimeout, nats.StartSequence(t.next),
+				nats.ConsumerFilterSubjects(codec.TelemetrySubject(t.number)))
 			if err != nil {
 				return message{}, err
 			}
@@ -206,17 +207,11 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 			if ctx.Err() != nil {
 				return message{}, ctx.Err()
 			}
-			changed := errors.Is(err, errConsumerChanged)
-			if changed {
+			if !errors.Is(err, context.DeadlineExceeded) { // If silent, it may have failed without an error, too.
 				t.unsubscribe()
 			}
-			// If silent, the subscription may have failed without an error.
-			silent := errors.Is(err, context.DeadlineExceeded)
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return message{}, replaced
-			}
-			if !silent && !changed {
-				return message{}, err
 			}
 		// The client library may restart at the beginning of the stream. A folded message must not
 		// be folded again.

@@ -91,7 +91,7 @@ func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it kee
 	const partitions = 1001
 	e := open(t, Config{Partitions: partitions})
 	for p := range partitions {
-		sub, err := e.readTelemetry(p, nats.StartSequence(1))
+		sub, err := e.subscribe(e.TelemetryStream(p), requestTimeout, nats.StartSequence(1))
 		if err != nil {
 			t.Fatalf("partition %d of %d: %v", p, partitions, err)
 		}

@@ -22,6 +22,8 @@ type view struct {
 	folded atomic.Uint64 // the owner has folded up to here
 	heard  atomic.Int64  // when the owner last told folded, Unix ns
 
+	lackSince atomic.Pointer[time.Time] // nil if its answers are complete
+
 	next atomic.Uint64 // the first sequence that is in no checkpoint; 0 if it is unknown
 	// In seen, what is in no checkpoint counts as unfolded; in folding, what the owner has not
 	// folded yet.
