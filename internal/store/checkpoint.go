@@ -74,19 +74,16 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 		piece Piece
 		err   error
 	}
-	pieces, buffers := make(chan result, 2), make(chan []byte, 4) // while a piece is put, the next is read
+	pieces := make(chan result) // while a piece is put, the next is read
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
 		defer close(pieces)
+		var used, free []byte // memory: while a piece is put, the next is read into the other
 		for _, c := range all {
 			for number := 0; c.Number >= all[len(all)-1].First && number < c.Pieces; number++ {
-				var buffer []byte
-				select {
-				case buffer = <-buffers:
-				default:
-				}
-				piece, err := readPiece(reading, r, p, c, number, buffer)
+				piece, err := readPiece(reading, r, p, c, number, free)
+				used, free = piece.Entries, used
 				if c.Replaced {
 					piece.Seq = 0
 				}
@@ -106,7 +103,6 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 		if err != nil {
 			return err
 		}
-		buffers <- is.piece.Entries // at most four are in use
 	}
 	return ctx.Err()
 }
