@@ -68,12 +68,17 @@ func Anyone(string) bool { return true }
 // ErrConfig marks an error with which every start fails until the configuration is changed.
 var ErrConfig = errors.New("wrong configuration")
 
-type configError struct{ error }
+func ConfigError(err error) error { return OfKind(err, ErrConfig) }
 
-func (e configError) Unwrap() error        { return e.error }
-func (e configError) Is(target error) bool { return target == ErrConfig }
+// OfKind returns an error that is both err and kind, with the text of err alone.
+func OfKind(err, kind error) error { return ofKind{err, kind} }
 
-func ConfigError(err error) error { return configError{err} }
+type ofKind struct {
+	error
+	kind error
+}
+
+func (e ofKind) Unwrap() []error { return []error{e.error, e.kind} }
 
 // Names of gauges that other packages read. MetricBacklog has the label partition, the others stream.
 const (

@@ -174,14 +174,6 @@ type reply struct {
 // An asker recognizes these errors.
 var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
 
-type remoteError struct {
-	text string
-	kind error
-}
-
-func (r remoteError) Error() string { return r.text }
-func (r remoteError) Unwrap() error { return r.kind }
-
 func (t *Partition) answer(sub *nats.Subscription) {
 	defer sub.Unsubscribe()
 	for {
@@ -299,13 +291,12 @@ func (e *Engine) request(ctx context.Context, p int, q *store.Question) (r reply
 		err = codec.ErrDamaged
 	}
 	if err == nil && r.Error != "" {
-		failed := remoteError{text: r.Error}
+		err = errors.New(r.Error)
 		for _, kind := range errorKinds {
 			if kind.Error() == r.Kind {
-				failed.kind = kind
+				err = store.OfKind(err, kind)
 			}
 		}
-		err = failed
 	}
 	if err == nil && len(r.State)+len(r.Entries) > 0 {
 		err = codec.CheckVersion(r.Schema)
