@@ -116,7 +116,7 @@ func (f *feed) follow(ctx context.Context) error {
 			// beginning of the stream.
 			continue
 		}
-		if err := f.take(m.record()); err != nil {
+		if err := f.take(m); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, m.seq(), err)
 		}
 		f.last, f.heard = m.seq(), time.Now()
@@ -125,8 +125,8 @@ func (f *feed) follow(ctx context.Context) error {
 }
 
 // Of heartbeats, take observes only this node's own.
-func (f *feed) take(r store.Record) (err error) {
-	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
+func (f *feed) take(m message) error {
+	r, err := unseal(m.Subject, m.seq(), m.Data)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
 	r.Newer = codec.IsNewer(err)
 	switch {
@@ -208,10 +208,6 @@ type message struct {
 }
 
 func (m message) seq() uint64 { return m.Sequence.Stream }
-
-func (m message) record() store.Record {
-	return store.Record{Subject: m.Subject, Seq: m.seq(), Sealed: m.Data}
-}
 
 func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
 	js, err := e.nc.JetStream(nats.MaxWait(wait))

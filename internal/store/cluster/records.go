@@ -32,8 +32,12 @@ func (e *Engine) Last(ctx context.Context, stream, subject string) (store.Record
 		// The error omits the subject, which may hold a vid.
 		return store.Record{}, fmt.Errorf("cannot read a record of %s from NATS: %w", stream, err)
 	}
-	body, err := codec.Unseal(subject, m.Data)
-	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err
+	return unseal(subject, m.Sequence, m.Data)
+}
+
+func unseal(subject string, seq uint64, sealed []byte) (store.Record, error) {
+	body, err := codec.Unseal(subject, sealed)
+	return store.Record{Subject: subject, Body: body, Seq: seq, Sealed: sealed}, err
 }
 
 // Any server may answer. If it lags, the newest records come in a later call.
@@ -49,9 +53,7 @@ func (e *Engine) ScanFrom(
 			continue // the client library may restart at the beginning of the stream
 		}
 		next = m.seq() + 1
-		r := m.record()
-		var bad error
-		r.Body, bad = codec.Unseal(r.Subject, r.Sealed)
+		r, bad := unseal(m.Subject, m.seq(), m.Data)
 		r.Newer = e.config.Newer.Note(stream, bad)
 		if bad == nil || r.Newer {
 			bad = do(r)
@@ -83,8 +85,7 @@ func (e *Engine) Before(
 		if err != nil {
 			return nil, 0, err
 		}
-		r := store.Record{Subject: m.Subject, Seq: m.Sequence, Sealed: m.Data}
-		r.Body, err = codec.Unseal(m.Subject, m.Data)
+		r, err := unseal(m.Subject, m.Sequence, m.Data)
 		switch {
 		case e.config.Newer.Note(stream, err):
 			r.Newer, r.Stored = true, m.Time
