@@ -106,7 +106,6 @@ func (e *Engine) isFinal(err error) bool {
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c = c.withDefaults()
 	e := &Engine{config: c, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure()}
-	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
 	connection := natsconn.Config{URLs: c.URLs, CredsFile: c.CredsFile, Log: c.Log, Denied: func(d natsconn.Denial) bool {
@@ -118,7 +117,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	defer func() {
-		if d, ok := errors.AsType[natsconn.Denial](context.Cause(ctx)); ok && err != nil && opening.Err() == nil {
+		if d, ok := errors.AsType[natsconn.Denial](context.Cause(ctx)); ok && err != nil {
 			err = d
 		}
 		if err != nil {

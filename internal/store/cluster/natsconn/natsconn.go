@@ -15,7 +15,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -138,22 +137,19 @@ func unreachable(err error) error {
 }
 
 func (c Config) checkVersions() error {
-	urls := strings.Split(c.URLs, ",")
-	old := make([]error, len(urls))
-	var asking sync.WaitGroup
-	for i, u := range urls {
-		asking.Go(func() {
-			nc, err := nats.Connect(u, append(c.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(),
-				nats.Timeout(2*time.Second))...)
-			if err != nil {
-				return
-			}
-			defer nc.Close()
-			old[i] = checkVersion(nc)
-		})
+	for u := range strings.SplitSeq(c.URLs, ",") {
+		nc, err := nats.Connect(u, append(c.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(),
+			nats.Timeout(2*time.Second))...)
+		if err != nil {
+			continue
+		}
+		err = checkVersion(nc)
+		nc.Close()
+		if err != nil {
+			return err
+		}
 	}
-	asking.Wait()
-	return cmp.Or(old...)
+	return nil
 }
 
 func checkVersion(nc *nats.Conn) error {
