@@ -262,16 +262,16 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
 	}
-	if first := e.firstNeeded(p % streams); first != e.views[p].next.Load() || e.backlogAge() == 0 {
+	if first := e.needed[p%streams].Load(); first != e.views[p].seen.first || e.backlogAge() == 0 {
 		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlogAge())
 	}
 	part := take(t, e, p)
 	seq, _ := next(t, part)
 	save(t, part, seq)
 	measure(t, e)
-	if e.firstNeeded(p%streams) != seq+1 || e.backlogAge() != 0 {
+	if e.needed[p%streams].Load() != seq+1 || e.backlogAge() != 0 {
 		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v",
-			seq, e.firstNeeded(p%streams), e.backlogAge())
+			seq, e.needed[p%streams].Load(), e.backlogAge())
 	}
 }
 
@@ -333,7 +333,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 	})
 	for before := uint64(0); before < 1000 && !t.Failed(); {
 		measure(t, e)
-		now := e.firstNeeded(0)
+		now := e.needed[0].Load()
 		if now < before {
 			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
 		}

@@ -42,6 +42,7 @@ type Engine struct {
 	// by stream, in the order of configs
 	failing    []atomic.Bool // the last write failed
 	committing []atomic.Int32
+	needed     []atomic.Uint64 // all telemetry below may be removed; 0 if that is unknown
 
 	node     uint64                   // random, in heartbeats
 	began    time.Time                // monotonic origin of their times, which no other node reads
@@ -159,7 +160,8 @@ const usualLatency = 100 * time.Millisecond
 func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.failing, e.committing = make([]atomic.Bool, len(e.configs)), make([]atomic.Int32, e.streams)
+	e.failing = make([]atomic.Bool, len(e.configs))
+	e.committing, e.needed = make([]atomic.Int32, e.streams), make([]atomic.Uint64, e.streams)
 	e.node, e.began, e.returned = mathrand.Uint64(), time.Now(), make(map[string]*atomic.Int64)
 	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, usualLatency, time.Now)

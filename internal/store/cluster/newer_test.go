@@ -198,7 +198,7 @@ func TestNewerPartition(t *testing.T) {
 			}
 			testkit.Await(t, "nothing counts as folded", func() bool {
 				testkit.NoError(t, o.measureBacklog(t.Context()))
-				return o.firstNeeded(0) == 0
+				return o.needed[0].Load() == 0
 			})
 			if string(o.last(t, codec.States, c.subject)) != string(later(c.subject, "of the future")) {
 				t.Error("the cursor was replaced")

@@ -24,7 +24,6 @@ type view struct {
 
 	lackSince atomic.Pointer[time.Time] // nil if its answers are complete
 
-	next atomic.Uint64 // the first sequence that is in no checkpoint; 0 if it is unknown
 	// In seen, what is in no checkpoint counts as unfolded; in folding, what the owner has not
 	// folded yet.
 	seen, folding firstUnfolded
@@ -64,15 +63,6 @@ func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	return age > 0 && time.Since(time.Unix(0, e.views[p].heard.Load())) > e.config.Timeouts.Lease
 }
 
-// Below firstNeeded, all telemetry of stream i may be removed; 0 if that is unknown.
-func (e *Engine) firstNeeded(i int) uint64 {
-	first := uint64(math.MaxUint64)
-	for p := i; p < e.partitions; p += e.streams {
-		first = min(first, e.views[p].next.Load())
-	}
-	return first
-}
-
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
 	for range periodic.NowAndEvery(ctx, 2*time.Second) {
@@ -95,72 +85,63 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Cursors are read before the stream's end: one ahead of it is of another stream, or the end
-	// was lost. A cursor that is too old only makes some samples seem unfolded.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
+	var unsaved time.Duration
+	var bytes uint64 // of the stream with the most
 	cursors, folded := make([]cursor, e.partitions), make([]uint64, e.partitions)
-	for p := range e.views {
-		folded[p] = e.views[p].folded.Load()
-		if c := e.views[p].cursor.Load(); c != nil {
-			cursors[p] = *c
+	for i := range e.streams {
+		// Cursors are read before the stream's end: one ahead of it is of another stream, or the
+		// end was lost. A cursor that is too old only makes some samples seem unfolded.
+		for p := i; p < e.partitions; p += e.streams {
+			folded[p] = e.views[p].folded.Load()
+			if c := e.views[p].cursor.Load(); c != nil {
+				cursors[p] = *c
+			}
 		}
-	}
-	streams, unfolded := make([]jetstream.Stream, e.streams), make([]uint64, e.streams)
-	for i := range streams {
 		s, err := e.js.Stream(ctx, e.TelemetryStream(i))
 		if err != nil {
 			return err
 		}
-		streams[i], unfolded[i] = s, s.CachedInfo().State.LastSeq+1
-	}
-	var unsaved time.Duration
-	ages := make([]time.Duration, e.partitions)
-	for p, c := range cursors {
-		v, i := &e.views[p], p%len(streams)
-		s, info := streams[i], streams[i].CachedInfo()
-		end, now := info.State.LastSeq+1, info.TimeStamp // the server's clock, which also stamped the commits
-		if c.newer {
-			v.next.Store(0) // unknown, so this node removes no telemetry
-			continue
-		}
-		if isReplaced(info, c.Made, c.Next) {
-			c.Next = 0 // nothing counts as folded, as in Take
-		}
-		w := &v.seen
-		if err := w.find(ctx, s, p, c.Next); err != nil {
-			return err
-		}
-		if w.first == 0 {
-			v.next.Store(max(c.Next, end))
-			continue
-		}
-		v.next.Store(w.first)
-		unfolded[i] = min(unfolded[i], w.first)
-		unsaved = max(unsaved, now.Sub(w.stored))
-		if next := folded[p] + 1; next > c.Next && next <= end {
-			w = &v.folding
-			if err := w.find(ctx, s, p, next); err != nil {
+		info := s.CachedInfo()
+		state, now := info.State, info.TimeStamp // the server's clock, which also stamped the commits
+		end := state.LastSeq + 1
+		needed, unfolded := uint64(math.MaxUint64), end
+		for p := i; p < e.partitions; p += e.streams {
+			v, c, age := &e.views[p], cursors[p], time.Duration(0)
+			if c.newer {
+				needed = 0 // unknown, so this node removes no telemetry
+				e.metrics.Backlogs[p].Store(0)
+				continue
+			}
+			if isReplaced(info, c.Made, c.Next) {
+				c.Next = 0 // nothing counts as folded, as in Take
+			}
+			w, next := &v.seen, max(c.Next, end)
+			if err := w.find(ctx, s, p, c.Next); err != nil {
 				return err
 			}
+			if w.first != 0 {
+				next, unsaved = w.first, max(unsaved, now.Sub(w.stored))
+				if from := folded[p] + 1; from > c.Next && from <= end {
+					w = &v.folding
+					if err := w.find(ctx, s, p, from); err != nil {
+						return err
+					}
+				}
+			}
+			if w.first != 0 {
+				age = max(0, now.Sub(w.stored))
+			}
+			needed, unfolded = min(needed, next), min(unfolded, next)
+			e.metrics.Backlogs[p].Store(int64(age))
 		}
-		if w.first != 0 {
-			ages[p] = max(0, now.Sub(w.stored))
-		}
-	}
-	var bytes uint64 // of the stream with the most
-	for i, s := range streams {
-		state := s.CachedInfo().State
+		e.needed[i].Store(needed)
 		// Commits have similar sizes.
-		if n := state.LastSeq + 1 - unfolded[i]; n > 0 && state.Msgs > 0 {
-			bytes = max(bytes, state.Bytes/state.Msgs*min(n, state.Msgs))
-		}
+		bytes = max(bytes, state.Bytes/max(1, state.Msgs)*min(end-unfolded, state.Msgs))
 	}
-	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2/uint64(len(streams))
-	for p, age := range ages {
-		e.metrics.Backlogs[p].Store(int64(age))
-	}
+	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2/uint64(e.streams)
 	if e.backlogged.Swap(over) != over {
 		e.config.Log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
 	}
@@ -193,7 +174,7 @@ func (e *Engine) trim(ctx context.Context, i int) error {
 	}
 	info := s.CachedInfo()
 	state, now := info.State, info.TimeStamp // the server's clock, which also stamped the commits
-	folded := e.firstNeeded(i)
+	folded := e.needed[i].Load()
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
@@ -233,7 +214,7 @@ func (e *Engine) TrimTo(ctx context.Context, ends []uint64) (gone bool, err erro
 		if err != nil {
 			return false, err
 		}
-		folded := e.firstNeeded(i)
+		folded := e.needed[i].Load()
 		if upTo := min(end+1, folded); upTo > s.CachedInfo().State.FirstSeq {
 			err = s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 		}
