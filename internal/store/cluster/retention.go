@@ -178,12 +178,13 @@ func (e *Engine) trim(ctx context.Context, i int) error {
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
-	upTo, err := e.firstSince(ctx, info.Config.Name, now.Add(-e.config.Retention))
-	if err != nil {
-		return err
-	}
-	if upTo == 0 {
-		upTo = state.LastSeq + 1
+	upTo := state.LastSeq + 1
+	for young, err := range e.read(ctx, info.Config.Name, nats.StartTime(now.Add(-e.config.Retention)), nats.HeadersOnly()) {
+		if err != nil {
+			return fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
+		}
+		upTo = young.seq()
+		break
 	}
 	upTo = min(max(upTo, overBytes(state, e.config.TelemetryBytes/int64(e.streams))), folded)
 	if upTo <= state.FirstSeq {
@@ -233,16 +234,6 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	}
 	excess := state.Bytes - uint64(limit)/10*6
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
-}
-
-func (e *Engine) firstSince(ctx context.Context, stream string, t time.Time) (uint64, error) {
-	for m, err := range e.read(ctx, stream, nats.StartTime(t), nats.HeadersOnly()) {
-		if err != nil {
-			return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
-		}
-		return m.seq(), nil
-	}
-	return 0, nil
 }
 
 // The leader counts as present, because it has answered.
