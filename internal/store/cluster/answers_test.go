@@ -191,9 +191,7 @@ func TestAnswers_Lost(t *testing.T) {
 	owner.hold = hold
 	owner.mu.Unlock()
 	owner.change(part, answer("a", 2), true)
-	part.answers.Lock()
-	part.answers.number++
-	part.answers.Unlock()
+	part.answers.number.Add(1)
 	testkit.Await(t, "the answers are old", func() bool {
 		_, at, ok := e.Fed()
 		return ok && time.Since(at) > time.Second

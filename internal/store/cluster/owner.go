@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,9 +37,9 @@ func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
 
 // outgoing numbers messages: a gap in a generation shows a follower that one is lost.
 type outgoing struct {
-	sync.Mutex // guards the fields below, and orders the messages
+	number     atomic.Uint64 // of the last message
+	sync.Mutex               // guards the fields below, and orders the messages
 	live       bool
-	number     uint64 // of the last message
 	packed     []byte
 }
 
@@ -85,9 +86,8 @@ func (t *Partition) send(empty bool) {
 	if !o.live || t.owned.Err() != nil || len(o.packed) == 0 && !empty {
 		return
 	}
-	o.number++
 	b := binary.AppendUvarint([]byte{0}, t.took.Generation)
-	b = append(binary.AppendUvarint(b, o.number), o.packed...)
+	b = append(binary.AppendUvarint(b, o.number.Add(1)), o.packed...)
 	o.packed = o.packed[:0]
 	t.e.tell(answersSubject(t.number), b)
 }
@@ -226,9 +226,7 @@ func (t *Partition) answerMessage(m *nats.Msg) {
 
 // Before a change, reply reads the cursor: another process may have taken the partition unnoticed.
 func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err error) {
-	t.answers.Lock()
-	r.Generation, r.Number = t.took.Generation, t.answers.number
-	t.answers.Unlock()
+	r.Generation, r.Number = t.took.Generation, t.answers.number.Load()
 	if q.Kind != store.AskState && q.Kind != store.AskAnswers {
 		_, err = t.check(ctx, nil)
 	}
@@ -238,9 +236,7 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 	if err == nil {
 		r.Reply, err = t.owner(ctx, q)
 	}
-	t.answers.Lock()
-	r.Until = t.answers.number + 1 // the next message, of answers that wait to be sent
-	t.answers.Unlock()
+	r.Until = t.answers.number.Load() + 1 // the next message, of answers that wait to be sent
 	if errors.Is(err, store.ErrFenced) || t.owned.Err() != nil {
 		err = store.ErrNoOwner
 	}

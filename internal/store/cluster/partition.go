@@ -24,7 +24,6 @@ import (
 type Partition struct {
 	e      *Engine
 	number int
-	name   string
 	owner  store.Owner
 	took   cursor // as of Take
 	end    uint64
@@ -51,7 +50,7 @@ type Partition struct {
 func (e *Engine) Take(
 	ctx context.Context, p int, name string, owner store.Owner, free func(holder string) bool,
 ) (store.Partition, error) {
-	t := &Partition{e: e, number: p, name: name, owner: owner}
+	t := &Partition{e: e, number: p, owner: owner}
 	t.owned, t.lose = context.WithCancel(context.Background())
 	var err error
 	t.rev, err = e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
@@ -330,7 +329,7 @@ func (t *Partition) write(ctx context.Context, next *cursor) error {
 // replaces the cursor.
 func (t *Partition) check(ctx context.Context, next *cursor) (rev uint64, err error) {
 	rev, err = t.e.changeCursor(ctx, t.number, func(c *cursor) (bool, error) {
-		if c.Owner != t.name || c.Generation != t.took.Generation {
+		if c.Owner != t.took.Owner || c.Generation != t.took.Generation {
 			return false, t.fenced()
 		}
 		if next != nil {

@@ -190,14 +190,10 @@ const greatestServer = "2.15.2" // the newest that the tests ran against
 
 // A version that cannot be parsed is older than any other; a suffix is ignored.
 func older(version, than string) bool {
-	number := func(v string) ([]int, error) {
-		n := make([]int, 3)
-		_, err := fmt.Sscanf(strings.TrimPrefix(v, "v"), "%d.%d.%d", &n[0], &n[1], &n[2])
-		return n, err
-	}
-	a, err := number(version)
-	b, _ := number(than)
-	return err != nil || slices.Compare(a, b) < 0
+	var a, b [3]int
+	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d.%d", &a[0], &a[1], &a[2])
+	_, _ = fmt.Sscanf(strings.TrimPrefix(than, "v"), "%d.%d.%d", &b[0], &b[1], &b[2])
+	return err != nil || slices.Compare(a[:], b[:]) < 0
 }
 
 func Check(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream) error {
