@@ -70,11 +70,8 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 // entry of a vehicle replaces an earlier one. put must not keep the entries. For a damaged or
 // missing piece, the error is [codec.ErrDamaged].
 func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error) error {
-	type result struct {
-		piece Piece
-		err   error
-	}
-	pieces := make(chan result) // while a piece is put, the next is read
+	pieces := make(chan Piece)
+	var failed error // set before pieces is closed
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
@@ -83,28 +80,27 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 		for _, c := range all {
 			for number := 0; c.Number >= all[len(all)-1].First && number < c.Pieces; number++ {
 				piece, err := readPiece(reading, r, p, c, number, free)
+				if failed = err; err != nil {
+					return
+				}
 				used, free = piece.Entries, used
 				if c.Replaced {
 					piece.Seq = 0
 				}
 				select {
-				case pieces <- result{piece, err}:
+				case pieces <- piece:
 				case <-reading.Done():
 					return
 				}
 			}
 		}
 	}()
-	for is := range pieces {
-		err := is.err
-		if err == nil {
-			err = put(is.piece)
-		}
-		if err != nil {
+	for piece := range pieces {
+		if err := put(piece); err != nil {
 			return err
 		}
 	}
-	return ctx.Err()
+	return cmp.Or(failed, ctx.Err())
 }
 
 // readPiece uses buffer unless it is too small.
@@ -230,12 +226,7 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 		found = append(found, Record{Subject: subject, Seq: rec.Seq}) // also if it is damaged
 	}
 	slices.Reverse(found)
-	for _, rec := range found {
-		if err := r.Remove(ctx, codec.States, []Record{rec}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.Remove(ctx, codec.States, found)
 }
 
 // AddCheckpoint returns the checkpoints that are kept and dropped once c is stored. If a piece of c

@@ -49,8 +49,8 @@ type Records interface {
 	// Before returns at most limit records before a sequence, newest first; 0 means the end. The
 	// stream must keep all its records. older is the next before; 0 after the last page.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
-	// Remove removes records that have not been replaced since. If Seq is 0, it removes whatever
-	// record the subject has.
+	// Remove removes records that have not been replaced since, in order. If Seq is 0, it removes
+	// whatever record the subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
 	// new one, in order.
