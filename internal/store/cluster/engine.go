@@ -64,7 +64,8 @@ type Engine struct {
 	lacking       atomic.Int32 // partitions whose answers are incomplete
 
 	batches chan struct{}
-	warned  warned
+	// All partitions share one limit for each kind of warning.
+	warned struct{ fold, commit, streams lograte.Warning }
 
 	// when a node of a newer version last renewed its lease, Unix ns
 	newerLease atomic.Int64
@@ -73,9 +74,6 @@ type Engine struct {
 	running sync.WaitGroup
 	*engine.Failure
 }
-
-// All partitions share one limit for each kind of warning.
-type warned struct{ fold, commit, streams lograte.Warning }
 
 // onClosed is called when the client library has given up: every later request would fail.
 func (e *Engine) onClosed(nc *nats.Conn) {

@@ -224,10 +224,8 @@ func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOp
 	return &subscription{Subscription: sub, stall: stallBeats * beat}, sub.SetPendingLimits(-1, -1)
 }
 
-// After errConsumerChanged, the caller must subscribe again, and check that the stream is the same:
+// If NATS lost the consumer, the caller must subscribe again, and check that the stream is the same:
 // the client library has made another consumer without a check.
-var errConsumerChanged = errors.New("the NATS server lost the consumer")
-
 func (s *subscription) receive(ctx context.Context) (message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
@@ -240,7 +238,7 @@ func (s *subscription) receive(ctx context.Context) (message, error) {
 		return message{}, err
 	}
 	if s.consumer != "" && meta.Consumer != s.consumer {
-		return message{}, errConsumerChanged
+		return message{}, errors.New("the NATS server lost the consumer")
 	}
 	s.consumer = meta.Consumer
 	return message{m, meta}, nil

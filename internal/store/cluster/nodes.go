@@ -64,8 +64,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 }
 
 func (e *Engine) NewerFolds() bool {
-	last := e.newerLease.Load()
-	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
+	return time.Since(time.Unix(0, e.newerLease.Load())) <= e.config.Timeouts.Lease
 }
 
 func (e *Engine) ShareRoads(evidence []byte) {
