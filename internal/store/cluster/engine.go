@@ -54,7 +54,9 @@ type Engine struct {
 	unfolded   *store.Unfolded
 	scarce     atomic.Bool
 	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
-	metrics    *metrics
+	metrics    *engine.Metrics
+	records    *prometheus.GaugeVec
+	missing    *prometheus.GaugeVec
 
 	// A store.RecordStore fills forgotten from tombstoneFeed, the feed of SOURCES.
 	forgotten     access.Forgotten
@@ -170,7 +172,7 @@ func (e *Engine) start() {
 			e.running.Go(func() { e.sendHeartbeats(ctx, i) })
 		}
 	}
-	e.metrics = e.newMetrics()
+	e.registerMetrics()
 	for p := range e.partitions {
 		q := engine.NewQueue(maxWaitingBytes, engine.ChunkSamples, engine.ChunkBytes)
 		e.queues = append(e.queues, q)
@@ -245,21 +247,13 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 	return f
 }
 
-type metrics struct {
-	*engine.Metrics
-	records *prometheus.GaugeVec
-	missing *prometheus.GaugeVec
-}
-
-func (e *Engine) newMetrics() *metrics {
+func (e *Engine) registerMetrics() {
 	r := e.config.Registry
 	r.MustRegister(e.config.Newer, feedAges{e})
-	return &metrics{
-		Metrics: engine.NewMetrics(r, e.partitions, e.showsBacklog),
-		records: engine.OfStream(r, "carstate_stream_records", "Records that a stream of the engine keeps."),
-		missing: engine.OfStream(r, "carstate_stream_copies_missing",
-			"Copies of a stream that are out of reach or lag behind. Every node reports the same."),
-	}
+	e.metrics = engine.NewMetrics(r, e.partitions, e.showsBacklog)
+	e.records = engine.OfStream(r, "carstate_stream_records", "Records that a stream of the engine keeps.")
+	e.missing = engine.OfStream(r, "carstate_stream_copies_missing",
+		"Copies of a stream that are out of reach or lag behind. Every node reports the same.")
 }
 
 // The copy of a stream has no age until its feed has delivered a heartbeat of this node.

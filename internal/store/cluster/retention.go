@@ -270,8 +270,8 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		}
 		info := s.CachedInfo()
 		e.metrics.Fills(name, info.State.Bytes, uint64(info.Config.MaxBytes))
-		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
-		e.metrics.missing.WithLabelValues(name).Set(float64(copiesMissing(info)))
+		e.records.WithLabelValues(name).Set(float64(info.State.Msgs))
+		e.missing.WithLabelValues(name).Set(float64(copiesMissing(info)))
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
 		scarce = scarce || refuses && percent >= reservedFrom

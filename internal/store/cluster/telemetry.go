@@ -50,7 +50,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 const maxWaitingBytes = 8 << 20
 
 func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
-	q.Run(ctx, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
+	q.Run(ctx, e.metrics, func(ctx context.Context, chunks []engine.Chunk) error {
 		var packed []byte
 		for i := range chunks {
 			packed = append(packed, chunks[i].Packed...)
