@@ -215,7 +215,8 @@ func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOp
 		return nil, err
 	}
 	beat := e.config.Timeouts.Beat
-	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), nats.IdleHeartbeat(max(beat/2, 100*time.Millisecond)))
+	idle := nats.IdleHeartbeat(max(beat/2, 100*time.Millisecond)) // NATS takes no less
+	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), idle)
 	sub, err := js.SubscribeSync("", opts...)
 	if err != nil {
 		return nil, err

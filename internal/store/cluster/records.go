@@ -210,7 +210,7 @@ func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do 
 		}
 		return nil
 	}
-	// Another feed reads this node's copy of the stream.
+	// Another feed observes the heartbeats, because it reads this node's copy of the stream.
 	filters := append(slices.Clip(patterns), codec.HeartbeatSubject(stream))
 	f := &feed{e: e, stream: stream, filters: filters, apply: apply, scans: true}
 	err := f.Run(reading, stop)

@@ -215,7 +215,7 @@ func (e *Engine) TrimTo(ctx context.Context, ends []uint64) (gone bool, err erro
 		if err != nil {
 			return false, err
 		}
-		folded := e.needed[i].Load()
+		folded := e.needed[i%e.streams].Load()
 		if upTo := min(end+1, folded); upTo > s.CachedInfo().State.FirstSeq {
 			err = s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 		}
