@@ -31,32 +31,32 @@ const (
 )
 
 type mapping struct {
-	About  string   `yaml:"about"`
-	From   string   `yaml:"from"`
-	Topics []string `yaml:"topics"` // filters; if none, every topic
-	Topic  texts    `yaml:"topic"`  // topic of a message without one of MQTT
+	About  string       `yaml:"about"`
+	From   string       `yaml:"from"`
+	Topics []string     `yaml:"topics"` // filters; if none, every topic
+	Topic  list[string] `yaml:"topic"`  // topic of a message without one of MQTT
 	VID    struct {
-		Path  texts             `yaml:"path"`
+		Path  list[string]      `yaml:"path"`
 		Topic []int             `yaml:"topic"` // levels, from 1
 		Clean string            `yaml:"clean"` // strip or hash
 		Table map[string]string `yaml:"table"`
 	} `yaml:"vid"`
 	Time struct {
-		Path   texts  `yaml:"path"`
-		Unit   string `yaml:"unit"`
-		Layout string `yaml:"layout"`
+		Path   list[string] `yaml:"path"`
+		Unit   string       `yaml:"unit"`
+		Layout string       `yaml:"layout"`
 	} `yaml:"time"`
 	Each  string      `yaml:"each"`
 	Skip  []condition `yaml:"skip"`
 	Names struct {
-		Path  texts `yaml:"path"`
-		Topic int   `yaml:"topic"`
+		Path  list[string] `yaml:"path"`
+		Topic int          `yaml:"topic"`
 	} `yaml:"name"`
-	Value   texts                  `yaml:"value"`
-	Under   texts                  `yaml:"under"` // objects with members named as in VSS
-	Signals map[string]signalTexts `yaml:"signals"`
-	Reply   string                 `yaml:"reply"`
-	Log     Log                    `yaml:"log"`
+	Value   list[string]                `yaml:"value"`
+	Under   list[string]                `yaml:"under"` // objects with members named as in VSS
+	Signals map[string]list[signalText] `yaml:"signals"`
+	Reply   string                      `yaml:"reply"`
+	Log     Log                         `yaml:"log"`
 }
 
 type Log struct {
@@ -72,14 +72,14 @@ type Log struct {
 
 type condition struct {
 	slots   []int
-	Path    texts    `yaml:"path"`
-	Is      []string `yaml:"is"`
-	Not     []string `yaml:"not"`
-	Missing bool     `yaml:"missing"`
+	Path    list[string] `yaml:"path"`
+	Is      []string     `yaml:"is"`
+	Not     []string     `yaml:"not"`
+	Missing bool         `yaml:"missing"`
 }
 
 type signalText struct {
-	Path   texts             `yaml:"path"`
+	Path   list[string]      `yaml:"path"`
 	Name   string            `yaml:"name"`
 	Unit   string            `yaml:"unit"`
 	Factor float64           `yaml:"factor"`
@@ -91,39 +91,25 @@ func (t *signalText) FactorTo(s signal.Signal) (float64, error) {
 	return cmp.Or(t.Factor, factor), err
 }
 
-type signalTexts []signalText
-
-// UnmarshalYAML accepts a place without a list. It looks for unknown members, which a Decoder does
-// not do below a custom method.
-func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
-	places := n.Content
-	if n.Kind != yaml.SequenceNode {
-		places = []*yaml.Node{n}
-	}
-	for _, p := range places {
-		for i := 0; p.Kind == yaml.MappingNode && i < len(p.Content); i += 2 {
-			if k := p.Content[i]; !slices.Contains([]string{"path", "name", "unit", "factor", "values"}, k.Value) {
-				return fmt.Errorf("line %d: a signal has no member of this name", k.Line)
-			}
+// UnmarshalYAML looks for unknown members, which a Decoder does not do below a custom method.
+func (t *signalText) UnmarshalYAML(n *yaml.Node) error {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if k := n.Content[i]; !slices.Contains([]string{"path", "name", "unit", "factor", "values"}, k.Value) {
+			return fmt.Errorf("line %d: a signal has no member of this name", k.Line)
 		}
-		var one signalText
-		if err := p.Decode(&one); err != nil {
-			return err
-		}
-		*s = append(*s, one)
 	}
-	return nil
+	type plain signalText
+	return n.Decode((*plain)(t))
 }
 
-// Of texts, the first path that a message has is used.
-type texts []string
+// A list of one item may be the item. Of a list of paths, the first that a message has is used.
+type list[T any] []T
 
-func (t *texts) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind == yaml.ScalarNode {
-		*t = texts{n.Value}
-		return nil
+func (l *list[T]) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.SequenceNode {
+		n = &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{n}}
 	}
-	return n.Decode((*[]string)(t))
+	return n.Decode((*[]T)(l))
 }
 
 // Format is a compiled mapping; nil is the service's own format.
@@ -302,7 +288,7 @@ func (f *Format) compile() error {
 		}
 	}
 	var err error
-	slotsOf := func(what string, paths texts) (slots []int) {
+	slotsOf := func(what string, paths list[string]) (slots []int) {
 		for _, p := range paths {
 			if e := f.slot(p); e != nil && err == nil {
 				err = fmt.Errorf("%s: %w", what, e)
@@ -379,13 +365,13 @@ func (f *Format) check() error {
 	return nil
 }
 
-func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
+func (f *Format) compileSignals(slotsOf func(string, list[string]) []int) error {
 	m := &f.mapping
 	if len(m.Signals) > maxSignals {
 		return fmt.Errorf("signals: at most %d", maxSignals)
 	}
 	if len(m.Signals) == 0 && (f.named() || m.Under != nil) {
-		m.Signals = make(map[string]signalTexts)
+		m.Signals = make(map[string]list[signalText])
 		for _, name := range signal.Names() {
 			var s signalText
 			if f.named() {
@@ -394,7 +380,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 			for _, u := range m.Under {
 				s.Path = append(s.Path, u+"['"+name+"']")
 			}
-			m.Signals[name] = signalTexts{s}
+			m.Signals[name] = list[signalText]{s}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Signals)) {
@@ -407,7 +393,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 				place.Path = m.Value
 			}
 			if len(place.Path) == 0 && m.From == "value" {
-				place.Path = texts{"$"}
+				place.Path = list[string]{"$"}
 			}
 			if len(place.Path) == 0 || f.named() != (place.Name != "") {
 				return fmt.Errorf("signals: %s needs a path, and a name if the mapping has name", name)
