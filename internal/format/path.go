@@ -2,9 +2,9 @@ package format
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"example.org/carstate/internal/jsonscan"
 )
@@ -18,6 +18,9 @@ type step struct {
 
 var errPath = errors.New("a path is $ or @ (an item of each) and then .name, ['name'] or [0], at most 16 of these")
 
+// stepForm has groups for the names of .name, ['name'] and ["name"], and for the number of [0].
+var stepForm = regexp.MustCompile(`(?s)^(?:\.([^.[]+)|\['(.*?)'\]|\["(.*?)"\]|\[([0-9]+)\])`)
+
 // parsePath parses singular queries of RFC 9535; other texts are names of members. A relative one
 // begins at an item of the list.
 func parsePath(text string) (steps []step, relative bool, _ error) {
@@ -28,33 +31,19 @@ func parsePath(text string) (steps []step, relative bool, _ error) {
 		return []step{{text, -1}}, false, nil
 	}
 	for rest := text[1:]; rest != ""; {
-		s := step{index: -1}
-		switch {
-		case rest[0] == '.':
-			end := strings.IndexAny(rest[1:], ".[")
-			if end < 0 {
-				end = len(rest) - 1
-			}
-			s.name, rest = rest[1:1+end], rest[1+end:]
-			if s.name == "" || s.name == "*" {
-				return nil, false, errPath
-			}
-		case len(rest) > 1 && rest[0] == '[' && (rest[1] == '\'' || rest[1] == '"'):
-			name, after, ok := strings.Cut(rest[2:], rest[1:2]+"]")
-			if s.name, rest = name, after; !ok {
-				return nil, false, errPath
-			}
-		default:
-			number, after, ok := strings.Cut(rest, "]")
-			i, err := strconv.ParseUint(strings.TrimPrefix(number, "["), 10, 16)
-			if !ok || err != nil {
-				return nil, false, errPath
-			}
-			s.index, rest = int(i), after
-		}
-		if steps = append(steps, s); len(steps) > maxSteps {
+		m := stepForm.FindStringSubmatch(rest)
+		if m == nil || m[1] == "*" || len(steps) == maxSteps {
 			return nil, false, errPath
 		}
+		s := step{m[1] + m[2] + m[3], -1}
+		if m[4] != "" {
+			i, err := strconv.ParseUint(m[4], 10, 16)
+			if err != nil {
+				return nil, false, errPath
+			}
+			s.index = int(i)
+		}
+		steps, rest = append(steps, s), rest[len(m[0]):]
 	}
 	return steps, text[0] == '@', nil
 }
