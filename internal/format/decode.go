@@ -110,7 +110,7 @@ func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 	d.flush()
 }
 
-func (d *Decoder) fail(err error) bool { return d.yield(&Sample{Err: err}) }
+func (d *Decoder) fail(err error) (more bool) { return d.flush() && d.yield(&Sample{Err: err}) }
 
 func (d *Decoder) flush() bool {
 	if !d.open {
@@ -173,7 +173,7 @@ func (d *Decoder) stream(f *Format) {
 		if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 			again -= max(0, int(wrong.ByteOffset)-line)
 		}
-		if !d.flush() || !d.fail(ErrSyntax) || line < 0 || again < 0 {
+		if !d.fail(ErrSyntax) || line < 0 || again < 0 {
 			return
 		}
 		body = body[line+1:]
@@ -182,10 +182,8 @@ func (d *Decoder) stream(f *Format) {
 
 func (d *Decoder) document(f *Format, v []byte) (more bool) {
 	p := jsonscan.Scanner{Rest: v}
-	if v[0] != '[' {
-		return d.next(f, &p)
-	}
-	for more := p.Open('[', ']'); more; more = p.More(']') {
+	isList := v[0] == '['
+	for more := !isList || p.Open('[', ']'); more; more = isList && p.More(']') {
 		if !d.next(f, &p) {
 			return false
 		}
@@ -197,21 +195,18 @@ func (d *Decoder) next(f *Format, p *jsonscan.Scanner) (more bool) {
 	clear(d.values)
 	d.twice = false
 	if d.capture(f.root, p); d.twice {
-		return d.flush() && d.fail(ErrSyntax)
+		return d.fail(ErrSyntax)
 	}
 	if f.element == nil || d.values[0].raw == nil {
 		return d.element(f)
 	}
-	list := d.values[0].raw
-	if list[0] != '[' {
-		list = slices.Concat([]byte{'['}, list, []byte{']'})
-	}
+	items := jsonscan.Scanner{Rest: d.values[0].raw}
+	isList := items.Rest[0] == '['
 	base := slices.Clone(d.values)
-	items := jsonscan.Scanner{Rest: list}
-	for more := items.Open('[', ']'); more; more = items.More(']') {
+	for more := !isList || items.Open('[', ']'); more; more = isList && items.More(']') {
 		copy(d.values, base)
 		if d.capture(f.element, &items); d.twice {
-			return d.flush() && d.fail(ErrSyntax)
+			return d.fail(ErrSyntax)
 		}
 		if !d.element(f) {
 			return false
@@ -269,31 +264,26 @@ func (d *Decoder) add(f *Format) bool {
 	}
 	id, external, err := d.vehicle(f)
 	if err != nil {
-		return d.flush() && d.fail(err)
+		return d.fail(err)
 	}
 	at := d.message.Now
 	if f.Time.Unit != "arrival" {
 		text, ok := d.first(f.time).text()
 		if !ok {
-			return d.flush() && d.fail(ErrNoTime)
+			return d.fail(ErrNoTime)
 		}
 		if at, ok = f.ParseTime(text); !ok || at == 0 {
-			return d.flush() && d.fail(ErrTime)
+			return d.fail(ErrTime)
 		}
 	}
 	if at == 0 {
-		return d.flush() && d.fail(ErrNoTime)
+		return d.fail(ErrNoTime)
 	}
-	signals := f.byName[""]
-	if f.named() {
-		name, ok := d.first(f.names).text()
-		if n := f.Names.Topic; !ok && n > 0 && n <= len(d.levels) {
-			name = d.levels[n-1]
-		}
-		if signals = f.byName[name]; name == "" {
-			signals = nil
-		}
+	name, ok := d.first(f.names).text()
+	if n := f.Names.Topic; !ok && n > 0 && n <= len(d.levels) {
+		name = d.levels[n-1]
 	}
+	signals := f.byName[name] // of a mapping without names, all
 	if d.open && (d.sample.Vehicle != id || d.sample.Time != at || f.overlaps(&d.sample.Readings, signals)) && !d.flush() {
 		return false
 	}
