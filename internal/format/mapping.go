@@ -125,7 +125,7 @@ type Format struct {
 	time    []int
 	names   []int
 	signals []mapped
-	byName  map[string][]int // indexes in signals
+	byName  map[string][]int // indexes in signals, by the text of Names that selects them
 	root    *node
 	element *node // paths below each item of the list, or nil
 	slots   int
@@ -135,7 +135,6 @@ type Format struct {
 type mapped struct {
 	signal.Signal
 	slots  []int
-	name   string // text of Names that selects it
 	factor float64
 	values map[string]string
 }
@@ -164,7 +163,7 @@ func Presets() (names, abouts []string) {
 	files, _ := presets.ReadDir("presets")
 	for _, file := range files {
 		name := strings.TrimSuffix(file.Name(), ".yaml")
-		f, _ := Parse(name) // a test parses all
+		f, _ := Parse(name)
 		names, abouts = append(names, name), append(abouts, f.About)
 	}
 	return names, abouts
@@ -190,10 +189,7 @@ func Parse(text string) (*Format, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := parse(yaml)
-		if err != nil {
-			return nil, fmt.Errorf("the preset %s: %w", text, err)
-		}
+		f, _ := parse(yaml) // a test parses all
 		f.name = text
 		return f, nil
 	}
@@ -266,17 +262,16 @@ func hasAlias(n *yaml.Node) bool {
 func (f *Format) compile() error {
 	m := &f.mapping
 	f.root, f.columns, f.byName = new(node), make(map[string][]int), make(map[string][]int)
-	switch m.From = cmp.Or(m.From, "json"); m.From {
-	case "json", "form", "value", "csv":
-	default:
-		return errors.New("from: must be json, form, value or csv")
+	m.From = cmp.Or(m.From, "json")
+	if err := f.check(); err != nil {
+		return err
 	}
 	for _, t := range m.Topics {
 		f.topics = append(f.topics, strings.Split(t, "/"))
 	}
 	if m.Each != "" {
-		list, ok := strings.CutSuffix(m.Each, "[*]")
-		steps, relative, err := parsePath(list)
+		text, ok := strings.CutSuffix(m.Each, "[*]")
+		steps, relative, err := parsePath(text)
 		if !ok || err != nil || m.From != "json" || relative {
 			return errors.New("each: must be the path of a list in JSON, such as $.data[*]")
 		}
@@ -308,31 +303,14 @@ func (f *Format) compile() error {
 			return errors.New("skip: each condition needs a path, and is, not or missing")
 		}
 	}
-	if err == nil {
-		err = f.check()
-	}
-	if err != nil {
-		return err
-	}
-	if err := f.compileSignals(slotsOf); err != nil {
-		return err
-	}
-	if err == nil && len(f.signals) == 0 {
-		return errors.New("signals: name at least one, such as Vehicle.Speed: {path: $.speed, unit: mph}")
-	}
-	return err
+	ofSignals := f.compileSignals(slotsOf)
+	return cmp.Or(err, ofSignals)
 }
 
 func (f *Format) named() bool { return f.names != nil || f.Names.Topic > 0 }
 
 func (f *Format) check() error {
 	m := &f.mapping
-	if c := m.VID.Clean; c != "" && c != "strip" && c != "hash" {
-		return errors.New("vid: clean must be strip or hash")
-	}
-	if len(m.VID.Table) > maxTable {
-		return fmt.Errorf("vid: a table has at most %d entries", maxTable)
-	}
 	ids := make(map[string]bool)
 	for _, id := range m.VID.Table {
 		if _, err := vehicle.ParseReportingID(id); err != nil {
@@ -340,26 +318,29 @@ func (f *Format) check() error {
 		}
 		ids[id] = true
 	}
-	if len(ids) < len(m.VID.Table) {
+	wrongLevel := func(n int) bool { return n < 1 || n > 32 }
+	_, hasUnit := timeUnits[m.Time.Unit]
+	switch {
+	case !slices.Contains([]string{"json", "form", "value", "csv"}, m.From):
+		return errors.New("from: must be json, form, value or csv")
+	case !slices.Contains([]string{"", "strip", "hash"}, m.VID.Clean):
+		return errors.New("vid: clean must be strip or hash")
+	case len(m.VID.Table) > maxTable:
+		return fmt.Errorf("vid: a table has at most %d entries", maxTable)
+	case len(ids) < len(m.VID.Table):
 		return errors.New("vid: the table has a vid twice, so two senders would be one car: give each its own")
-	}
-	if len(m.VID.Topic) > 8 || slices.ContainsFunc(m.VID.Topic, func(n int) bool { return n < 1 || n > 32 }) ||
-		m.Names.Topic < 0 || m.Names.Topic > 32 {
+	case len(m.VID.Topic) > 8 || slices.ContainsFunc(m.VID.Topic, wrongLevel) || m.Names.Topic != 0 && wrongLevel(m.Names.Topic):
 		return errors.New("topic: levels are numbered from 1 to 32")
-	}
-	if _, ok := timeUnits[m.Time.Unit]; !ok {
+	case !hasUnit:
 		return errors.New("time: unit must be rfc3339, s, ms, us, ns, time of day or arrival; " +
 			"without one it is RFC 3339 or milliseconds")
-	}
-	if !slices.Contains([]string{"", "plain", "absolute", "daily", "run time", "sessions"}, m.Log.Clock) ||
-		!slices.Contains([]string{"", "every cell", "round robin", "snapshots"}, m.Log.Rows) {
+	case !slices.Contains([]string{"", "plain", "absolute", "daily", "run time", "sessions"}, m.Log.Clock),
+		!slices.Contains([]string{"", "every cell", "round robin", "snapshots"}, m.Log.Rows):
 		return errors.New("log: clock is plain, absolute, daily, run time or sessions, " +
 			"and rows are every cell, round robin or snapshots")
-	}
-	if m.Time.Path == nil && m.Time.Unit != "arrival" && m.Log.Clock != "sessions" {
+	case m.Time.Path == nil && m.Time.Unit != "arrival" && m.Log.Clock != "sessions":
 		return errors.New("time: give its path, or unit: arrival")
-	}
-	if len(m.Reply) > 100 {
+	case len(m.Reply) > 100:
 		return errors.New("reply: has at most 100 bytes")
 	}
 	return nil
@@ -395,29 +376,29 @@ func (f *Format) compileSignals(slotsOf func(string, list[string]) []int) error 
 			if len(place.Path) == 0 && m.From == "value" {
 				place.Path = list[string]{"$"}
 			}
-			if len(place.Path) == 0 || f.named() != (place.Name != "") {
-				return fmt.Errorf("signals: %s needs a path, and a name if the mapping has name", name)
-			}
 			factor, err := place.FactorTo(s)
-			if err != nil {
-				return fmt.Errorf("signals: %w", err)
-			}
-			if len(place.Values) > maxTable {
-				return fmt.Errorf("signals: a table has at most %d entries", maxTable)
-			}
-			if math.IsNaN(factor) || math.IsInf(factor, 0) {
-				return fmt.Errorf("signals: the factor of %s must be a finite number", name)
-			}
 			values := make(map[string]string, len(place.Values))
 			for from, to := range place.Values {
 				values[canonical(from)] = to
 			}
-			if len(values) < len(place.Values) {
+			switch {
+			case len(place.Path) == 0 || f.named() != (place.Name != ""):
+				return fmt.Errorf("signals: %s needs a path, and a name if the mapping has name", name)
+			case err != nil:
+				return fmt.Errorf("signals: %w", err)
+			case len(place.Values) > maxTable:
+				return fmt.Errorf("signals: a table has at most %d entries", maxTable)
+			case math.IsNaN(factor) || math.IsInf(factor, 0):
+				return fmt.Errorf("signals: the factor of %s must be a finite number", name)
+			case len(values) < len(place.Values):
 				return fmt.Errorf("signals: the values of %s have the same number twice", name)
 			}
-			f.signals = append(f.signals, mapped{s, slotsOf("signals: "+name, place.Path), place.Name, factor, values})
+			f.signals = append(f.signals, mapped{s, slotsOf("signals: "+name, place.Path), factor, values})
 			f.byName[place.Name] = append(f.byName[place.Name], len(f.signals)-1)
 		}
+	}
+	if len(f.signals) == 0 {
+		return errors.New("signals: name at least one, such as Vehicle.Speed: {path: $.speed, unit: mph}")
 	}
 	return nil
 }
