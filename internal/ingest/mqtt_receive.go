@@ -130,11 +130,10 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	var answer []byte
 	switch first {
 	case mqtt.SubscribePacket, mqtt.UnsubscribePacket:
-		id, n, code := mqtt.ParseFilters(c.version, first, body)
-		if code != 0 {
+		var code byte
+		if answer, code = mqtt.RefuseFilters(c.version, first, body); code != 0 {
 			return &closing{code, errMalformed.text}
 		}
-		answer = mqtt.RefuseFilters(c.version, first, id, n)
 	case mqtt.PubrelPacket:
 		if len(body) < 2 {
 			return errMalformed

@@ -279,9 +279,11 @@ func ParsePublish(version, first byte, body []byte) (p Publish, code byte) {
 	return p, f.Code
 }
 
-func ParseFilters(version, first byte, body []byte) (id uint16, n int, code byte) {
+// RefuseFilters answers SUBSCRIBE, and UNSUBSCRIBE: there is no subscription to end.
+func RefuseFilters(version, first byte, body []byte) (answer []byte, code byte) {
 	f := Fields{Rest: body}
-	if id = uint16(f.Number(2)); id == 0 {
+	id := uint16(f.Number(2))
+	if id == 0 {
 		f.fail(ProtocolError)
 	}
 	allowed, reserved := userProperty, byte(0xfc)
@@ -292,6 +294,7 @@ func ParseFilters(version, first byte, body []byte) (id uint16, n int, code byte
 		f.properties(allowed)
 		reserved = 0xc0
 	}
+	n := 0
 	for ; len(f.Rest) > 0; n++ {
 		if len(f.text()) == 0 {
 			f.fail(MalformedPacket)
@@ -306,43 +309,35 @@ func ParseFilters(version, first byte, body []byte) (id uint16, n int, code byte
 	if n == 0 {
 		f.fail(ProtocolError)
 	}
-	return id, n, f.Code
-}
-
-// RefuseFilters also refuses UNSUBSCRIBE: there is no subscription to end.
-func RefuseFilters(version, first byte, id uint16, n int) []byte {
-	answer, code := byte(SubackPacket), byte(UnspecifiedError)
+	if f.Code != 0 {
+		return nil, f.Code
+	}
+	kind, reason := byte(SubackPacket), byte(UnspecifiedError)
 	switch {
 	case first == UnsubscribePacket && version == 5:
-		answer, code = UnsubackPacket, NoSubscription
+		kind, reason = UnsubackPacket, NoSubscription
 	case first == UnsubscribePacket: // MQTT 3.1.1 has no codes
-		answer, n = UnsubackPacket, 0
+		kind, n = UnsubackPacket, 0
 	case version == 5:
-		code = NotAuthorized
+		reason = NotAuthorized
 	}
 	head := binary.BigEndian.AppendUint16(nil, id)
 	if version == 5 {
 		head = append(head, 0) // no properties
 	}
-	return AppendReason(nil, answer, append(head, bytes.Repeat([]byte{code}, n)...), 0, "")
+	return AppendReason(nil, kind, append(head, bytes.Repeat([]byte{reason}, n)...), 0, ""), 0
 }
 
 // AppendReason omits a zero code and text, which MQTT 3.1.1 does not have.
 func AppendReason(p []byte, first byte, head []byte, code byte, text string) []byte {
-	n, properties := len(head), 3+len(text)
+	var reason []byte
 	switch {
 	case text != "":
-		n += 1 + len(binary.AppendUvarint(nil, uint64(properties))) + properties
+		property := append(binary.BigEndian.AppendUint16([]byte{0x1f}, uint16(len(text))), text...)
+		reason = append(binary.AppendUvarint([]byte{code}, uint64(len(property))), property...)
 	case code != 0:
-		n++
+		reason = []byte{code}
 	}
-	p = append(binary.AppendUvarint(append(p, first), uint64(n)), head...)
-	if n > len(head) {
-		p = append(p, code)
-	}
-	if text != "" {
-		p = append(binary.AppendUvarint(p, uint64(properties)), 0x1f)
-		p = append(binary.BigEndian.AppendUint16(p, uint16(len(text))), text...)
-	}
-	return p
+	p = binary.AppendUvarint(append(p, first), uint64(len(head)+len(reason)))
+	return append(append(p, head...), reason...)
 }
