@@ -15,7 +15,6 @@ import (
 
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
-	"example.org/carstate/internal/mqtt"
 )
 
 // MQTT receives telemetry on topic vehicles/VID/telemetry (docs/telemetry.md). A PUBACK means that
@@ -109,9 +108,7 @@ func (m *MQTT) serve(nc net.Conn) {
 		}
 		c.releaseMemory()
 	}
-	if why, _ = errors.AsType[*closing](err); c.takenOver.Load() {
-		why = &closing{mqtt.SessionTakenOver, "another client has connected with the same client identifier"}
-	}
+	why, _ = errors.AsType[*closing](errors.Join(context.Cause(c.ctx), err))
 }
 
 // Shutdown stores and acknowledges what has arrived, unless ctx ends. A second call waits, too.
@@ -119,7 +116,7 @@ func (m *MQTT) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	m.ending = true
 	for _, c := range m.clients {
-		c.stop()
+		c.stop(nil)
 	}
 	m.mu.Unlock()
 	err := m.guard.Shutdown(ctx)

@@ -53,15 +53,13 @@ type conn struct {
 	queue queue         // messages not acknowledged yet
 
 	writeUntil atomic.Int64    // deadline since MQTT.began, monotonic; 0 before the first write
-	parted     atomic.Bool     // a DISCONNECT was sent
-	takenOver  atomic.Bool     // by a client with the same identifier
 	ctx        context.Context // ends when nothing more is to be read
-	end        context.CancelFunc
+	end        context.CancelCauseFunc
 }
 
 func (m *MQTT) newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc, m: m}
-	c.ctx, c.end = context.WithCancel(context.Background())
+	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.buffer = c.small[:]
 	c.queue.changed.L = &c.queue.mu
 	c.pace.of = nc
@@ -79,11 +77,12 @@ func (e *closing) Error() string { return e.text }
 var (
 	errEnding    = errors.New("the connection is ending") // after stop or Close
 	errMalformed = &closing{mqtt.MalformedPacket, "the packet is malformed"}
+	errTakenOver = &closing{mqtt.SessionTakenOver, "another client has connected with the same client identifier"}
 )
 
 // stop fails all reads, so the connection ends once its messages are acknowledged.
-func (c *conn) stop() {
-	c.end()
+func (c *conn) stop(why error) {
+	c.end(why)
 	// The reader may replace this deadline, so it checks ctx before each read.
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 }
@@ -241,9 +240,6 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 				return nil, err
 			}
 		}
-		if length == 0 {
-			return nil, nil
-		}
 		c.from += length
 		return c.buffer[c.from-length : c.from], nil
 	}
@@ -338,9 +334,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends at most one DISCONNECT, to an MQTT 5 client, and closes.
+// part sends a DISCONNECT to an MQTT 5 client, and closes, so a second one is not sent.
 func (c *conn) part(why *closing) {
-	if !c.parted.Swap(true) && c.version == 5 {
+	if c.version == 5 {
 		_, _ = c.Write(mqtt.AppendReason(nil, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
 	}
 	_ = c.Close()
@@ -359,6 +355,6 @@ func (c *conn) fitting(text string) string {
 }
 
 func (c *conn) Close() error {
-	c.end()
+	c.end(nil)
 	return c.Conn.Close()
 }

@@ -60,7 +60,8 @@ func (m *MQTT) logIn(c *conn) error {
 	if errors.Is(err, access.ErrUnread) {
 		return refuse("credentials", mqtt.ServerUnavailable, notYet)
 	} else if err != nil {
-		m.refuseKey(string(p.User), err)
+		named, _ := m.in.Sources.Get(string(p.User))
+		m.in.refuseKey(named, err)
 		return refuse("credentials", mqtt.WrongLogin, "user name and password must be the name and the key of a source")
 	}
 	if !m.slots.tryAcquire(source.Name, 1) {
@@ -107,8 +108,7 @@ func (m *MQTT) enter(c *conn, id clientID) error {
 		return errEnding
 	}
 	if other := m.clients[id]; other != nil {
-		other.takenOver.Store(true)
-		other.stop()
+		other.stop(errTakenOver)
 	}
 	m.clients[id], c.id = c, id
 	return nil
@@ -221,7 +221,7 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	if errors.Is(err, access.ErrUnread) {
 		return &closing{mqtt.ServerUnavailable, notYet}
 	}
-	m.refuseKey(c.grant.Name, err)
+	m.in.refuseKey(c.grant, err)
 	return &closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
 }
 
@@ -292,11 +292,6 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 		m.in.observe(p.since, p.outcome)
 		return false, end
 	}
-}
-
-func (m *MQTT) refuseKey(name string, err error) {
-	named, _ := m.in.Sources.Get(name)
-	m.in.refuseKey(named, err)
 }
 
 func (m *MQTT) refuse(source *access.Grant, why *telemetry.Refusal, code byte) *closing {

@@ -109,12 +109,9 @@ func (q *quota) grantWaiting() {
 			i++
 			continue
 		}
-		if q.used+c.bytes > q.size {
-			q.short = true
+		if q.short = !q.tryAcquireLocked(source, c.bytes); q.short {
 			return
 		}
-		q.used += c.bytes
-		q.held[source] += c.bytes
 		close(c.granted)
 		q.removeClaim(source, 0)
 		if len(q.waiting[source]) > 0 { // the other sources come first
