@@ -371,15 +371,15 @@ func (h *HTTP) sendResult(p *post) outcome {
 		listen.Send(w, []byte(p.source.Format.Reply))
 		return stored
 	case b.Accepted > 0:
-		writeJSON(w, http.StatusAccepted, b.Report())
+		writeJSON(w, http.StatusAccepted, b.Answer())
 		return stored
 	case b.Refused[access.NotAllowed]+b.Refused[access.WasForgotten]+b.Refused[access.VehicleLimit] == b.RefusedTotal():
 		if b.Refused[access.NotAllowed] > 0 {
 			w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
 		}
-		writeJSON(w, http.StatusForbidden, b.Report())
+		writeJSON(w, http.StatusForbidden, b.Answer())
 		return unauthorised
 	}
-	writeJSON(w, http.StatusBadRequest, b.Report())
+	writeJSON(w, http.StatusBadRequest, b.Answer())
 	return rejected
 }

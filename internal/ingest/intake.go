@@ -193,12 +193,12 @@ func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
 		}
 		in.note(b.Source, b.First)
 	}
-	in.ignored.Add(float64(b.Ignored))
+	in.ignored.Add(float64(b.IgnoredTotal))
 	in.late.Add(float64(b.Late))
 	unused := 0
 	for _, why := range telemetry.UnusedKinds {
-		in.unused[why].Add(float64(b.Unused[why]))
-		unused += b.Unused[why]
+		in.unused[why].Add(float64(b.UnusedByReason[why]))
+		unused += b.UnusedByReason[why]
 	}
 	if f, first := b.Source.CompareSpeeds(b.Samples); first {
 		in.Log.Warn("the speeds of a source differ from its positions by a factor: have it send km/h",
@@ -212,7 +212,7 @@ func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
 	}
 	in.accepted.Add(float64(accepted))
 	b.Source.CountSamples(access.SampleCounts{
-		Accepted: int64(accepted), Ignored: int64(b.Ignored), Unused: int64(unused), Late: int64(b.Late),
+		Accepted: int64(accepted), Ignored: int64(b.IgnoredTotal), Unused: int64(unused), Late: int64(b.Late),
 	})
 	return err
 }

@@ -12,20 +12,14 @@ import (
 )
 
 type Batch struct {
-	Samples  []vehicle.Sample // with a reading, each vehicle's by time
-	Accepted int              // samples, also without a reading
-	Rejected []Rejection      // the first maxRejections
-	Refused  [access.SampleRefusals]int
-	First    *Refusal
-	Ignored  int                        // unknown signals
-	Unused   [access.SampleRefusals]int // values, by one of UnusedKinds
-	Late     int
-	Source   *access.Grant
-	Bytes    int // estimated memory, rather too high
-
-	names   []string // distinct ignored signals
-	unnamed int      // ignored, not in names
-	unused  []unusedCount
+	Report                          // Answer completes it
+	Samples        []vehicle.Sample // with a reading, each vehicle's by time
+	Refused        [access.SampleRefusals]int
+	First          *Refusal
+	IgnoredTotal   int                        // unknown signals
+	UnusedByReason [access.SampleRefusals]int // values, by one of UnusedKinds
+	Source         *access.Grant
+	Bytes          int // estimated memory, rather too high
 }
 
 const (
@@ -89,11 +83,11 @@ func (b *Batch) Join(other *Batch) {
 	b.Samples = append(b.Samples, other.Samples...)
 	b.Accepted += other.Accepted
 	b.Late += other.Late
-	b.Ignored += other.Ignored
+	b.IgnoredTotal += other.IgnoredTotal
 	b.First = cmp.Or(other.First, b.First)
 	for k, n := range other.Refused {
 		b.Refused[k] += n
-		b.Unused[k] += other.Unused[k]
+		b.UnusedByReason[k] += other.UnusedByReason[k]
 	}
 	other.Free()
 }

@@ -65,7 +65,6 @@ type reader struct {
 	dec    *decoder
 	mapped *format.Decoder
 	lines  *bufio.Reader
-	text   bytes.Reader
 	known  [2]signal.UnixMilli // times of the last vehicle's verdicts: driving, throttle
 }
 
@@ -79,12 +78,12 @@ func decode(o Origin, read func(*reader) error) (*Batch, error) {
 	rd.Origin, rd.batch, rd.latest = o, b, o.Now.Add(maxAhead)
 	defer func() {
 		rd.Origin, rd.batch = Origin{}, nil
-		rd.text.Reset(nil) // so that the pool does not keep the message
+		rd.lines.Reset(nil) // so that the pool does not keep the message
 		readers.Put(rd)
 	}()
 	err := read(rd)
-	slices.Sort(b.names)
-	b.Bytes += (len(b.names) + len(b.unused)) * ignoredBytes
+	slices.Sort(b.Ignored)
+	b.Bytes += (len(b.Ignored) + len(b.Unused)) * ignoredBytes
 	return b, err
 }
 
@@ -135,9 +134,8 @@ func (rd *reader) readObject(r io.Reader) error {
 
 // readMessage finds out whether p is NDJSON, an array, or one object that spans lines.
 func (rd *reader) readMessage(p []byte) error {
-	rd.text.Reset(p)
 	if isArray(p) {
-		return rd.readLines(&elements{in: &rd.text})
+		return rd.readLines(&elements{in: bytes.NewReader(p)})
 	}
 	object := bytes.TrimSpace(p)
 	first, rest, _ := bytes.Cut(object, []byte{'\n'})
@@ -156,7 +154,7 @@ func (rd *reader) readMessage(p []byte) error {
 		}
 		*rd.batch = Batch{Source: rd.Source}
 	}
-	return rd.readLines(&rd.text)
+	return rd.readLines(bytes.NewReader(p))
 }
 
 func (rd *reader) add(n int, line []byte) {

@@ -22,11 +22,11 @@ var UnusedKinds = [...]access.Refusal{
 }
 
 type Report struct {
-	Accepted   int               `json:"accepted"`
-	Rejected   []Rejection       `json:"rejected"`
+	Accepted   int               `json:"accepted"`                 // also without a reading
+	Rejected   []Rejection       `json:"rejected"`                 // the first maxRejections
 	Total      int               `json:"rejected_total,omitempty"` // if more than Rejected
-	Ignored    []string          `json:"ignored,omitempty"`
-	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to a known one
+	Ignored    []string          `json:"ignored,omitempty"`        // distinct
+	DidYouMean map[string]string `json:"did_you_mean,omitempty"`   // from an unknown name to a known one
 	Unnamed    int               `json:"ignored_unnamed,omitempty"`
 	Unused     []unusedCount     `json:"unused,omitempty"`
 	Late       int               `json:"late,omitempty"`
@@ -43,18 +43,14 @@ type unusedCount struct {
 	Count  int    `json:"count"`
 }
 
-func (b *Batch) Report() Report {
-	r := Report{
-		Accepted: b.Accepted, Rejected: b.Rejected, Ignored: b.names, DidYouMean: make(map[string]string),
-		Unnamed: b.unnamed, Unused: b.unused, Late: b.Late,
-	}
-	if r.Rejected == nil {
-		r.Rejected = []Rejection{}
-	}
-	if total := b.RefusedTotal(); total > len(b.Rejected) {
+func (b *Batch) Answer() Report {
+	r := b.Report
+	r.Rejected = append([]Rejection{}, r.Rejected...) // not nil
+	if total := b.RefusedTotal(); total > len(r.Rejected) {
 		r.Total = total
 	}
-	for _, n := range b.names {
+	r.DidYouMean = make(map[string]string)
+	for _, n := range r.Ignored {
 		if s, ok := similarSignal(n); ok {
 			r.DidYouMean[n] = s
 		}
@@ -65,19 +61,19 @@ func (b *Batch) Report() Report {
 // InWords is the report without refused samples, or "" if it would be empty.
 func (b *Batch) InWords() string {
 	var parts, list []string
-	for _, n := range b.names {
+	for _, n := range b.Ignored {
 		list = append(list, n+suggestion(n))
 	}
-	if b.unnamed > 0 && len(list) > 0 {
-		list = append(list, fmt.Sprintf("and %d more", b.unnamed))
-	} else if b.unnamed > 0 {
-		list = append(list, strconv.Itoa(b.unnamed))
+	if b.Unnamed > 0 && len(list) > 0 {
+		list = append(list, fmt.Sprintf("and %d more", b.Unnamed))
+	} else if b.Unnamed > 0 {
+		list = append(list, strconv.Itoa(b.Unnamed))
 	}
 	if len(list) > 0 {
 		parts = append(parts, "unknown signals: "+strings.Join(list, ", "))
 	}
 	list = nil
-	for _, c := range b.unused {
+	for _, c := range b.Unused {
 		list = append(list, fmt.Sprintf("%s %s (%d)", c.Signal, c.Reason, c.Count))
 	}
 	if len(list) > 0 {
@@ -91,13 +87,13 @@ func (b *Batch) InWords() string {
 
 // ignore allocates only if the name is new.
 func (b *Batch) ignore(name []byte) {
-	b.Ignored++
+	b.IgnoredTotal++
 	switch {
-	case slices.ContainsFunc(b.names, func(n string) bool { return n == string(name) }):
-	case len(b.names) < maxIgnored && isShown(name):
-		b.names = append(b.names, string(name))
+	case slices.ContainsFunc(b.Ignored, func(n string) bool { return n == string(name) }):
+	case len(b.Ignored) < maxIgnored && isShown(name):
+		b.Ignored = append(b.Ignored, string(name))
 	default:
-		b.unnamed++
+		b.Unnamed++
 	}
 }
 
@@ -115,14 +111,14 @@ type unusedValue struct {
 
 // noteUnused allocates only for a new pair.
 func (b *Batch) noteUnused(v unusedValue) {
-	b.Unused[v.why.Kind]++
-	at := slices.IndexFunc(b.unused, func(c unusedCount) bool {
+	b.UnusedByReason[v.why.Kind]++
+	at := slices.IndexFunc(b.Unused, func(c unusedCount) bool {
 		return c.Signal == string(v.name) && c.Reason == v.why.Text
 	})
 	if at >= 0 {
-		b.unused[at].Count++
-	} else if len(b.unused) < maxUnused {
-		b.unused = append(b.unused, unusedCount{string(v.name), v.why.Text, 1})
+		b.Unused[at].Count++
+	} else if len(b.Unused) < maxUnused {
+		b.Unused = append(b.Unused, unusedCount{string(v.name), v.why.Text, 1})
 	}
 }
 
