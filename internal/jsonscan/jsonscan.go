@@ -103,11 +103,7 @@ func (p *Scanner) unusualText() []byte {
 
 // Texts yields all strings in a value, the names of members included.
 func (p *Scanner) Texts(yield func([]byte) bool) {
-	if p.Space() == '"' {
-		yield(p.text())
-		return
-	}
-	p.Unusual = true
+	p.Unusual = p.Unusual || p.Space() != '"'
 	for depth := 0; p.Rest != nil; {
 		switch p.Space() {
 		case '"':
