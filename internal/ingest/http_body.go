@@ -70,7 +70,7 @@ func (p *post) reserve(bytes int) bool { return p.memory.reserve(p.base + bytes)
 // After an error, the batch has the lines so far, or is nil.
 func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
-	o.Reserve, o.Events = p.reserve, f.events
+	o.Reserve, o.Lines, o.Events = p.reserve, f.lines, f.events
 	mapped := p.source.Format != nil
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
 	paced.begin(time.Now(), h.in.grace)
@@ -108,8 +108,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		body = bufio.NewReaderSize(text, headBytes)
 	}
 	var b *telemetry.Batch
-	switch {
-	case mapped:
+	if mapped {
 		message := []byte(queryOf(r))
 		if r.Method == http.MethodPost {
 			message, err = io.ReadAll(io.LimitReader(body, telemetry.MaxMapped+1))
@@ -122,10 +121,8 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		}
 		p.length = len(message)
 		b, err = telemetry.DecodeMessage(nil, message, o)
-	case f.lines:
-		b, err = telemetry.DecodeLines(body, o)
-	default:
-		b, err = telemetry.DecodeJSON(body, o)
+	} else {
+		b, err = telemetry.DecodeBody(body, o)
 	}
 	p.length = max(p.length, text.total)
 	if err == nil {

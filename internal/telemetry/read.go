@@ -23,6 +23,7 @@ type Origin struct {
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
+	Lines     bool // a body is NDJSON; otherwise one object, or an array as lines
 	Events    bool // lines are CloudEvents
 	// Reserve reports whether a batch may have this size in all. If nil, Growth bytes for each
 	// byte of the message are reserved already.
@@ -31,15 +32,13 @@ type Origin struct {
 
 var ErrNoMemory = errors.New("not enough memory for this batch")
 
-// DecodeLines decodes NDJSON. An error is a [*Refusal] of the whole, ErrNoMemory, or of r; then the
-// batch has the lines so far.
-func DecodeLines(r io.Reader, o Origin) (*Batch, error) {
-	return decode(o, func(rd *reader) error { return rd.readLines(r) })
-}
-
-// DecodeJSON decodes one object, or an array as lines.
-func DecodeJSON(r *bufio.Reader, o Origin) (*Batch, error) {
+// DecodeBody returns a [*Refusal] of the whole, ErrNoMemory, or an error of r; then the batch has the
+// lines so far.
+func DecodeBody(r *bufio.Reader, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error {
+		if o.Lines {
+			return rd.readLines(r)
+		}
 		if start, _ := r.Peek(64); isArray(start) {
 			return rd.readLines(&elements{in: r})
 		}
