@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -148,18 +149,12 @@ func (c *conn) readLength() (length int, err error) {
 func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, err error) {
 	_ = c.SetDeadline(time.Now().Add(timeout)) // fails only if the connection is closed, as its reads do
 	first, err := c.readByte()
-	if err == nil && first != mqtt.ConnectPacket {
-		err = errors.New("the first packet is no CONNECT")
-	}
-	if err != nil {
-		return p, 0, err
+	if err != nil || first != mqtt.ConnectPacket {
+		return p, 0, cmp.Or(err, errors.New("the first packet is no CONNECT"))
 	}
 	length, err := c.readLength()
-	if err == nil && length > maxSmallPacket {
-		err = errPacketTooLarge
-	}
-	if err != nil {
-		return p, 0, err
+	if err != nil || length > maxSmallPacket {
+		return p, 0, cmp.Or[error](err, errPacketTooLarge)
 	}
 	body, err := c.readBody(first, length)
 	if err != nil {
@@ -337,7 +332,7 @@ func (c *conn) Write(p []byte) (int, error) {
 // part sends a DISCONNECT to an MQTT 5 client, and closes, so a second one is not sent.
 func (c *conn) part(why *closing) {
 	if c.version == 5 {
-		_, _ = c.Write(mqtt.AppendReason(nil, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
+		_, _ = c.Write(mqtt.AppendReason(nil, c.version, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
 	}
 	_ = c.Close()
 }

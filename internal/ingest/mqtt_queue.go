@@ -114,12 +114,10 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		if p.qos == 2 {
 			first = mqtt.PubrecPacket
 		}
-		if c.version < 5 {
-			p.code, p.text = 0, ""
-		} else if p.text = c.fitting(p.text); c.Terse {
+		if p.text = c.fitting(p.text); c.Terse {
 			p.text = ""
 		}
-		acks = mqtt.AppendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
+		acks = mqtt.AppendReason(acks, c.version, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
 		if len(acks) >= 4<<10 {
 			_, _ = c.Write(acks)
 			acks = acks[:0]

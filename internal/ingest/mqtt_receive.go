@@ -139,11 +139,7 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 			return errMalformed
 		}
 		// In MQTT 3.1.1, a PUBREL follows a message with QoS 2 that was refused.
-		code := byte(0)
-		if c.version == 5 {
-			code = mqtt.UnknownPacketID
-		}
-		answer = mqtt.AppendReason(nil, mqtt.PubcompPacket, body[:2], code, "")
+		answer = mqtt.AppendReason(nil, c.version, mqtt.PubcompPacket, body[:2], mqtt.UnknownPacketID, "")
 	case mqtt.PingreqPacket:
 		answer = []byte{mqtt.PingrespPacket, 0}
 	case mqtt.DisconnectPacket:
@@ -228,10 +224,8 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 // If decide returns neither batch nor refusal, the message is ignored.
 func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
 	source, topic := c.grant, string(pk.Topic)
-	id, ok := vehicleOf(topic)
-	if !ok && source.Format != nil { // the format takes the vehicle from the message
-		ok = source.Format.Matches(topic)
-	}
+	id := vehicleOf(topic)
+	ok := id != "" || source.Format.Matches(topic) // with a format, the message may name the vehicle
 	code := byte(mqtt.WrongPayload)
 	switch {
 	case why != nil:
@@ -318,12 +312,11 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) 
 	return why
 }
 
-func vehicleOf(topic string) (vehicle.ID, bool) {
+func vehicleOf(topic string) vehicle.ID {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)
-	id, err := vehicle.ParseReportingID(vid)
-	if !ok1 || !ok2 || err != nil {
-		return "", false
+	if id, err := vehicle.ParseReportingID(vid); ok1 && ok2 && err == nil {
+		return id
 	}
-	return id, true
+	return ""
 }

@@ -325,13 +325,14 @@ func RefuseFilters(version, first byte, body []byte) (answer []byte, code byte) 
 	if version == 5 {
 		head = append(head, 0) // no properties
 	}
-	return AppendReason(nil, kind, append(head, bytes.Repeat([]byte{reason}, n)...), 0, ""), 0
+	return AppendReason(nil, version, kind, append(head, bytes.Repeat([]byte{reason}, n)...), 0, ""), 0
 }
 
-// AppendReason omits a zero code and text, which MQTT 3.1.1 does not have.
-func AppendReason(p []byte, first byte, head []byte, code byte, text string) []byte {
+// AppendReason omits a zero code without text, and both in MQTT 3.1.1, which has neither.
+func AppendReason(p []byte, version, first byte, head []byte, code byte, text string) []byte {
 	var reason []byte
 	switch {
+	case version < 5:
 	case text != "":
 		property := append(binary.BigEndian.AppendUint16([]byte{0x1f}, uint16(len(text))), text...)
 		reason = append(binary.AppendUvarint([]byte{code}, uint64(len(property))), property...)
