@@ -95,7 +95,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 			return nil, telemetry.ErrNoMemory
 		}
 		paced.turn = h.takeTurn(p.source.Name)
-		defer paced.turn.leave()
+		defer func() { <-paced.turn }()
 	}
 	body := head
 	if f.gzip {
@@ -140,9 +140,11 @@ type pacedBody struct {
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
-	b.turn.leave()
+	if b.turn != nil {
+		<-b.turn
+		defer func() { b.turn <- struct{}{} }()
+	}
 	n, err := b.Reader.Read(p)
-	b.turn.take()
 	b.add(n)
 	return n, err
 }
@@ -180,20 +182,8 @@ type turn chan struct{}
 
 func (h *HTTP) takeTurn(source string) turn {
 	t, _ := h.turns.LoadOrStore(source, make(turn, decoders))
-	t.(turn).take()
+	t.(turn) <- struct{}{}
 	return t.(turn)
-}
-
-func (t turn) take() {
-	if t != nil {
-		t <- struct{}{}
-	}
-}
-
-func (t turn) leave() {
-	if t != nil {
-		<-t
-	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
