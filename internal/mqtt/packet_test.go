@@ -27,9 +27,8 @@ func FuzzMQTTPackets(f *testing.F) {
 			!utf8.Valid(c.User) || !bytes.Contains(body, c.Password)) {
 			t.Errorf("accepted the CONNECT %+v", c)
 		}
-		if answer, code := mqtt.RefuseFilters(4+version%2, first, body); code == 0 && (len(body) < 5 || body[0]|body[1] == 0 ||
-			!bytes.Contains(answer, body[:2]) || len(answer) > 8+len(body)/3) {
-			t.Errorf("accepted the filters % x with % x", body, answer)
+		if a, code := mqtt.RefuseFilters(4+version%2, first, body); code == 0 && (len(body) < 5 || body[0]|body[1] == 0 || len(a) > 8+len(body)/3) {
+			t.Errorf("accepted the filters % x with % x", body, a)
 		}
 		if !bytes.Equal(body, before) {
 			t.Error("the packet was changed")
