@@ -160,8 +160,6 @@ func (b *mqttBroker) packet() (first byte, body []byte, err error) {
 var errMQTT = errors.New("the broker violates the MQTT protocol")
 
 func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	go func() {
 		for range periodic.Every(ctx, mqttKeepAlive/3) {
 			if b.write(0xc0, nil) != nil {
