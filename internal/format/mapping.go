@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -102,7 +101,7 @@ func (t *signalText) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(t))
 }
 
-// A list of one item may be the item. Of a list of paths, the first that a message has is used.
+// A list of one item may be the item. Of paths, the first that a message has is used.
 type list[T any] []T
 
 func (l *list[T]) UnmarshalYAML(n *yaml.Node) error {
@@ -170,7 +169,7 @@ func Presets() (names, abouts []string) {
 }
 
 func Text(name string) (string, error) {
-	b, err := presets.ReadFile(path.Join("presets", name+".yaml"))
+	b, err := presets.ReadFile("presets/" + name + ".yaml")
 	if err != nil {
 		return "", errors.New("there is no preset of this name: carstate format list shows them")
 	}

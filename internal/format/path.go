@@ -18,7 +18,7 @@ type step struct {
 
 var errPath = errors.New("a path is $ or @ (an item of each) and then .name, ['name'] or [0], at most 16 of these")
 
-// stepForm has groups for the names of .name, ['name'] and ["name"], and for the number of [0].
+// The groups of stepForm are three names and a number.
 var stepForm = regexp.MustCompile(`(?s)^(?:\.([^.[]+)|\['(.*?)'\]|\["(.*?)"\]|\[([0-9]+)\])`)
 
 // parsePath parses singular queries of RFC 9535; other texts are names of members. A relative one

@@ -329,7 +329,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends a DISCONNECT to an MQTT 5 client, and closes, so a second one is not sent.
+// part sends a DISCONNECT to an MQTT 5 client, and closes, so there is no second one.
 func (c *conn) part(why *closing) {
 	if c.version == 5 {
 		_, _ = c.Write(mqtt.AppendReason(nil, c.version, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))

@@ -21,8 +21,7 @@ func (p *pace) begin(now time.Time, grace time.Duration) {
 	p.set()
 }
 
-// add moves the deadline by perByte for each byte, in steps of 1,000 bytes, and not beyond
-// transitTime.
+// add moves the deadline in steps of 1,000 bytes.
 func (p *pace) add(n int) {
 	before := p.came
 	if p.came += n; p.came/1000 != before/1000 {

@@ -59,7 +59,6 @@ func similarSignal(name string) (known string, ok bool) {
 	return "", false
 }
 
-// The recursion is at most maxEdits deep.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false
