@@ -53,8 +53,7 @@ type Decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
 	values  []value
-	twice   bool // a name that counts appeared twice
-	work    int  // what is left to spend
+	work    int // what is left to spend
 	levels  []string
 	message Message
 	sample  Sample // to which further elements may belong
@@ -96,7 +95,6 @@ func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 		d.fail(ErrTopic)
 		return
 	}
-	d.twice = false
 	d.values = slices.Grow(d.values[:0], f.slots)[:f.slots]
 	clear(d.values)
 	switch f.From {
@@ -146,7 +144,7 @@ func (d *Decoder) value(f *Format) {
 		for _, slot := range f.root.slots {
 			d.values[slot] = value{body, true}
 		}
-	} else if d.capture(f.root, &jsonscan.Scanner{Rest: body}); d.twice {
+	} else if d.capture(f.root, &jsonscan.Scanner{Rest: body}) {
 		d.fail(ErrSyntax)
 		return
 	}
@@ -193,8 +191,7 @@ func (d *Decoder) document(f *Format, v []byte) (more bool) {
 
 func (d *Decoder) next(f *Format, p *jsonscan.Scanner) (more bool) {
 	clear(d.values)
-	d.twice = false
-	if d.capture(f.root, p); d.twice {
+	if d.capture(f.root, p) {
 		return d.fail(ErrSyntax)
 	}
 	if f.element == nil || d.values[0].raw == nil {
@@ -205,7 +202,7 @@ func (d *Decoder) next(f *Format, p *jsonscan.Scanner) (more bool) {
 	base := slices.Clone(d.values)
 	for more := !isList || items.Open('[', ']'); more; more = isList && items.More(']') {
 		copy(d.values, base)
-		if d.capture(f.element, &items); d.twice {
+		if d.capture(f.element, &items) {
 			return d.fail(ErrSyntax)
 		}
 		if !d.element(f) {

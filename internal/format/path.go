@@ -66,9 +66,9 @@ func (n *node) add(steps []step, slot int) {
 	n.slots = append(n.slots, slot)
 }
 
-// capture sets the slots of n and below it from the valid JSON value with which p begins, and
-// d.twice if a name that n looks for appears twice.
-func (d *Decoder) capture(n *node, p *jsonscan.Scanner) {
+// capture sets the slots of n and below it from the valid JSON value with which p begins. It reports
+// whether a name that n looks for appears twice.
+func (d *Decoder) capture(n *node, p *jsonscan.Scanner) (twice bool) {
 	begin := p.Space()
 	whole := p.Rest
 	if len(n.next) == 0 || begin != '{' && begin != '[' {
@@ -87,15 +87,16 @@ func (d *Decoder) capture(n *node, p *jsonscan.Scanner) {
 			case next == nil:
 				p.Value()
 			case slices.Contains(seen, next):
-				d.twice = true
+				twice = true
 				p.Value()
 			default:
 				seen = append(seen, next)
-				d.capture(next, p)
+				twice = d.capture(next, p) || twice
 			}
 		}
 	}
 	for _, slot := range n.slots {
 		d.values[slot] = value{raw: whole[:len(whole)-len(p.Rest)]}
 	}
+	return twice
 }
