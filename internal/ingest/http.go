@@ -68,7 +68,9 @@ type post struct {
 	conn     *listen.Conn
 	ready    error
 	source   *access.Grant
-	encoding encoding
+	lines    bool // NDJSON; otherwise one JSON object or array
+	events   bool // CloudEvents
+	gzip     bool
 	slot     bool
 	memory   reservation
 	base     int // bytes of memory besides the batch
@@ -204,8 +206,7 @@ const (
 )
 
 func (h *HTTP) checkHead(p *post) *reply {
-	var wrong *telemetry.Refusal
-	p.encoding, wrong = encodingOf(p.r.Header, p.source)
+	wrong := p.setEncoding()
 	switch {
 	case wrong != nil:
 		p.w.Header().Set("Accept", strings.Join(slices.Concat(lineTypes, []string{"application/json"}, eventTypes), ", "))

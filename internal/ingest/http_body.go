@@ -13,39 +13,32 @@ import (
 	"sync"
 	"time"
 
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/telemetry"
 )
 
-type encoding struct {
-	lines  bool // NDJSON; otherwise one JSON object or array
-	gzip   bool
-	events bool // CloudEvents
-}
-
-// encodingOf accepts any Content-Type if the source has a format.
-func encodingOf(h http.Header, source *access.Grant) (f encoding, why *telemetry.Refusal) {
-	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
+// setEncoding accepts any Content-Type if the source has a format.
+func (p *post) setEncoding() *telemetry.Refusal {
+	media, params, err := mime.ParseMediaType(p.single("Content-Type"))
 	charset, hasCharset := params["charset"]
 	delete(params, "charset")
 	utf8 := err == nil && len(params) == 0 && (!hasCharset || strings.EqualFold(charset, "utf-8"))
 	switch {
-	case source.Format != nil:
+	case p.source.Format != nil:
 	case utf8 && slices.Contains(eventTypes, media):
-		f.events = true
+		p.events = true
 	case utf8 && slices.Contains(lineTypes, media):
-		f.lines = true
+		p.lines = true
 	case !utf8 || media != "application/json":
-		return f, errContentType
+		return errContentType
 	}
-	switch coding := single(h, "Content-Encoding"); {
+	switch coding := p.single("Content-Encoding"); {
 	case strings.EqualFold(coding, "gzip"):
-		f.gzip = true
+		p.gzip = true
 	case coding != "" && !strings.EqualFold(coding, "identity"):
-		return f, errEncoding
+		return errEncoding
 	}
-	return f, nil
+	return nil
 }
 
 var (
@@ -54,7 +47,7 @@ var (
 )
 
 // single joins several values by a comma, which no caller accepts.
-func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
+func (p *post) single(name string) string { return strings.Join(p.r.Header[name], ", ") }
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // of 40 KiB each
 
@@ -69,8 +62,8 @@ func (p *post) reserve(bytes int) bool { return p.memory.reserve(p.base + bytes)
 
 // After an error, the batch has the lines so far, or is nil.
 func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
-	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
-	o.Reserve, o.Lines, o.Events = p.reserve, f.lines, f.events
+	r, o := p.r, h.in.origin(p.source, "")
+	o.Reserve, o.Lines, o.Events = p.reserve, p.lines, p.events
 	mapped := p.source.Format != nil
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
 	paced.begin(time.Now(), h.in.grace)
@@ -87,7 +80,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		return nil, err
 	}
 	p.base = requestBytes / 2
-	if f.gzip || !whole {
+	if p.gzip || !whole {
 		if p.base = readerBytes; mapped {
 			p.base = 2 * telemetry.MaxMapped // io.ReadAll may hold two buffers
 		}
@@ -98,7 +91,7 @@ func (h *HTTP) read(p *post) (*telemetry.Batch, error) {
 		defer func() { <-paced.turn }()
 	}
 	body := head
-	if f.gzip {
+	if p.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
 		if err := z.Reset(body); err != nil {
