@@ -65,10 +65,7 @@ func (b kafkaBroker) receive(ctx context.Context, out chan<- message) error {
 	for {
 		fetched := b.PollRecords(ctx, 100)
 		for r := range fetched.RecordsAll() {
-			m := message{topic: r.Topic, body: r.Value, at: r.Timestamp, ack: func() error {
-				b.MarkCommitRecords(r)
-				return nil
-			}}
+			m := message{topic: r.Topic, body: r.Value, at: r.Timestamp, ack: func() { b.MarkCommitRecords(r) }}
 			if len(r.Key) > 0 {
 				m.topic += "/" + string(r.Key)
 			}

@@ -206,10 +206,7 @@ func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 	m := message{topic: string(f.Binary()), at: time.Now(), ack: noAck}
 	if first&6 == 2 { // QoS 1
 		id := f.Take(2)
-		m.ack = func() error {
-			b.acks = append(append(b.acks, 0x40, 2), id...)
-			return nil
-		}
+		m.ack = func() { b.acks = append(append(b.acks, 0x40, 2), id...) }
 	}
 	if b.version == 5 && len(body) < mqttPacket { // otherwise the end of the properties may be missing
 		f.Take(int(f.Varint()))

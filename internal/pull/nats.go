@@ -112,7 +112,7 @@ func (b *natsBroker) receive(ctx context.Context, out chan<- message) error {
 		if err != nil {
 			return err
 		}
-		if err := put(ctx, out, message{slashes(m.Subject()), m.Data(), stored.Timestamp, m.Ack}); err != nil {
+		if err := put(ctx, out, message{slashes(m.Subject()), m.Data(), stored.Timestamp, func() { _ = m.Ack() }}); err != nil {
 			return err
 		}
 	}
