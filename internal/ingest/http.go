@@ -321,13 +321,10 @@ const challenge = `Bearer realm="carstate-ingest"`
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
-		switch {
-		case err == nil && s.Format != nil:
-			return s, nil
-		case !errors.Is(err, access.ErrUnread):
-			err = errNotBearer
+		if err == nil && s.Format != nil || errors.Is(err, access.ErrUnread) {
+			return s, err
 		}
-		return nil, err
+		return nil, errNotBearer
 	}
 	key, inAddress, err := keyOf(r)
 	if err != nil {
@@ -366,21 +363,20 @@ func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery,
 
 func (h *HTTP) sendResult(p *post) outcome {
 	w, b := p.w, p.batch
+	status, o := http.StatusBadRequest, rejected
 	switch {
 	case b.Accepted > 0 && p.source.Format != nil && p.source.Format.Reply != "":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		listen.Send(w, []byte(p.source.Format.Reply))
 		return stored
 	case b.Accepted > 0:
-		writeJSON(w, http.StatusAccepted, b.Answer())
-		return stored
+		status, o = http.StatusAccepted, stored
 	case b.Refused[access.NotAllowed]+b.Refused[access.WasForgotten]+b.Refused[access.VehicleLimit] == b.RefusedTotal():
 		if b.Refused[access.NotAllowed] > 0 {
 			w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
 		}
-		writeJSON(w, http.StatusForbidden, b.Answer())
-		return unauthorised
+		status, o = http.StatusForbidden, unauthorised
 	}
-	writeJSON(w, http.StatusBadRequest, b.Answer())
-	return rejected
+	writeJSON(w, status, b.Answer())
+	return o
 }
