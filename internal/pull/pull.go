@@ -191,7 +191,7 @@ func (p *puller) session(ctx context.Context) (err error) {
 
 // collect waits for a message, and those that follow closely.
 func collect(ctx context.Context, in <-chan message) (batch []message, more bool) {
-	var last <-chan time.Time
+	var end time.Time
 	quiet := time.NewTimer(linger)
 	quiet.Stop()
 	for size := 0; size < maxBatch && len(batch) < maxMessages; {
@@ -201,13 +201,11 @@ func collect(ctx context.Context, in <-chan message) (batch []message, more bool
 				return batch, false
 			}
 			if batch = append(batch, m); len(batch) == 1 {
-				last = time.After(linger)
+				end = time.Now().Add(linger)
 			}
 			size += len(m.body)
-			quiet.Reset(gap)
+			quiet.Reset(min(gap, time.Until(end)))
 		case <-quiet.C:
-			return batch, true
-		case <-last:
 			return batch, true
 		case <-ctx.Done():
 			return batch, false
