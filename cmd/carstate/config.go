@@ -124,7 +124,7 @@ func (f *serveFlags) validate() error {
 			"--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody else is in that network"},
 	} {
 		if rule.broken {
-			return wrongUsage(rule.text)
+			return usageError("%s", rule.text)
 		}
 	}
 	for _, l := range f.listeners() {

@@ -1,10 +1,8 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
-	"errors"
-	"slices"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -16,11 +14,11 @@ type helpCommand struct {
 }
 
 func (c *helpCommand) Run(given *kong.Context) error {
-	_, err := given.Kong.Parse(append(slices.Clone(c.Command), "--help"))
-	if errors.Is(err, syscall.EPIPE) {
-		return err
+	named, err := kong.Trace(given.Kong, c.Command)
+	if err = cmp.Or(err, named.Error); err != nil {
+		return usageError("%s", cmdline.Unquoted(err))
 	}
-	return usageError("%s", cmdline.Unquoted(err))
+	return named.PrintUsage(false)
 }
 
 // helpText has the help texts of commands, and those of flags that are too long for the struct tag

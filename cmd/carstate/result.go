@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+
+	"example.org/carstate/internal/store"
 )
 
 const (
@@ -30,8 +32,4 @@ func (p partialError) Error() string { return p.error.Error() + p.text }
 // errNoAnswer means that the service has no verdict, and that the reason was printed.
 var errNoAnswer = errors.New("there is no answer")
 
-type wrongUsage string
-
-func (u wrongUsage) Error() string { return string(u) }
-
-func usageError(format string, args ...any) error { return wrongUsage(fmt.Sprintf(format, args...)) }
+func usageError(format string, args ...any) error { return store.ConfigError(fmt.Errorf(format, args...)) }

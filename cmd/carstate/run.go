@@ -52,15 +52,17 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// The parser panics with exited, for example after --help; run recovers.
-type exited int
+// errHelped ends the parser once it has printed help.
+var errHelped = errors.New("the help was printed")
 
 func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
 	return kong.Must(cmds,
 		kong.Name("carstate"),
 		kong.Description("Is this car driving normally, slowly or in a traffic jam? Is its throttle system healthy?"),
 		kong.Writers(help, stderr),
-		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
+			return cmp.Or(kong.DefaultHelpPrinter(o, c), errHelped)
+		}),
 		kong.DefaultEnvars("CARSTATE"),
 		longHelp,
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
@@ -69,16 +71,7 @@ func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
 
 // run returns the exit code. It writes an error to stderr in one line, and after a wrong flag or
 // argument a second line about help.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
-	defer func() {
-		if r := recover(); r != nil {
-			e, ok := r.(exited)
-			if !ok {
-				panic(r)
-			}
-			code = int(e)
-		}
-	}()
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == "--version" {
 		args = []string{"version"}
 	}
@@ -93,10 +86,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		args = append(args, "--help")
 	}
 	parsed, err := parser.Parse(args)
-	if errors.Is(err, syscall.EPIPE) {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
 		return exitPipe
-	}
-	if err != nil {
+	case errors.Is(err, errHelped):
+		return exitOK
+	case err != nil:
 		fmt.Fprintf(stderr, "carstate: %s%s\nTry: %s --help\n", cmdline.Unquoted(err), cmdline.ExampleOf(err),
 			cmp.Or(cmdline.Selected(err), parser.Model.Node).FullPath())
 		if n := cmdline.Selected(err); n != nil && n.Name == "serve" {
@@ -114,16 +109,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	parsed.Bind(streams{stdout, stderr, parsed.Selected().Path(), json})
 	err = parsed.Run()
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, errHelped):
 		return exitOK
 	case errors.Is(err, syscall.EPIPE):
 		return exitPipe // the reader has seen enough
 	case errors.Is(err, errNoAnswer):
 		return exitNoAnswer // the reason is on stdout
 	}
-	code = exitError
-	_, wrong := errors.AsType[wrongUsage](err)
-	switch wrong = wrong || errors.Is(err, store.ErrConfig); {
+	code := exitError
+	switch wrong := errors.Is(err, store.ErrConfig); {
 	case wrong && parsed.Command() == "serve":
 		code = exitConfig
 	case wrong:
