@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin/client"
-	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
 )
@@ -82,46 +82,32 @@ func auditTime(text string, now time.Time) (_ string, ok bool) {
 	return text, err == nil
 }
 
-func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
+func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) (err error) {
 	limit := ops.DefaultEvents
 	if c.Limit != nil {
 		limit = cmp.Or(*c.Limit, math.MaxInt)
 	}
-	shown, mayConcern := 0, 0
-	defer func() { fmt.Fprint(w.err, mayConcernInWords(mayConcern)) }()
+	var seen struct {
+		Shown, MayConcern int
+		Older             uint64
+		Complete          bool
+	}
+	defer func() { err = errors.Join(err, printResult(w.err, w.command+" (stderr)", seen)) }()
 	for {
-		query.Set("limit", strconv.Itoa(min(ops.MaxEvents, limit-shown)))
+		query.Set("limit", strconv.Itoa(min(ops.MaxEvents, limit-seen.Shown)))
 		events, err := admin.SearchAudit(ctx, query)
 		if err == nil {
-			err = w.show(events)
+			err = printResult(w.out, w.command, events)
 		}
 		if err != nil {
 			return err
 		}
-		shown += len(events.Events)
-		mayConcern += events.MayConcern
-		switch {
-		case events.Older == 0 && shown == 0:
-			fmt.Fprintln(w.err, "There is no such event.")
-			return nil
-		case events.Older == 0:
-			return nil
-		case shown == limit:
-			fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
+		seen.Shown += len(events.Events)
+		seen.MayConcern += events.MayConcern
+		seen.Older = events.Older
+		if seen.Complete = seen.Older == 0 || seen.Shown == limit; seen.Complete {
 			return nil
 		}
 		query.Set("before", strconv.FormatUint(events.Older, 10))
 	}
-}
-
-func mayConcernInWords(n int) string {
-	if n == 0 {
-		return ""
-	}
-	events := "1 event among those searched names"
-	if n > 1 {
-		events = inwords.Count(n) + " events among those searched name"
-	}
-	return events + " more vehicles than the audit lists, and may concern this one. Search without --vid " +
-		"to see all events; `carstate token show ID` and `carstate source show NAME` list the vehicles of a grant now.\n"
 }
