@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"example.org/carstate/internal/format"
@@ -59,12 +58,8 @@ type formatCommand struct {
 type formatList struct{}
 
 func (formatList) Run(w streams) error {
-	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 	names, abouts := format.Presets()
-	for i, name := range names {
-		fmt.Fprintf(t, "%s\t%s\n", name, abouts[i])
-	}
-	return t.Flush()
+	return w.show(struct{ Names, Abouts []string }{names, abouts})
 }
 
 type formatShow struct {

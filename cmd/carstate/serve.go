@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -69,15 +68,12 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cmdline.WriteSettings(w.out, given, "help", "check"); err != nil {
-		return err
-	}
-	fmt.Fprintln(w.out)
 	return w.show(struct {
 		*serveFlags
+		Settings        []cmdline.Setting
 		Listeners       []node.Listener
 		CertificateEnds time.Time
-	}{&c.serveFlags, config.Listeners, certificateEnds})
+	}{&c.serveFlags, cmdline.Settings(given, "help", "check"), config.Listeners, certificateEnds})
 }
 
 // startNode starts a node that reads files again on SIGHUP, which must not end it, even while it

@@ -2,11 +2,9 @@ package cmdline
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
 
@@ -34,16 +32,16 @@ func UnknownVariables(root *kong.Node, prefix string) (unknown []string) {
 	return unknown
 }
 
-// WriteSettings writes a table of the selected command's flags, without secrets in the values.
-func WriteSettings(w io.Writer, given *kong.Context, except ...string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")
+type Setting struct{ Name, Value, From string }
+
+// Settings returns the selected command's flags, without secrets in the values.
+func Settings(given *kong.Context, except ...string) (all []Setting) {
 	for _, f := range given.Selected().Flags {
 		if !slices.Contains(except, f.Name) {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shownValue(f), source(given, f))
+			all = append(all, Setting{f.Name, shownValue(f), source(given, f)})
 		}
 	}
-	return t.Flush()
+	return all
 }
 
 func source(given *kong.Context, f *kong.Flag) string {
