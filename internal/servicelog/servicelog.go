@@ -21,10 +21,6 @@ func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	if is, _ := systemd.StderrIsJournalStream(); is { // an error means that it is none
 		out = journal{out}
 	}
-	return newLogger(out, level, format)
-}
-
-func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	l := new(slog.LevelVar)
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		panic(fmt.Sprintf("the flag's enum admits %q: %v", level, err))
