@@ -32,4 +32,6 @@ func (p partialError) Error() string { return p.error.Error() + p.text }
 // errNoAnswer means that the service has no verdict, and that the reason was printed.
 var errNoAnswer = errors.New("there is no answer")
 
-func usageError(format string, args ...any) error { return store.ConfigError(fmt.Errorf(format, args...)) }
+func usageError(format string, args ...any) error {
+	return store.ConfigError(fmt.Errorf(format, args...))
+}

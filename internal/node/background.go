@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"sync"
@@ -104,32 +105,28 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 // The deriver calls giveUp if this node cannot read the records of a newer version, whose nodes
 // then fold.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
-	checkpoint := n.config.Checkpoint
-	if checkpoint == 0 && n.cluster != nil {
-		checkpoint = 30 * time.Second // NATS writes each byte six times
-	}
-	var grown sync.Once
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
 		Fold:       n.roads.Fold,
 		Records:    n.engine,
 		Covers:     n.records.Covers,
 		Gone:       n.records.Gone,
-		Checkpoint: checkpoint,
+		Checkpoint: n.config.Checkpoint,
 		SilentDays: int((n.silentAfter() + day - 1) / day),
 		Log:        n.config.Log,
-		Members:    n.joinMembers(ctx),
 		Loaded: func(vehicles int) {
 			if n.cluster == nil { // partitions are about equally large
-				grown.Do(func() { n.fleet.Grow(vehicles * n.engine.Partitions()) })
+				n.fleet.Grow(vehicles * n.engine.Partitions())
 			}
 			n.loaded.Add(int64(vehicles))
 		},
 	}
-	owner, free := n.member, store.Anyone
-	if c.Members != nil {
+	free := store.Anyone
+	if n.cluster != nil {
+		c.Checkpoint = cmp.Or(c.Checkpoint, 30*time.Second) // NATS writes each byte six times
+		c.Members = n.joinMembers(ctx)
 		free = c.Members.Free
-		c.Release = func(ctx context.Context, p int) error { return n.engine.Release(ctx, p, owner) }
+		c.Release = func(ctx context.Context, p int) error { return n.engine.Release(ctx, p, n.member) }
 		var once sync.Once
 		c.GiveUp = func() {
 			if n.cluster.NewerFolds() {
@@ -142,7 +139,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		}
 	}
 	c.Take = func(ctx context.Context, p int, states store.Owner) (store.Partition, error) {
-		return n.engine.Take(ctx, p, owner, states, free)
+		return n.engine.Take(ctx, p, n.member, states, free)
 	}
 	d := derive.New(c)
 	n.counter("carstate_samples_folded_total", "Samples folded into states by this node.", nil, d.Samples)
@@ -150,13 +147,9 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 }
 
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
-	if n.cluster == nil {
-		return nil
-	}
-	leases := n.cluster.Leases()
 	host, _ := os.Hostname()
 	n.config.Log.Info("joined the nodes that share the partitions", "member", n.member, "host", host, "pid", os.Getpid())
-	m := derive.NewMembers(n.member, n.engine.Partitions(), leases, n.config.Log)
+	m := derive.NewMembers(n.member, n.engine.Partitions(), n.cluster.Leases(), n.config.Log)
 	n.background(func() error { return m.Run(ctx) })
 	n.gauge("carstate_fold_members", "Nodes that share the partitions, as far as this node knows.",
 		func() float64 { members, _ := m.Count(); return float64(members) })
