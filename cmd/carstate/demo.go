@@ -58,8 +58,12 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	service, err := demoService(n, f.DataDir, f.TLSCert)
-	if err != nil {
+	service := demo.Service{Query: n.URL(node.QueryAddr), Ingest: n.URL(node.IngestAddr), Ready: n.Ready}
+	if service.Trust, err = client.Trusting(f.TLSCert); err != nil {
+		return err
+	}
+	admin := listenerFlags{AdminAddr: n.URL(node.AdminAddr), AdminCA: f.TLSCert}
+	if service.Admin, err = (adminFlags{DataDir: f.DataDir, listenerFlags: admin}).client(); err != nil {
 		return err
 	}
 	token, err := service.Prepare(ctx)
@@ -91,19 +95,4 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 		return err
 	}
 	return n.Drain(context.Background())
-}
-
-func demoService(n *node.Node, dataDir, tlsCert string) (demo.Service, error) {
-	key, err := ops.LoadKey(dataDir)
-	if err != nil {
-		return demo.Service{}, err
-	}
-	trust, err := client.Trusting(tlsCert)
-	if err != nil {
-		return demo.Service{}, err
-	}
-	return demo.Service{
-		Query: n.URL(node.QueryAddr), Ingest: n.URL(node.IngestAddr), Ready: n.Ready, Trust: trust,
-		Admin: &client.Client{URL: n.URL(node.AdminAddr), Key: key, HTTP: client.HTTPClient(trust)},
-	}, nil
 }
