@@ -57,11 +57,6 @@ func (g *byState) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// The console gathers n.registry often, but not n.scraped.
-func (n *Node) countByState(name, help string, count func() map[string]map[string]int) {
-	n.scraped.MustRegister(&byState{name: name, help: help, count: count})
-}
-
 func oneIf(is bool) float64 {
 	if is {
 		return 1
@@ -78,12 +73,12 @@ func (n *Node) registerMetrics() {
 		func() float64 { return n.probe.Mean().Seconds() })
 	n.gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) })
 	if n.config.needsStates() {
-		n.countByState("carstate_vehicles_by_state",
-			"Vehicles in this node's table by what a query about them gets; each is counted once by driving and once by throttle.",
-			func() map[string]map[string]int {
+		n.scraped.MustRegister(&byState{name: "carstate_vehicles_by_state",
+			help: "Vehicles in this node's table by what a query about them gets; each is counted once by driving and once by throttle.",
+			count: func() map[string]map[string]int {
 				v := n.monitor.Counts()
 				return map[string]map[string]int{"driving": v.Driving, "throttle": v.Throttle}
-			})
+			}})
 	}
 	n.gauge("carstate_vehicles_limit",
 		"Maximum number of vehicles that this node accepts as known (--max-vehicles); 0: no limit.",
@@ -100,19 +95,19 @@ func (n *Node) registerMetrics() {
 	})
 	n.gauge("carstate_sources", "Sources that may send telemetry.",
 		func() float64 { return float64(len(n.tables.Sources.List())) })
-	n.countByState("carstate_sources_wrong_speed",
-		"Sources whose speeds differ from their positions by a factor, by the unit that explains it.",
-		func() map[string]map[string]int {
+	n.scraped.MustRegister(&byState{name: "carstate_sources_wrong_speed",
+		help: "Sources whose speeds differ from their positions by a factor, by the unit that explains it.",
+		count: func() map[string]map[string]int {
 			return map[string]map[string]int{"unit": n.tables.Sources.WrongSpeeds()}
-		})
+		}})
 	if n.config.knowsRoads() {
-		n.countByState("carstate_road_stretches_by_state",
-			"Stretches of road whose speed in light traffic is known, by how traffic moves there; unknown: too few cars.",
-			func() map[string]map[string]int {
+		n.scraped.MustRegister(&byState{name: "carstate_road_stretches_by_state",
+			help: "Stretches of road whose speed in light traffic is known, by how traffic moves there; unknown: too few cars.",
+			count: func() map[string]map[string]int {
 				by := n.roads.CountByState(signal.At(time.Now()))
 				return map[string]map[string]int{"state": {"unknown": by[0], "normal": by[driving.Normal],
 					"slow": by[driving.Slow], "jam": by[driving.Jam]}}
-			})
+			}})
 		n.gauge("carstate_road_stretches", "Stretches of road that this node knows.",
 			func() float64 { return float64(n.roads.Len()) })
 		n.gauge("carstate_road_stretches_limit", "Stretches of road that this node may know (--max-stretches).",

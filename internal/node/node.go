@@ -36,9 +36,9 @@ import (
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
-	scraped  *prometheus.Registry
-	cert     *keyPair // nil if no listener speaks TLS
-	ports    ports
+	scraped  *prometheus.Registry // what takes long to count; the console reads only registry, often
+	cert     *keyPair             // nil if no listener speaks TLS
+	ports    map[string]net.Listener
 
 	accessLog *query.AccessLog
 	tables    access.Tables
@@ -75,7 +75,7 @@ const (
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(),
-		roads: new(road.Map), member: rand.Text(), failed: make(chan error, 8),
+		roads: new(road.Map), ports: make(map[string]net.Listener), member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.fleet.Bound(c.vehicleBound())
@@ -83,15 +83,17 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
-	if n.ports, err = openPorts(c.Listeners); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
-			n.ports.close()
+			for _, l := range n.ports {
+				l.Close()
+			}
 			n.closeAccessLog()
 		}
 	}()
+	if err := n.openPorts(); err != nil {
+		return nil, err
+	}
 	if n.accessLog, err = n.openAccessLog(); err != nil {
 		return nil, err
 	}

@@ -57,27 +57,19 @@ func (c *Config) fitTo(files int) {
 		"descriptors", files, "needed", filesBesideConnections+wanted, "scaled", strings.Join(changes, ", "))
 }
 
-type ports map[string]net.Listener
-
-func openPorts(all []Listener) (_ ports, err error) {
-	open := make(ports)
-	defer func() {
-		if err != nil {
-			open.close()
-		}
-	}()
-	for _, a := range all {
+func (n *Node) openPorts() error {
+	for _, a := range n.config.Listeners {
 		l, err := net.Listen("tcp", a.Addr)
 		if errors.Is(err, syscall.EADDRINUSE) && a.AnyPort {
 			host, _, _ := net.SplitHostPort(a.Addr)
 			l, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
 		}
 		if err != nil {
-			return nil, listenError(a, err)
+			return listenError(a, err)
 		}
-		open[a.Name] = l
+		n.ports[a.Name] = l
 	}
-	return open, nil
+	return nil
 }
 
 func listenError(a Listener, err error) error {
@@ -91,12 +83,6 @@ func listenError(a Listener, err error) error {
 		return fmt.Errorf("%s is not an address of this machine: choose another --%s", a.Addr, a.Name)
 	}
 	return fmt.Errorf("%s cannot be opened: check --%s: %w", a.Addr, a.Name, err)
-}
-
-func (p ports) close() {
-	for _, l := range p {
-		l.Close()
-	}
 }
 
 func (n *Node) Addr(name string) net.Addr {
