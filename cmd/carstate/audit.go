@@ -56,20 +56,14 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 			return nil, usageError("%v", err)
 		}
 	}
-	query := url.Values{}
-	for name, text := range map[string]string{"actor": c.Actor, "action": c.Action, "since": c.Since, "until": c.Until,
-		"vid": c.VID} {
-		if text == "" {
-			continue
+	query := url.Values{"actor": {c.Actor}, "action": {c.Action}, "vid": {c.VID}}
+	for name, text := range map[string]string{"since": c.Since, "until": c.Until} {
+		at, ok := auditTime(text, now)
+		if text != "" && !ok {
+			return nil, usageError("--%s must be a day such as 2026-11-20, a time such as 2026-11-20T12:00:00Z, or an "+
+				"age such as 24h or 7d", name)
 		}
-		if name == "since" || name == "until" {
-			var ok bool
-			if text, ok = auditTime(text, now); !ok {
-				return nil, usageError("--%s must be a day such as 2026-11-20, a time such as 2026-11-20T12:00:00Z, or an "+
-					"age such as 24h or 7d", name)
-			}
-		}
-		query.Set(name, text)
+		query.Set(name, at)
 	}
 	return query, nil
 }
