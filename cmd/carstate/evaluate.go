@@ -35,15 +35,15 @@ type fleetFlags struct {
 	WithoutPositions bool          `help:"Cars of the fleet send no positions."`
 }
 
-func (f *fleetFlags) validate(drives []string, plot bool) error {
-	switch {
+func (c *evaluateCommand) validate() error {
+	switch f := &c.fleetFlags; {
 	case f.Fleet == "" && (f.Truth != "" || f.Learn != nil || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
 		return usageError("--truth, --learn, --every, --share and --without-positions need a fleet: give --fleet FCD")
-	case f.Fleet == "" && len(drives) == 0:
+	case f.Fleet == "" && len(c.Files) == 0:
 		return usageError("expected recorded drives, or a fleet: --fleet FCD --truth LABELS")
 	case f.Fleet == "":
 		return nil
-	case len(drives) > 0:
+	case len(c.Files) > 0:
 		return usageError("--fleet and recorded drives are mutually exclusive: leave out either")
 	case f.Truth == "":
 		return usageError("--fleet needs the labels of its cars: --truth LABELS")
@@ -51,18 +51,17 @@ func (f *fleetFlags) validate(drives []string, plot bool) error {
 		return usageError("--every must be a duration such as 5s")
 	case !(f.Share > 0 && f.Share <= 1):
 		return usageError("--share must be above 0 and at most 1, such as 0.2")
-	case plot && f.WithoutPositions:
+	case c.Plot != "" && f.WithoutPositions:
 		return usageError("--plot draws a map, which needs positions: leave out --without-positions")
+	case c.formatFlags.given():
+		return usageError("--format is for recorded drives: leave out --fleet")
 	}
 	return nil
 }
 
 func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
-	if err := c.validate(c.Files, c.Plot != ""); err != nil {
+	if err := c.validate(); err != nil {
 		return err
-	}
-	if c.Fleet != "" && c.formatFlags.given() {
-		return usageError("--format is for recorded drives: leave out --fleet")
 	}
 	for _, name := range slices.Concat([]string{c.Fleet, c.Truth}, c.Learn, c.Files) {
 		if c.Plot != "" && sameFile(name, c.Plot) {

@@ -83,13 +83,11 @@ type formatTry struct {
 
 func (c *formatTry) Run(ctx context.Context, w streams) error {
 	f, err := (&formatFlags{Format: c.Name}).parse()
+	if _, failed := os.Stat(c.Name); err != nil && failed == nil {
+		f, err = (&formatFlags{FormatFile: c.Name}).parse()
+	}
 	if err != nil {
-		if _, failed := os.Stat(c.Name); failed != nil {
-			return err
-		}
-		if f, err = (&formatFlags{FormatFile: c.Name}).parse(); err != nil {
-			return err
-		}
+		return err
 	}
 	if f == nil {
 		return usageError("the service's own format needs no mapping: docs/telemetry.md")

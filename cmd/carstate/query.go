@@ -117,7 +117,6 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	}
 	text := line.String()
 	if f.JSON {
-		var err error
 		if text, err = queried(a); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -32,10 +33,7 @@ type fleetReplayFlags struct {
 }
 
 func (c *replayCommand) Run(ctx context.Context, w streams) error {
-	if err := c.validate(); err != nil {
-		return err
-	}
-	if err := c.checkTarget(); err != nil {
+	if err := cmp.Or(c.validate(), c.checkTarget()); err != nil {
 		return err
 	}
 	if c.Fleet != "" {

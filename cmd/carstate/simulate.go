@@ -62,10 +62,7 @@ func (f *trafficFlags) validate() error {
 }
 
 func (c *simulateCommand) Run(ctx context.Context, w streams) error {
-	if err := c.validate(); err != nil {
-		return err
-	}
-	if err := c.checkTarget(); err != nil {
+	if err := cmp.Or(c.validate(), c.checkTarget()); err != nil {
 		return err
 	}
 	switch {

@@ -35,33 +35,29 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.SourceKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
-	v, err := parseVehicles(c.Vehicles)
-	if err != nil {
+	r := access.Credential{Name: c.Name, Strict: c.Strict, TrustedCrowd: c.TrustedCrowd}
+	var err error
+	if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
 		return fmt.Errorf("--vehicles: %w", err)
 	}
-	rate, err := access.ParseRate(c.Rate)
-	if err != nil {
+	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
 	}
-	expires, err := lifetime(c.Expires, time.Now())
-	if err != nil {
+	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
 	}
-	onChange, err := access.ParseOnChange(c.OnChange)
-	if err != nil {
+	if r.OnChange, err = access.ParseOnChange(c.OnChange); err != nil {
 		return usageError("--on-change: %v", err)
 	}
-	mapping, err := c.formatFlags.parse()
-	if err != nil {
+	if r.Format, err = c.formatFlags.parse(); err != nil {
 		return err
 	}
 	return c.ask(w, func(a *client.Client) (any, error) {
-		added, err := a.AddSource(ctx, access.Credential{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
-			Strict: c.Strict, OnChange: onChange, Format: mapping, TrustedCrowd: c.TrustedCrowd})
+		added, err := a.AddSource(ctx, r)
 		return struct {
 			wire.AddedSource
 			Expires time.Time `json:"-"` // for the text alone
-		}{added, expires}, err
+		}{added, r.Expires}, err
 	})
 }
 

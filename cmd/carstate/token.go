@@ -39,25 +39,24 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {
 		return usageError("--operations: %v", err)
 	}
-	if c.Sandbox && c.Vehicles != "" {
+	switch {
+	case c.Sandbox && c.Vehicles != "":
 		return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved " +
 			"vehicles and no others")
+	case c.Sandbox:
+		r.Kind = access.SandboxKind
+	case c.Vehicles == "":
+		return usageError("say which vehicles the token sees: --vehicles all, --vehicles VID,… or --vehicles @FILE")
+	default:
+		if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
+			return fmt.Errorf("--vehicles: %w", err)
+		}
 	}
 	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
 	}
 	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
-	}
-	if c.Sandbox {
-		r.Kind = access.SandboxKind
-	} else {
-		if c.Vehicles == "" {
-			return usageError("say which vehicles the token sees: --vehicles all, --vehicles VID,… or --vehicles @FILE")
-		}
-		if r.Vehicles, err = parseVehicles(c.Vehicles); err != nil {
-			return fmt.Errorf("--vehicles: %w", err)
-		}
 	}
 	return c.ask(w, func(a *client.Client) (any, error) { return a.IssueToken(ctx, r) })
 }
