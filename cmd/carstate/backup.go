@@ -45,9 +45,9 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	meter := term.NewMeter(w.err)
-	err = admin.Backup(ctx, io.MultiWriter(tmp, meter))
-	meter.End()
+	metered, end := term.Metered(tmp, w.err)
+	err = admin.Backup(ctx, metered)
+	end()
 	if err != nil {
 		return err
 	}

@@ -81,3 +81,17 @@ func (p *Progress) End(complete bool) {
 		p.bars.Wait()
 	}
 }
+
+// Metered shows on a terminal how many bytes were written to w.
+func Metered(w, shown io.Writer) (metered io.Writer, end func()) {
+	f := Terminal(shown)
+	if f == nil {
+		return w, func() {}
+	}
+	bars := mpb.New(mpb.WithOutput(f))
+	bar := bars.New(0, mpb.NopStyle(), mpb.PrependDecorators(decor.CurrentKiloByte("% .1f")))
+	return bar.ProxyWriter(w), func() {
+		bar.Abort(bar.Current() == 0) // removes the line if nothing was written
+		bars.Wait()
+	}
+}

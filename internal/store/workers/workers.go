@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// Group runs a limited number of functions at a time, until one fails.
 type Group struct {
 	ctx    context.Context
 	fail   context.CancelCauseFunc
