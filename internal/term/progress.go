@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/cwriter"
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
@@ -43,14 +44,7 @@ func Terminal(w any) *os.File {
 		w = p.w
 	}
 	f, ok := w.(*os.File)
-	if !ok {
-		return nil
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "dumb" {
-		return nil
-	}
-	if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(info, null) {
+	if !ok || !cwriter.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	return f
