@@ -15,16 +15,14 @@ import (
 )
 
 // New returns a logger and its level, which the caller may change. format is "json" or "text"; an
-// unknown level panics. If standard error is the systemd journal, each line begins with its
+// unknown level counts as info. If standard error is the systemd journal, each line begins with its
 // priority.
 func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	if is, _ := systemd.StderrIsJournalStream(); is { // an error means that it is none
 		out = journal{out}
 	}
 	l := new(slog.LevelVar)
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		panic(fmt.Sprintf("the flag's enum admits %q: %v", level, err))
-	}
+	_ = l.UnmarshalText([]byte(level))
 	opts := &slog.HandlerOptions{Level: l, ReplaceAttr: clean}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(out, opts)), l
