@@ -33,10 +33,7 @@ func (c *Client) Restore(
 	if options.Compare {
 		path += "?compare"
 	}
-	header := http.Header{"Content-Type": {wire.BackupType}}
-	if options.Key != "" {
-		header.Set(wire.BackupKeyHeader, options.Key)
-	}
+	header := http.Header{"Content-Type": {wire.BackupType}, wire.BackupKeyHeader: {options.Key}}
 	resp, err := c.do(ctx, http.MethodPost, path, backup, header, true)
 	if err != nil {
 		return report, err
