@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,14 +23,19 @@ type serveCommand struct {
 }
 
 func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) error {
-	if c.Check {
-		return c.check(w, given)
-	}
 	log, level := servicelog.New(w.err, c.LogLevel, c.LogFormat)
-	warnOfUnknown(log, given)
+	if c.Check {
+		log, level = servicelog.New(w.err, "info", "text")
+	}
+	if names := cmdline.UnknownVariables(given.Model.Node, "CARSTATE_"); len(names) > 0 {
+		log.Warn("environment variables with unknown names are ignored: correct or remove them", "names", names)
+	}
 	config, err := c.node(log, level)
 	if err != nil {
 		return err
+	}
+	if c.Check {
+		return c.check(w, given, config)
 	}
 	n, err := startNode(ctx, config)
 	if err != nil {
@@ -57,13 +61,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 }
 
 // check prints the configuration, opens no port and changes nothing.
-func (c *serveCommand) check(w streams, given *kong.Context) error {
-	log := slog.New(slog.NewTextHandler(w.err, nil))
-	warnOfUnknown(log, given)
-	config, err := c.node(log, nil)
-	if err != nil {
-		return err
-	}
+func (c *serveCommand) check(w streams, given *kong.Context, config node.Config) error {
 	certificateEnds, err := node.Check(config)
 	if err != nil {
 		return err
@@ -91,10 +89,4 @@ func startNode(ctx context.Context, config node.Config) (*node.Node, error) {
 		}
 	}()
 	return n, nil
-}
-
-func warnOfUnknown(log *slog.Logger, given *kong.Context) {
-	if names := cmdline.UnknownVariables(given.Model.Node, "CARSTATE_"); len(names) > 0 {
-		log.Warn("environment variables with unknown names are ignored: correct or remove them", "names", names)
-	}
 }
