@@ -4,40 +4,32 @@ import (
 	"context"
 	"time"
 
-	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
 
-type answers struct {
-	table   *fleet.Table
-	monitor *console.Monitor // nil without a console
-	changes *ops.Changes
-}
-
 // A zero answer means that the vehicle was forgotten.
-func (a answers) Put(id vehicle.ID, is *store.Answer) {
+func (n *Node) putAnswer(id vehicle.ID, is *store.Answer) {
 	if *is == (store.Answer{}) {
-		a.table.Delete(id)
-		if a.monitor != nil {
-			a.monitor.Put(id, is)
-			a.changes.Forget(id)
+		n.fleet.Delete(id)
+		if n.changes != nil {
+			n.monitor.Put(id, is)
+			n.changes.Forget(id)
 		}
 		return
 	}
 	now := fleet.Answer{Driving: is.Driving, Throttle: is.Throttle}
-	was := a.table.Put(id, now)
-	if a.monitor != nil {
-		a.monitor.Put(id, is)
-		a.changes.Put(id, was, now)
+	was := n.fleet.Put(id, now)
+	if n.changes != nil {
+		n.monitor.Put(id, is)
+		n.changes.Put(id, was, now)
 	}
 }
 
-func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
-	known := a.table.Get([]byte(id))
+func (n *Node) verdicts(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
+	known := n.fleet.Get([]byte(id))
 	return known.Driving, known.Throttle
 }
 

@@ -31,7 +31,7 @@ func (n *Node) startBackground() {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, 0, n.health.caughtUp)
 		}
-		return n.engine.FollowAnswers(ctx, n.answers.Put, n.health.caughtUp)
+		return n.engine.FollowAnswers(ctx, n.putAnswer, n.health.caughtUp)
 	})
 	// Silent vehicles leave the fleet table. After a crash, they are in it again until the first
 	// expiry, an hour after the start.
@@ -42,7 +42,7 @@ func (n *Node) startBackground() {
 	// The monitor always runs, so that the curves have no gap when an operator opens the page.
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
-		run(n.answers.changes.Run)
+		run(n.changes.Run)
 	}
 	if n.cert != nil {
 		run(n.cert.watch)

@@ -44,8 +44,8 @@ type Node struct {
 	tables    access.Tables
 	fleet     *fleet.Table
 	monitor   *console.Monitor
-	answers   answers
-	roads     *road.Map // empty on a node that neither folds nor has the console
+	changes   *ops.Changes // nil without a console
+	roads     *road.Map    // empty on a node that neither folds nor has the console
 	engine    store.Engine
 	cluster   *cluster.Engine // nil on one machine
 	records   *store.RecordStore
@@ -103,9 +103,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 
 	// A failure loses nothing: no client has received an acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, time.Now)
-	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
-		n.answers.monitor, n.answers.changes = n.monitor, ops.NewChanges(n.fleet, c.MaxAge, time.Now)
+		n.changes = ops.NewChanges(n.fleet, c.MaxAge, time.Now)
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
 	c.Store.Log, c.Store.Registry = c.Log, n.registry
@@ -192,7 +191,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 		} else {
 			c.Cluster.Config = c.Store
 			c.Cluster.Known = func(id vehicle.ID) (driving, throttle signal.UnixMilli) {
-				d, t := n.answers.Get(id)
+				d, t := n.verdicts(id)
 				return d.Time, t.Time
 			}
 			if n.cluster, err = cluster.Open(ctx, c.Cluster); err == nil {

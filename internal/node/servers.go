@@ -42,7 +42,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 	c := ingest.Config{
 		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, ReadOnly: n.health.readOnly.Load,
-		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.answers.Get, Unfolded: n.engine.Unfolded(),
+		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.verdicts, Unfolded: n.engine.Unfolded(),
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
 		TLS: tlsFor(IngestAddr), NoDocs: n.config.NoDocs, Log: n.config.Log, Registry: n.registry,
 	}
@@ -90,7 +90,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 			return store.State(ctx, n.engine, id)
 		},
 		Append: n.engine.Append, RoadsDoubted: n.roads.Doubts,
-		Fleet: n.fleet, Filled: n.health.answersNow, Changes: n.answers.changes,
+		Fleet: n.fleet, Filled: n.health.answersNow, Changes: n.changes,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n
