@@ -68,7 +68,6 @@ var outputFuncs = template.FuncMap{
 	"ago":        ago,
 	"bytes":      inwords.Bytes,
 	"content":    describeBackup,
-	"count":      count,
 	"day":        day,
 	"figure":     figure,
 	"isLoopback": netaddr.IsLoopback,
@@ -80,7 +79,6 @@ var outputFuncs = template.FuncMap{
 	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
-	"someOf":     someVehicles,
 	"thousands":  func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"verdicts": func(v ops.VehicleRecord) map[string]ops.VerdictRecord {
 		return map[string]ops.VerdictRecord{"driving": v.Driving, "throttle": v.Throttle}
@@ -113,29 +111,4 @@ func figure(unit string, v *float64, size float64) string {
 		return "-"
 	}
 	return inwords.Measure(*v/size, unit)
-}
-
-func count(c ops.VehicleCount) string {
-	if c.All {
-		return "all"
-	}
-	return inwords.Count(c.N)
-}
-
-func someVehicles(v ops.VehicleList) string {
-	if v.All() {
-		return "all"
-	}
-	var names []string
-	for _, id := range v.Sorted() {
-		if len(names) == 10 {
-			names = append(names, fmt.Sprintf("and %d more (--json lists them)", v.Len()-10))
-			break
-		}
-		names = append(names, string(id))
-	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }
