@@ -95,8 +95,7 @@ func changeBody(to access.Change) wire.SourceChange {
 
 // RotateToken keeps the old secret valid for overlap, in whole seconds, up to [access.MaxOverlap].
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
-	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
-		rotateBody(overlap))
+	return rotate[wire.RotatedToken](ctx, c, "/v1/tokens/"+url.PathEscape(id), overlap)
 }
 
 func (c *Client) AddSource(ctx context.Context, r access.Credential) (wire.AddedSource, error) {
@@ -167,8 +166,7 @@ func (c *Client) Relearn(ctx context.Context, id vehicle.ID) (ops.Relearned, err
 }
 
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
-	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate",
-		rotateBody(overlap))
+	return rotate[wire.RotatedSource](ctx, c, "/v1/sources/"+url.PathEscape(name), overlap)
 }
 
 func (c *Client) AddOperator(ctx context.Context, name string, readOnly bool) (wire.OperatorKey, error) {
@@ -194,8 +192,9 @@ func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, erro
 	return send[wire.RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
 }
 
-func rotateBody(overlap time.Duration) wire.RotateRequest {
-	return wire.RotateRequest{OverlapSeconds: new(int64(overlap / time.Second))}
+func rotate[Out any](ctx context.Context, c *Client, path string, overlap time.Duration) (Out, error) {
+	return send[Out](ctx, c, http.MethodPost, path+"/rotate",
+		wire.RotateRequest{OverlapSeconds: new(int64(overlap / time.Second))})
 }
 
 func (c *Client) SearchAudit(ctx context.Context, query url.Values) (ops.EventList, error) {
