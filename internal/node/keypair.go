@@ -103,12 +103,7 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	if err == nil {
 		key, err = os.ReadFile(c.keyFile)
 	}
-	if err != nil {
-		return nil, nil, sha256.Sum256([]byte(err.Error())), err
-	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%d %s%s", len(cert), cert, key)
-	return cert, key, [sha256.Size]byte(h.Sum(nil)), nil
+	return cert, key, sha256.Sum256(fmt.Appendf(nil, "%d %s%s%v", len(cert), cert, key, err)), err
 }
 
 const expiresSoon = 14 * day // The alert CarstateCertificateExpires has the same limit.
