@@ -94,8 +94,7 @@ func (c *backupCommand) publish(tmp string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (c *backupCommand) verify(w streams) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -32,8 +33,9 @@ type pullCommand struct {
 
 func (c *pullCommand) Run(ctx context.Context, w streams) error {
 	config := pull.Config{
-		Topics: c.Topic, Group: c.Group, NATSCreds: c.BrokerCreds, SASL: c.SASL,
-		User: os.Getenv("CARSTATE_BROKER_USER"), Password: os.Getenv("CARSTATE_BROKER_PASSWORD"),
+		Topics: c.Topic, NATSCreds: c.BrokerCreds, SASL: c.SASL,
+		Group: cmp.Or(c.Group, "carstate-"+regexp.MustCompile(`[^A-Za-z0-9_-]`).ReplaceAllString(c.Source, "-")),
+		User:  os.Getenv("CARSTATE_BROKER_USER"), Password: os.Getenv("CARSTATE_BROKER_PASSWORD"),
 		Vehicle: vehicle.ID(c.VID), IngestURL: c.IngestURL, Key: os.Getenv("CARSTATE_KEY"),
 	}
 	var err error
@@ -57,9 +59,6 @@ func (c *pullCommand) Run(ctx context.Context, w streams) error {
 		return usageError("give --vid: the messages of VISS do not name the vehicle")
 	case config.Password != "" && config.User == "" && (config.Scheme == "mqtt" || config.Scheme == "kafka"):
 		return usageError("CARSTATE_BROKER_PASSWORD needs CARSTATE_BROKER_USER")
-	}
-	if c.Group == "" {
-		config.Group = "carstate-" + regexp.MustCompile(`[^A-Za-z0-9_-]`).ReplaceAllString(c.Source, "-")
 	}
 	if config.Trust, err = client.Trusting(c.CA); err != nil {
 		return err
