@@ -23,7 +23,7 @@ type completeCommand struct {
 }
 
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
-	for _, next := range cmdline.Candidates(given.Model.Node, c.Words) {
+	for _, next := range cmdline.Candidates(given.Kong, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {
 			return err
 		}

@@ -82,8 +82,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stdout, stderr = out, errs
 	var cmds commands
 	parser := newParser(&cmds, help, stderr)
-	if cmdline.IsGroup(parser.Model.Node, args) {
-		args = append(args, "--help")
+	named, _ := kong.Trace(parser, args) // Parse returns its error
+	if named.Error == nil && len(cmp.Or(named.Selected(), parser.Model.Node).Children) > 0 {
+		args = append(args, "--help") // the command only has subcommands
 	}
 	parsed, err := parser.Parse(args)
 	switch {

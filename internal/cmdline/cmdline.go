@@ -3,7 +3,6 @@
 package cmdline
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -37,23 +36,4 @@ func Sections(text string) map[string]string {
 		sections[name] = strings.TrimSpace(body)
 	}
 	return sections
-}
-
-// IsGroup reports whether args name a command that only has subcommands, or no command at all.
-func IsGroup(root *kong.Node, args []string) bool {
-	n := root
-	for _, name := range args {
-		if n = subcommand(n, name); n == nil {
-			return false
-		}
-	}
-	return len(n.Children) > 0
-}
-
-func subcommand(n *kong.Node, name string) *kong.Node {
-	i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return n.Children[i]
 }

@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"cmp"
 	"embed"
 	"slices"
 	"strings"
@@ -19,13 +20,15 @@ func CompletionScript(shell string) string {
 	return string(script)
 }
 
-// Candidates returns completions of the last of the words after the name of the command n, each
-// with a tab and the first line of its help.
-func Candidates(n *kong.Node, words []string) (all []string) {
+// Candidates returns completions of the last of the words after the name of the program, each with a
+// tab and the first line of its help.
+func Candidates(k *kong.Kong, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	last := words[len(words)-1]
+	before, last := words[:len(words)-1], words[len(words)-1]
+	named, _ := kong.Trace(k, before) // ends at a wrong word
+	n := cmp.Or(named.Selected(), k.Model.Node)
 	add := func(text, help string) {
 		if strings.HasPrefix(text, last) {
 			help, _, _ = strings.Cut(help, "\n")
@@ -40,17 +43,8 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 		}
 	}
 	var valueOf *kong.Flag // whose value comes next
-	for _, word := range words[:len(words)-1] {
-		switch {
-		case valueOf != nil:
-			valueOf = nil
-		case strings.HasPrefix(word, "--"):
-			valueOf = takesValue(n, word)
-		default:
-			if child := subcommand(n, word); child != nil {
-				n = child
-			}
-		}
+	if len(before) > 0 {
+		valueOf = takesValue(n, before[len(before)-1])
 	}
 	switch {
 	case valueOf != nil:
