@@ -83,8 +83,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cmds commands
 	parser := newParser(&cmds, help, stderr)
 	named, _ := kong.Trace(parser, args) // Parse returns its error
-	if named.Error == nil && len(cmp.Or(named.Selected(), parser.Model.Node).Children) > 0 {
+	command := cmp.Or(named.Selected(), parser.Model.Node)
+	if named.Error == nil && len(command.Children) > 0 {
 		args = append(args, "--help") // the command only has subcommands
+	}
+	wrongUsage := exitUsage
+	if command.Name == "serve" {
+		wrongUsage = exitConfig
 	}
 	parsed, err := parser.Parse(args)
 	switch {
@@ -93,21 +98,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errHelped):
 		return exitOK
 	case err != nil:
-		fmt.Fprintf(stderr, "carstate: %s%s\nTry: %s --help\n", cmdline.Unquoted(err), cmdline.ExampleOf(err),
-			cmp.Or(cmdline.Selected(err), parser.Model.Node).FullPath())
-		if n := cmdline.Selected(err); n != nil && n.Name == "serve" {
-			return exitConfig
-		}
-		return exitUsage
+		fmt.Fprintf(stderr, "carstate: %s%s\nTry: %s --help\n", cmdline.Unquoted(err),
+			cmdline.ExampleOf(command, err), command.FullPath())
+		return wrongUsage
 	}
-	if c := parsed.Command(); c != "serve" && c != "demo" { // they read files again on SIGHUP
+	if command.Name != "serve" && command.Name != "demo" { // they read files again on SIGHUP
 		var stop func()
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	json := slices.ContainsFunc(parsed.Flags(), func(f *kong.Flag) bool { return f.Name == "json" && f.Target.Bool() })
-	parsed.Bind(streams{stdout, stderr, parsed.Selected().Path(), json})
+	parsed.Bind(streams{stdout, stderr, command.Path(), json})
 	err = parsed.Run()
 	switch {
 	case err == nil, errors.Is(err, errHelped):
@@ -118,11 +120,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitNoAnswer // the reason is on stdout
 	}
 	code := exitError
-	switch wrong := errors.Is(err, store.ErrConfig); {
-	case wrong && parsed.Command() == "serve":
-		code = exitConfig
-	case wrong:
-		code = exitUsage
+	switch {
+	case errors.Is(err, store.ErrConfig):
+		code = wrongUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		partial, _ := errors.AsType[partialError](err)
 		code, err = exitStopped, errors.New("stopped before it was done"+partial.text)

@@ -1,7 +1,6 @@
 package cmdline
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -42,11 +41,7 @@ func Unquoted(err error) string {
 }
 
 // ExampleOf returns an example such as ", as in --vid=VID" for a missing argument or value, or "".
-func ExampleOf(err error) string {
-	command := Selected(err)
-	if command == nil {
-		return ""
-	}
+func ExampleOf(command *kong.Node, err error) string {
 	flag, _, isFlag := strings.Cut(err.Error(), ": expected string value")
 	_, examples, hasExample := strings.Cut(command.Detail, "Example:\n")
 	switch line, _, _ := strings.Cut(examples, "\n"); {
@@ -60,13 +55,4 @@ func ExampleOf(err error) string {
 		}
 	}
 	return ""
-}
-
-// Selected returns the command that an error of the parser is about, or nil.
-func Selected(err error) *kong.Node {
-	p, ok := errors.AsType[*kong.ParseError](err)
-	if !ok || p.Context == nil {
-		return nil
-	}
-	return p.Context.Selected()
 }
