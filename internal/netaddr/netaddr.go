@@ -24,19 +24,16 @@ func IsLoopback(addr string) bool {
 // BaseURL returns a URL for an address: http on loopback and https elsewhere. An address of all
 // interfaces, such as 0.0.0.0:8080 in a container, becomes loopback.
 func BaseURL(addr string) string {
-	switch {
+	host, port, _ := net.SplitHostPort(addr)
+	switch ip := net.ParseIP(host); {
 	case strings.Contains(addr, "://"):
 		return strings.TrimSuffix(addr, "/")
 	case IsLoopback(addr):
 		return "http://" + addr
-	}
-	if host, port, err := net.SplitHostPort(addr); err == nil {
-		switch ip := net.ParseIP(host); {
-		case ip.Equal(net.IPv4zero):
-			return "http://127.0.0.1:" + port
-		case ip.Equal(net.IPv6zero):
-			return "http://[::1]:" + port
-		}
+	case ip.Equal(net.IPv4zero):
+		return "http://127.0.0.1:" + port
+	case ip.Equal(net.IPv6zero):
+		return "http://[::1]:" + port
 	}
 	return "https://" + addr
 }
