@@ -41,11 +41,8 @@ const (
 
 func (h *health) caughtUp() { h.feeds.Add(1) }
 
-// After drain, the node still answers queries and accepts telemetry.
-func (h *health) drain() { h.draining.Store(true) }
-
 func (h *health) end() {
-	h.drain()
+	h.draining.Store(true)
 	h.ending.Store(true)
 }
 

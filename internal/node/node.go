@@ -256,7 +256,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	// The supervisor may give a service less time than Drain and Close take.
 	extended := n.config.Drain + 2*stopWithin
 	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, extended.Microseconds()))
-	n.health.drain()
+	n.health.draining.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, n.config.Drain)
 	defer cancel()
 	return n.Wait(ctx)
