@@ -65,7 +65,7 @@ func printResult(w io.Writer, name string, v any) error {
 }
 
 var outputFuncs = template.FuncMap{
-	"ago":        ago,
+	"ago":        func(now, t time.Time) string { return inwords.Ago(now.Sub(t)) },
 	"bytes":      inwords.Bytes,
 	"content":    describeBackup,
 	"day":        day,
@@ -97,13 +97,6 @@ func inUTC(t any, layout string) string {
 		return at.UTC().Format(layout)
 	}
 	return ""
-}
-
-func ago(now time.Time, t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return inwords.Ago(now.Sub(*t))
 }
 
 func figure(unit string, v *float64, size float64) string {
