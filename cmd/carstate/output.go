@@ -69,12 +69,13 @@ var outputFuncs = template.FuncMap{
 	"bytes":      inwords.Bytes,
 	"content":    describeBackup,
 	"day":        day,
-	"figure":     figure,
+	"gib":        func(bytes float64) string { return inwords.Measure(bytes/(1<<30), "GiB") },
 	"isLoopback": netaddr.IsLoopback,
 	"isOn":       func(b *bool) bool { return b != nil && *b },
 	"join":       strings.Join,
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
+	"measure":    inwords.Measure,
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
 	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
@@ -97,11 +98,4 @@ func inUTC(t any, layout string) string {
 		return at.UTC().Format(layout)
 	}
 	return ""
-}
-
-func figure(unit string, v *float64, size float64) string {
-	if v == nil {
-		return "-"
-	}
-	return inwords.Measure(*v/size, unit)
 }
