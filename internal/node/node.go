@@ -36,7 +36,7 @@ import (
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
-	scraped  *prometheus.Registry // what takes long to count; the console reads only registry, often
+	scraped  *prometheus.Registry // of slow collectors; the console gathers only registry, often
 	cert     *keyPair             // nil if no listener speaks TLS
 	ports    map[string]net.Listener
 
