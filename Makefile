@@ -99,19 +99,21 @@ space := $(subst ,, )
 # The flag -vet=off saves a pass over all packages that `make lint` makes in any case. Without GORACE,
 # each program with the race detector would wait a second before it ends.
 GOTEST := go test -json -vet=off $(TESTFLAGS)
-.PHONY: test test-raced test-plain
-test: setup ## install what the tests need, then run all tests; with the race detector but for files that exclude it
-	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
+.PHONY: test test-raced test-plain test-modules
+test: ## install what the tests need and run all tests, with the race detector but for files that exclude it
+	@$(MAKE) --no-print-directory -j 2 test-raced test-modules
 
-test-raced:
+test-raced: setup
 	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 GOFLAGS='$(GOFLAGS)' \
 		$(GOTEST) -race -p 2 -parallel 4 -timeout 30m ./... ./client
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
-# they take a third less processor time.
+# they take a third less processor time. These tests need nothing that setup installs.
 test-plain:
 	@echo "go test of what excludes the race detector"; GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 20m \
 		-run '^($(subst $(space),|,$(strip $(UNRACEDTESTS))))$$' $(sort $(dir $(UNRACED:%=./%)))
+
+test-modules: test-plain setup
 	@set -e; for m in $(filter-out . ./client,$(MODULES)); do \
 		echo "go test in $$m"; $(ENTER); $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
 	done
