@@ -68,7 +68,7 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				l.queries[client].Add(1)
-				pause(ctx, 5*time.Millisecond)
+				pause(ctx, 20*time.Millisecond)
 				first := ask.one(nil)
 				why := knows(first, token, "known")
 				if why == nil {
@@ -91,8 +91,9 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 					break
 				}
 				l.refused.Add(1)
+				pause(ctx, 5*time.Millisecond)
 			}
-			pause(ctx, 10*time.Millisecond)
+			pause(ctx, 50*time.Millisecond)
 		}
 	})
 	return l

@@ -20,12 +20,6 @@ func TestConformance_OneServer(t *testing.T) {
 	storetest.RunShort(t, servers())
 }
 
-func TestConformance_OneServerLong(t *testing.T) {
-	testkit.Slow(t, "it takes real servers through half a minute of work")
-	t.Parallel()
-	storetest.RunLong(t, servers())
-}
-
 // All engines of the same directory use the same account.
 func servers() storetest.Open {
 	var mu sync.Mutex

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	powerCuts  = flag.Int64("powercuts", 4_000, "power cuts of TestPowerCuts")
+	powerCuts  = flag.Int64("powercuts", 2_000, "power cuts of TestPowerCuts")
 	fullWrites = flag.Int("fullwrites", 150, "writes at which TestDiskFull fills the disk")
 	damages    = flag.Int("damages", 1500, "damages of TestDamage")
 )
