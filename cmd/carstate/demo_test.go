@@ -113,6 +113,7 @@ func TestDemo(t *testing.T) {
 		}
 		if min(driving[client.TrafficJam], driving[client.SlowDriving], driving[client.NormalDriving]) == 0 ||
 			throttle[client.ThrottleAnomaly] == 0 || throttle[client.ThrottleNormal] < 450 {
+			pause(t.Context(), time.Second)
 			return fmt.Errorf("not everything is on the roads: driving %v, throttle %v", driving, throttle)
 		}
 		return nil

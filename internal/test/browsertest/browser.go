@@ -203,7 +203,7 @@ func Axe(t *testing.T) string {
 func (b *Browser) pause() {
 	select {
 	case <-b.ctx.Done():
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(25 * time.Millisecond):
 	}
 }
 

@@ -35,7 +35,7 @@ func Until(ctx context.Context, limit time.Duration, ask func(context.Context) e
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(25 * time.Millisecond):
 		}
 	}
 }
