@@ -118,27 +118,16 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	some := s.Worst[:min(len(s.Worst), limit)]
 	collection := struct {
 		Collection
-		Features features `json:"features"` // in place of those of the Collection
+		Features []road.Condition `json:"features"` // in place of those of the Collection
 	}{Collection{
 		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
 		Jams: s.Jams,
 	}, some}
-	if json.MarshalWrite(to, collection) == nil { // the client has disconnected
+	// All features at once are 5 MB, for each of 512 slow connections.
+	oneByOne := json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder, c road.Condition) error {
+		return json.MarshalEncode(e, Feature{"Feature", lineOf(c.Stretch), Describe(c)})
+	}))
+	if json.MarshalWrite(to, collection, oneByOne) == nil { // the client has disconnected
 		_, _ = to.Write([]byte("\n"))
 	}
-}
-
-// All features at once are 5 MB, for each of 512 slow connections.
-type features []road.Condition
-
-func (f features) MarshalJSONTo(e *jsontext.Encoder) error {
-	if err := e.WriteToken(jsontext.BeginArray); err != nil {
-		return err
-	}
-	for _, c := range f {
-		if err := json.MarshalEncode(e, Feature{"Feature", lineOf(c.Stretch), Describe(c)}); err != nil {
-			return err
-		}
-	}
-	return e.WriteToken(jsontext.EndArray)
 }
