@@ -123,32 +123,23 @@ func (m *Members) leave() {
 
 func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewalsPerLease
-	rest := time.NewTimer(every)
-	defer rest.Stop()
-	for {
+	for rest := time.Duration(0); periodic.Pause(ctx, rest) == nil; {
 		began := time.Now()
 		try, cancel := context.WithTimeout(ctx, every)
 		err := m.leases.Renew(try, m.self, m.beatAt(began), false)
 		cancel()
-		switch {
-		case err == nil:
+		if err == nil {
 			m.recordRenewal(time.Now())
-			rest.Reset(every - time.Since(began))
-		case ctx.Err() == nil:
+			rest = every - time.Since(began)
+		} else if ctx.Err() == nil {
 			m.unrenewed.Log(m.log, "cannot renew this node's lease; will retry", "error", err)
-			rest.Reset(heldPoll) // soon, because without a renewal other nodes consider this node dead
+			rest = heldPoll // soon, because without a renewal other nodes consider this node dead
 		}
-		select {
-		case <-rest.C:
-			continue
-		case <-ctx.Done():
-		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
-		defer cancel()
-		if err := m.leases.Renew(last, m.self, m.beatAt(time.Now()), true); err != nil {
-			m.log.Warn("cannot announce to the other nodes that this one leaves", "error", err)
-		}
-		return
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	if err := m.leases.Renew(last, m.self, m.beatAt(time.Now()), true); err != nil {
+		m.log.Warn("cannot announce to the other nodes that this one leaves", "error", err)
 	}
 }
 
