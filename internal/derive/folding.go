@@ -31,7 +31,6 @@ type folding struct {
 	mu       sync.Mutex // guards the fields below
 	states   *packedStates
 	seq      uint64 // all telemetry up to here is folded
-	saved    uint64 // seq of the last checkpoint
 	live     bool   // answers are published
 	restored bool   // some states were restored
 	broken   error  // a group is folded in part, so no checkpoint may be stored
@@ -48,8 +47,8 @@ type folding struct {
 	day  uint16
 	date int64 // Unix day
 
-	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
-	last   store.Checkpoint
+	saving sync.Mutex         // held while a checkpoint is stored; guards the fields below
+	last   store.Checkpoint   // changes only while mu is held, too
 	window []store.Checkpoint // those from last.First to last
 	tried  uint64             // number of the last checkpoint, even if it could not be stored
 }
@@ -98,7 +97,6 @@ func (f *folding) load(ctx context.Context, p int) error {
 		if err == nil {
 			vehicles, _ := f.states.count()
 			f.config.Loaded(vehicles)
-			f.saved = f.seq
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
 			return err
@@ -332,8 +330,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 		return is, err
 	}
 	f.mu.Lock()
-	f.saved = next.Seq
-	f.mu.Unlock()
+	defer f.mu.Unlock()
 	f.last, f.window = next, append(window, next)
 	return next, nil
 }
@@ -362,7 +359,7 @@ func (f *folding) pieces(hurry context.Context, c store.Checkpoint, bytes int, e
 // pending reports whether there is something to store. The caller holds mu.
 func (f *folding) pending() bool {
 	_, changed := f.states.count()
-	return f.seq != f.saved || changed != 0
+	return f.seq != f.last.Seq || changed != 0
 }
 
 // atOnce has ended: a checkpoint does not pause between its pieces.
