@@ -14,6 +14,8 @@ import (
 // Box, in degrees, crosses the date line if West is greater than East.
 type Box struct{ West, South, East, North float64 }
 
+var World = Box{West: -180, South: -90, East: 180, North: 90}
+
 func (b Box) rect() s2.Rect {
 	const perDegree = math.Pi / 180
 	return s2.Rect{
@@ -32,17 +34,17 @@ func Around(s driving.Stretch, metres float64) Box {
 // cellMetres is a low estimate of a cell's width.
 const cellMetres = 45
 
-// ConditionsIn looks up each cell of a small box, or scans all stretches.
+// ConditionsIn looks up each cell of a small box, or scans all stretches. It calls do without a lock.
 func (m *Map) ConditionsIn(b Box, at signal.UnixMilli, do func(Condition)) {
 	box := b.rect()
 	wide := box.Lng.Length() * earthMetres / cellMetres
 	high := box.Lat.Length() * earthMetres / cellMetres
 	if (wide+2)*(high+2)*Octants >= float64(m.Len()) {
-		m.Conditions(at, func(c Condition) {
-			if box.ContainsLatLng(cellOf(c.Stretch).LatLng()) {
-				do(c)
+		for s := range m.all {
+			if box.ContainsLatLng(cellOf(s.name).LatLng()) {
+				do(s.condition(unixOf(at)))
 			}
-		})
+		}
 		return
 	}
 	middle := s2.CellIDFromLatLng(box.Center()).Parent(Level)

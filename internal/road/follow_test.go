@@ -138,7 +138,7 @@ func (c *car) wait(t testing.TB, random *rand.Rand) {
 }
 
 func checkMap(t interface{ Fatalf(string, ...any) }, m *road.Map, at signal.UnixMilli) {
-	m.Conditions(at, func(c road.Condition) {
+	m.ConditionsIn(road.World, at, func(c road.Condition) {
 		if !road.Valid(c.Stretch) || c.State > driving.Jam || c.Cars < 0 ||
 			!(c.SpeedKmh >= 0 && c.SpeedKmh < 301) || !(c.FreeKmh >= 0 && c.FreeKmh < 301) ||
 			c.FreeKmh != 0 && c.FreeKmh < 10-0.01 || (c.Cars == 0) != (c.SpeedKmh == 0) {

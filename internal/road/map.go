@@ -386,20 +386,13 @@ type Condition struct {
 	Since signal.UnixMilli // of State; 0 if unknown
 }
 
-// Conditions calls do for each stretch, without a lock.
-func (m *Map) Conditions(at signal.UnixMilli, do func(Condition)) {
-	for s := range m.all {
-		do(s.condition(unixOf(at)))
-	}
-}
-
 // CountByState counts stretches by state, 0 for none, except those of unknown free flow.
 func (m *Map) CountByState(at signal.UnixMilli) (n [4]int) {
-	m.Conditions(at, func(c Condition) {
-		if c.FreeKmh != 0 {
+	for s := range m.all {
+		if c := s.condition(unixOf(at)); c.FreeKmh != 0 {
 			n[c.State]++
 		}
-	})
+	}
 	return n
 }
 

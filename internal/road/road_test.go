@@ -206,7 +206,7 @@ func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
 
 func conditions(m *road.Map, at signal.UnixMilli) map[driving.Stretch]road.Condition {
 	all := make(map[driving.Stretch]road.Condition)
-	m.Conditions(at, func(c road.Condition) { all[c.Stretch] = c })
+	m.ConditionsIn(road.World, at, func(c road.Condition) { all[c.Stretch] = c })
 	return all
 }
 

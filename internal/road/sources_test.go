@@ -241,7 +241,7 @@ func TestForget(t *testing.T) {
 	if n := m.Forget(road.Around(conditionWithFreeFlow(t, m), 100)); n == 0 || n == m.Len() {
 		t.Errorf("%d of %d stretches were forgotten", n, m.Len())
 	}
-	m.Forget(world)
+	m.Forget(road.World)
 	changed := m.Changed(everyTile)
 	for tile := range all {
 		if b, ok := changed[tile]; !ok || len(b) != 0 {
@@ -256,8 +256,6 @@ func TestForget(t *testing.T) {
 	teach(t, m, street)
 	stillJudged(t, m, "after it was forgotten")
 }
-
-var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
 func conditionWithFreeFlow(t *testing.T, m *road.Map) driving.Stretch {
 	t.Helper()

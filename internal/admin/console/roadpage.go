@@ -38,7 +38,7 @@ func towards(degrees float64) string {
 }
 
 func (c *Console) roadsPage(context.Context, *http.Request, *session) (page, error) {
-	s := c.roads.Within(roadmap.World, c.Now())
+	s := c.roads.Within(road.World, c.Now())
 	v := roadsView{Known: s.Known, Map: mapView{"Map of the roads", "/roads/stretches"}}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
 		s.ByState[driving.Slow], s.ByState[driving.Jam]

@@ -16,7 +16,7 @@ var errBox = errors.New("bbox is west,south,east,north in degrees: longitudes fr
 // Asked parses "bbox", west,south,east,north in degrees, by default all of the earth, and "limit",
 // by default [MaxStretches]. An error may be shown to the caller.
 func Asked(query url.Values) (box road.Box, limit int, err error) {
-	box, limit = World, MaxStretches
+	box, limit = road.World, MaxStretches
 	if query.Has("bbox") {
 		if box, err = parseBox(query["bbox"]); err != nil {
 			return box, 0, err

@@ -13,8 +13,6 @@ import (
 
 const MaxStretches = 20_000
 
-var World = road.Box{West: -180, South: -90, East: 180, North: 90}
-
 // Reader makes one selection at a time: concurrent calls wait for each other.
 type Reader struct {
 	roads *road.Map
@@ -38,11 +36,11 @@ type Selection struct {
 	Jams []Jam
 }
 
-// Within selects from a box. A selection from [World] may be up to 2 s old.
+// Within selects from a box. A selection from [road.World] may be up to 2 s old.
 func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if box != World {
+	if box != road.World {
 		return r.read(box, now)
 	}
 	if now.Sub(r.whole.At) >= 2*time.Second {

@@ -105,7 +105,7 @@ func TestJammedStreet(t *testing.T) {
 	if states["jam"] < 5 || states["normal"] < 5 {
 		t.Errorf("got states %v, want at least 5 jam and 5 normal", states)
 	}
-	if s := r.Within(roadmap.World, noon); s.ByState[driving.Jam] != states["jam"] || s.ByState[0] != states["unknown"] {
+	if s := r.Within(road.World, noon); s.ByState[driving.Jam] != states["jam"] || s.ByState[0] != states["unknown"] {
 		t.Errorf("%v of %v", s.ByState, states)
 	}
 
@@ -181,7 +181,7 @@ func TestManyStretches(t *testing.T) {
 	jam := roadtest.Street{Latitude: 44.2, Longitude: 11, Heading: 90, Metres: 1000}
 	roadtest.Feed(m, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
 	r := roadmap.NewReader(m)
-	s := r.Within(roadmap.World, noon)
+	s := r.Within(road.World, noon)
 	if s.Known <= roadmap.MaxStretches || len(s.Worst) != roadmap.MaxStretches || s.Worst[0].State != driving.Jam {
 		t.Fatalf("%d of %d, the first %+v", len(s.Worst), s.Known, s.Worst[0])
 	}
@@ -189,10 +189,10 @@ func TestManyStretches(t *testing.T) {
 		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
 	}
 	roadtest.Feed(m, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
-	if again := r.Within(roadmap.World, noon.Add(time.Second)); again.At != s.At {
+	if again := r.Within(road.World, noon.Add(time.Second)); again.At != s.At {
 		t.Error("read again after a second")
 	}
-	if again := r.Within(roadmap.World, noon.Add(2*time.Second)); again.At == s.At {
+	if again := r.Within(road.World, noon.Add(2*time.Second)); again.At == s.At {
 		t.Error("not read again")
 	}
 }
@@ -222,9 +222,9 @@ func TestServe_Compresses(t *testing.T) {
 	r := roadmap.NewReader(jammedStreet())
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
 	req := httptest.NewRequest("GET", "/", nil)
-	roadmap.Serve(plain, req, r.Within(roadmap.World, noon), roadmap.MaxStretches, nil)
+	roadmap.Serve(plain, req, r.Within(road.World, noon), roadmap.MaxStretches, nil)
 	req.Header.Set("Accept-Encoding", "gzip, deflate")
-	roadmap.Serve(packed, req, r.Within(roadmap.World, noon), roadmap.MaxStretches, nil)
+	roadmap.Serve(packed, req, r.Within(road.World, noon), roadmap.MaxStretches, nil)
 	z, err := gzip.NewReader(packed.Body)
 	testkit.NoError(t, err)
 	if text, err := io.ReadAll(z); err != nil || !bytes.Equal(text, plain.Body.Bytes()) ||

@@ -60,7 +60,7 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 // over.
 func Learned(m *road.Map) map[driving.Stretch]float64 {
 	known := make(map[driving.Stretch]float64)
-	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) {
+	m.ConditionsIn(road.World, roadBegan+24*3600*1000, func(c road.Condition) {
 		if c.FreeKmh != 0 {
 			known[c.Stretch] = math.Round(c.FreeKmh)
 		}
@@ -171,7 +171,7 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 	_, err := e.Store(t.Context(), "ROADS", []store.Write{{Subject: "road.forgotten", Record: []byte("damaged")}})
 	testkit.NoError(t, err)
 	end := KeepRoads(t, k, m, true)
-	testkit.NoError(t, k.ForgetRoads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}))
+	testkit.NoError(t, k.ForgetRoads(t.Context(), road.World))
 	testkit.Await(t, "the running node has forgotten", func() bool { return len(Learned(m)) == 0 })
 	for q := range 6 {
 		testkit.NoError(t, Learn(m, 6, q, 60))
