@@ -141,7 +141,7 @@ func packedStates(now time.Time, signals []signal.Signal) [][]byte {
 	roads, cars, packed := new(road.Map), make([]vehicle.State, templates), make([][]byte, 1<<14)
 	for i := range cars {
 		for s := range 600 {
-			cars[i] = roads.Observe(cars[i], sampleAt(i, signal.At(now.Add(time.Duration(s-600)*time.Second)), signals))
+			roads.Fold(&cars[i], new(sampleAt(i, signal.At(now.Add(time.Duration(s-600)*time.Second)), signals)), false)
 		}
 	}
 	for i := range packed {

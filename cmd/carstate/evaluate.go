@@ -119,7 +119,7 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	}
 	progress := term.NewProgress(w.err, total, "readings")
 	var roads road.Map
-	config := evaluate.FleetConfig{Observe: roads.Observe, Every: c.Every, Share: c.Share, Progress: progress.Add}
+	config := evaluate.FleetConfig{Fold: roads.Fold, Every: c.Every, Share: c.Share, Progress: progress.Add}
 	var picture evaluate.Picture
 	if c.Plot != "" {
 		config.Judged = picture.Add

@@ -36,7 +36,7 @@ func newFleet(t testing.TB) *fleet {
 	}
 	for range len(f.cars) * int(30*time.Minute/fleetStep) {
 		c, x := f.report(t, true)
-		c.state = f.m.Observe(c.state, x)
+		f.m.Fold(&c.state, &x, false)
 	}
 	return f
 }
@@ -76,7 +76,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	for _, position := range []bool{true, false} {
 		if n := testing.AllocsPerRun(5000, func() {
 			c, x := f.report(t, position)
-			c.state = f.m.Observe(c.state, x)
+			f.m.Fold(&c.state, &x, false)
 		}); n != 0 {
 			t.Errorf("%v allocations a sample, with a position: %t", n, position)
 		}
@@ -109,7 +109,7 @@ func BenchmarkObserve(b *testing.B) {
 					b.StartTimer()
 				}
 				c := cars[i]
-				c.state = f.m.Observe(c.state, samples[i])
+				f.m.Fold(&c.state, &samples[i], false)
 				i++
 			}
 			b.ReportMetric(float64(f.m.Len()), "stretches")

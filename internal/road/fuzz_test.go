@@ -73,7 +73,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 		if at < min(s.Latest.PositionTime(), s.Latest[signal.Speed].Time) && next != s {
 			t.Fatalf("an older sample changed %+v to %+v", s, next)
 		}
-		if again := m.Observe(next, x); again != next {
+		if again := next; m.Fold(&again, &x, false) || again != next {
 			t.Fatalf("the same sample again changed %+v to %+v", next, again)
 		}
 		states[x.Vehicle] = next

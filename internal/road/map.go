@@ -59,12 +59,6 @@ func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample, again bool) (changed boo
 	return changed
 }
 
-// Observe is [Map.Fold] for a copy.
-func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
-	m.Fold(&s, &x, false)
-	return s
-}
-
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, again bool) bool {
 	f, has, why := fixOf(s, x)
 	if !has {

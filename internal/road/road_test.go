@@ -107,7 +107,7 @@ func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 }
 
 func (c *car) report(x vehicle.Sample) {
-	c.state = c.m.Observe(c.state, x)
+	c.m.Fold(&c.state, &x, false)
 	c.worst = max(c.worst, c.state.Driving().State)
 }
 

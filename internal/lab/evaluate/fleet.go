@@ -18,7 +18,7 @@ import (
 // FleetConfig can leave out readings (Every) and cars (Share), because real fleets report less than
 // simulated ones. The choice depends only on names and times.
 type FleetConfig struct {
-	Observe  func(vehicle.State, vehicle.Sample) vehicle.State
+	Fold     func(s *vehicle.State, x *vehicle.Sample, again bool) (changed bool)
 	Every    time.Duration      // zero keeps all
 	Share    float64            // above 0 and at most 1
 	Progress func(readings int) // since the last call; may be nil
@@ -117,7 +117,7 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 		wait += time.Duration(fraction(x.Vehicle, 1) * float64(r.Every))
 	}
 	k.next = x.Time.Add(wait)
-	k.state = r.Observe(k.state, *x)
+	r.Fold(&k.state, x, false)
 	return k
 }
 

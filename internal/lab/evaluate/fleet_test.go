@@ -32,7 +32,7 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 }
 
 // byLastSpeed is predictable. 100 km/h park the car.
-func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
+func byLastSpeed(s *vehicle.State, x *vehicle.Sample, _ bool) (changed bool) {
 	v, _ := x.Value(signal.Speed)
 	s.Time = x.Time
 	s.Traffic.At = x.Time
@@ -47,12 +47,12 @@ func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	default:
 		s.Pace = driving.Normal
 	}
-	return s
+	return true
 }
 
 var origin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-var plain = evaluate.FleetConfig{Observe: byLastSpeed, Share: 1}
+var plain = evaluate.FleetConfig{Fold: byLastSpeed, Share: 1}
 
 const (
 	normal = driving.Normal
@@ -107,9 +107,9 @@ func TestFleet_LearnsDaysBefore(t *testing.T) {
 	var seen []string
 	c := plain
 	c.Every = 10 * time.Second
-	c.Observe = func(s vehicle.State, x vehicle.Sample) vehicle.State {
+	c.Fold = func(s *vehicle.State, x *vehicle.Sample, again bool) (changed bool) {
 		seen = append(seen, fmt.Sprintf("%s %d %t", x.Vehicle, x.Time-origin, s.Time == 0))
-		return byLastSpeed(s, x)
+		return byLastSpeed(s, x, again)
 	}
 	fleet := open(t, "A,100,50", "A,103,50", "B,105,50")
 	learn := []*fcd.Fleet{open(t, "A,20,5"), open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")}

@@ -103,7 +103,9 @@ func learn(t *testing.T, m *road.Map, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		states[x.Vehicle] = m.Observe(states[x.Vehicle], x)
+		s := states[x.Vehicle]
+		m.Fold(&s, &x, false)
+		states[x.Vehicle] = s
 	}
 }
 

@@ -236,7 +236,7 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 					x.Set(signal.CurrentLongitude, 11.34)); err != nil {
 					t.Fatal(err)
 				}
-				s = n.Roads.Observe(s, x)
+				n.Roads.Fold(&s, &x, false)
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/driving"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/test/roadtest"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -94,7 +94,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want vehicle.State
-		observe := roadtest.Observer()
+		var roads road.Map
 		drives := rapid.Bool().Draw(t, "drives")
 		base := times.Draw(t, "base")
 		for i := range rapid.IntRange(0, 30).Draw(t, "samples") {
@@ -111,7 +111,7 @@ func TestStatesRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want = observe(want, x)
+			roads.Fold(&want, &x, false)
 		}
 		if rapid.Bool().Draw(t, "any") {
 			want.Way, want.Road = anyWay(t)

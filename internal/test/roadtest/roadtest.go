@@ -70,7 +70,9 @@ func StretchAt(latitude, longitude, heading float64) driving.Stretch {
 func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {
 	states := make(map[vehicle.ID]vehicle.State)
 	for _, x := range samples {
-		states[x.Vehicle] = m.Observe(states[x.Vehicle], x)
+		s := states[x.Vehicle]
+		m.Fold(&s, &x, false)
+		states[x.Vehicle] = s
 	}
 	return states
 }

@@ -10,13 +10,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
-
 // State returns almost the largest state that can be stored.
 func State(t testing.TB) vehicle.State {
 	t.Helper()
 	var s vehicle.State
-	observe, latitude := Observer(), 44.5
+	roads, latitude := new(road.Map), 44.5
 	for i := range 600 {
 		x := vehicle.Sample{Vehicle: "carA", Time: signal.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
 		pedal := 50 + 45*math.Sin(float64(i)/7)
@@ -49,7 +47,7 @@ func State(t testing.TB) vehicle.State {
 				t.Fatal(err)
 			}
 		}
-		s = observe(s, x)
+		roads.Fold(&s, &x, false)
 	}
 	if s.Way.Count == 0 || s.Road == (driving.RoadAround{}) {
 		t.Fatalf("the car has no way: %+v", s)

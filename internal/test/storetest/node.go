@@ -66,11 +66,8 @@ func (n *Node) restarted(t testing.TB) *Node {
 	return again
 }
 
-// Fold folds the partitions that have no owner, until stop releases them. m may be nil.
+// Fold folds the partitions that have no owner, until stop releases them.
 func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
-	if m == nil {
-		m = new(road.Map)
-	}
 	name := rand.Text()
 	d := derive.New(derive.Config{
 		Partitions: e.Partitions(), Fold: m.Fold, Records: e,

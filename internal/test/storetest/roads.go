@@ -50,7 +50,7 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 			); err != nil {
 				return err
 			}
-			s = m.Observe(s, x)
+			m.Fold(&s, &x, false)
 		}
 	}
 	return nil
