@@ -114,7 +114,7 @@ func (n *Node) registerMetrics() {
 			func() float64 { return float64(n.config.MaxStretches) })
 		n.counter("carstate_road_stretches_refused_total",
 			"How often evidence of an unknown stretch of road was refused because the limit was reached.",
-			nil, n.roads.Refused)
+			nil, n.roads.Refused.Load)
 		for why := range road.NumDoubts {
 			n.counter("carstate_road_evidence_doubted_total",
 				"Evidence of roads that is not believed, by reason. `carstate source show` has the numbers of a source.",
@@ -125,12 +125,12 @@ func (n *Node) registerMetrics() {
 		for why := range road.NumDropped {
 			n.counter("carstate_positions_dropped_total",
 				"Positions that are ignored, by reason. The rest of their sample is used.",
-				prometheus.Labels{"reason": why.String()}, func() uint64 { return n.roads.Dropped(why) })
+				prometheus.Labels{"reason": why.String()}, n.roads.Dropped[why].Load)
 		}
 		for by := range driving.NumFreeFlowSources {
 			n.counter("carstate_driving_judged_total",
 				"Folded samples after which their car had a driving state, by the source of its free-flow speed.",
-				prometheus.Labels{"free_flow": by.String()}, func() uint64 { return n.roads.Judged(by) })
+				prometheus.Labels{"free_flow": by.String()}, n.roads.Judged[by].Load)
 		}
 	}
 	if n.cert != nil {

@@ -78,7 +78,7 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 			c.spoil(x, &y)
 			x.report(y)
 			for why := range road.NumDropped {
-				if n := m.Dropped(why); n != 0 != (why == c.why) {
+				if n := m.Dropped[why].Load(); n != 0 != (why == c.why) {
 					t.Errorf("%d fixes dropped as %s", n, why)
 				}
 			}
@@ -118,8 +118,8 @@ func TestWrongFirstFix(t *testing.T) {
 	c.drive(t, 40, 0, step)
 	c.latitude, c.longitude = townLatitude, townLongitude
 	c.drive(t, 40, 90, 5*time.Minute)
-	if m.Dropped(road.Jump) == 0 || c.state.Way.Count != 0 {
-		t.Errorf("%d jumps, the way is %+v", m.Dropped(road.Jump), c.state.Way)
+	if m.Dropped[road.Jump].Load() == 0 || c.state.Way.Count != 0 {
+		t.Errorf("%d jumps, the way is %+v", m.Dropped[road.Jump].Load(), c.state.Way)
 	}
 	c.drive(t, 40, 90, 10*time.Second)
 	if c.state.Way.Time != c.at || c.state.Way.Count == 0 {

@@ -22,11 +22,13 @@ const knownShare = 0.5
 
 // Map is safe for concurrent use. The zero Map is empty and without a limit.
 type Map struct {
-	shards  [shards]shard
-	dropped [NumDropped]atomic.Uint64
-	judged  [driving.NumFreeFlowSources]atomic.Uint64
-	refused atomic.Uint64
-	out     outbox
+	// Judged counts driving states by the source of the free flow, once for each car and time.
+	Judged  [driving.NumFreeFlowSources]atomic.Uint64
+	Dropped [NumDropped]atomic.Uint64
+	Refused atomic.Uint64
+
+	shards [shards]shard
+	out    outbox
 
 	doubting sync.Mutex                   // guards doubts
 	doubts   map[uint32][NumDoubts]uint64 // by source
@@ -45,8 +47,6 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-func (m *Map) Refused() uint64 { return m.refused.Load() }
-
 // Fold is [vehicle.State.Fold] with what the map knows. It adds what the car shows, unless the car
 // has shown it before (again).
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample, again bool) (changed bool) {
@@ -54,7 +54,7 @@ func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample, again bool) (changed boo
 	before := s.Time
 	changed = s.Fold(x) || located
 	if s.Time != before && s.Pace != 0 {
-		m.judged[s.Traffic.Source].Add(1)
+		m.Judged[s.Traffic.Source].Add(1)
 	}
 	return changed
 }
@@ -65,7 +65,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, again bool) bool {
 		return false
 	}
 	if why != NumDropped {
-		m.dropped[why].Add(1)
+		m.Dropped[why].Add(1)
 		if why == Frozen && s.Way.SpeedKmh >= 0 {
 			s.Way.SpeedKmh = -1 // so that the position is no fix when the speed returns to its value
 			return true
@@ -166,7 +166,7 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 		if shared {
 			m.doubt(e.Source, Share)
 		} else {
-			m.refused.Add(1)
+			m.Refused.Add(1)
 		}
 		return false
 	}
@@ -363,11 +363,6 @@ func (m *Map) Len() (n int) {
 	}
 	return n
 }
-
-func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
-
-// Judged counts driving states by the source of the free flow, once for each car and time.
-func (m *Map) Judged(by driving.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 type Condition struct {
 	Stretch           driving.Stretch

@@ -333,7 +333,7 @@ func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	known.Bound(64) // one stretch a shard, so that shards with one or more are full
 	stranger := newCar(&known, "stranger", 0, 20_000, start.Add(time.Hour))
 	stranger.drive(t, 50, 90, 10*time.Minute)
-	refused := known.Refused()
+	refused := known.Refused.Load()
 	if refused == 0 {
 		t.Error("nothing was refused")
 	}
@@ -342,7 +342,7 @@ func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if known.Refused() == refused {
+	if known.Refused.Load() == refused {
 		t.Error("no stored profile was refused")
 	}
 	if got := known.Len(); got > before+64 {

@@ -145,8 +145,8 @@ func TestOneSource_NewStretches(t *testing.T) {
 		c.source = liars
 		c.drive(t, 250, 90, 20*time.Minute)
 	}
-	if n := m.Len(); n > most/8 || m.Refused() != 0 || m.Doubts(liars)["share"] == 0 {
-		t.Errorf("%d stretches, %d refused, doubts %v", n, m.Refused(), m.Doubts(liars))
+	if n := m.Len(); n > most/8 || m.Refused.Load() != 0 || m.Doubts(liars)["share"] == 0 {
+		t.Errorf("%d stretches, %d refused, doubts %v", n, m.Refused.Load(), m.Doubts(liars))
 	}
 	for k := range uint32(12) {
 		c := newCar(&m, fmt.Sprint("phone", k), 0, -1000*float64(k), start.Add(time.Duration(k)*time.Hour))

@@ -275,8 +275,8 @@ func TestEdgesOfTheEarth(t *testing.T) {
 				t.Errorf("%d stretches on 1.1 km", n)
 			}
 			for why := range road.NumDropped {
-				if m.Dropped(why) != 0 {
-					t.Errorf("%d fixes dropped as %s", m.Dropped(why), why)
+				if m.Dropped[why].Load() != 0 {
+					t.Errorf("%d fixes dropped as %s", m.Dropped[why].Load(), why)
 				}
 			}
 		})

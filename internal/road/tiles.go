@@ -137,7 +137,7 @@ func (m *Map) load(b []byte) {
 	defer sh.mu.Unlock()
 	s, _ := sh.getAt(p.name, 0)
 	if s == nil {
-		m.refused.Add(1)
+		m.Refused.Add(1)
 		return
 	}
 	if s.quarters >= p.quarters && s.free != 0 {
