@@ -22,9 +22,9 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 )
@@ -71,7 +71,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	change(&operations)
 	cfg := admin.Config{
 		Ops:      ops.New(operations),
-		Roads:    new(road.Map),
+		Roads:    new(roadmap.Reader),
 		Node:     new(settings),
 		Console:  http.NotFoundHandler(),
 		Alive:    well,

@@ -23,7 +23,6 @@ import (
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/test/opstest"
 	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
@@ -465,7 +464,7 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	ready := func() error { return nil }
 	doc, err := adminDocument(New(Config{
-		Ops: ops.New(operations), Gatherer: registry, Registry: registry, Roads: new(road.Map), Node: noNode{},
+		Ops: ops.New(operations), Gatherer: registry, Registry: registry, Roads: new(roadmap.Reader), Node: noNode{},
 		Console:  noConsole{http.NotFoundHandler()},
 		ReadyFor: map[string]func() error{"query": ready, "ingest": ready},
 	}))

@@ -9,19 +9,15 @@ import (
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 )
 
-func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Request) error {
-	reader := roadmap.NewReader(roads)
-	return func(w http.ResponseWriter, r *http.Request) error {
-		box, limit, err := roadmap.Asked(r.URL.Query())
-		if err != nil {
-			return ops.Refuse(http.StatusBadRequest, "%v", err)
-		}
-		roadmap.Serve(w, r, reader.Within(box, s.cfg.Now()), limit, nil)
-		return nil
+func (s *Server) listRoads(w http.ResponseWriter, r *http.Request) error {
+	box, limit, err := roadmap.Asked(r.URL.Query())
+	if err != nil {
+		return ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
+	roadmap.Serve(w, r, s.cfg.Roads.Within(box, s.cfg.Now()), limit, nil)
+	return nil
 }
 
 // forgetRoads writes the box into the audit, and into no log.

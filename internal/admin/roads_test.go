@@ -16,7 +16,7 @@ import (
 )
 
 func TestForgetRoads(t *testing.T) {
-	roads, stored := new(road.Map), 0
+	roads, stored := new(roadmap.Reader), 0
 	s := start(t, func(c *admin.Config) {
 		c.Roads = roads
 		c.ForgetRoads = func(_ context.Context, b road.Box) error {
@@ -27,7 +27,7 @@ func TestForgetRoads(t *testing.T) {
 		}
 	})
 	street := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
-	roadtest.Feed(roads, street.Learn(50, noon))
+	roadtest.Feed(&roads.Map, street.Learn(50, noon))
 	for _, box := range []string{`{}`, `{"bbox":"1,2,3"}`, `{"bbox":"0,10,1,9"}`, `{"bbox":""}`} {
 		s.want(t, "POST", "/v1/roads/forget", box, http.StatusBadRequest, "bbox is west,south,east,north")
 	}
@@ -42,7 +42,7 @@ func TestForgetRoads(t *testing.T) {
 }
 
 func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
-	roads := new(road.Map)
+	roads := new(roadmap.Reader)
 	s := start(t, func(c *admin.Config) { c.Roads = roads })
 	list := func(limit int) (c roadmap.Collection, err error) {
 		a := s.do(t, "GET", fmt.Sprintf("/v1/roads?bbox=11.3,44.4,11.4,44.6&limit=%d", limit), "")
@@ -52,8 +52,8 @@ func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 		t.Errorf("without roads: %+v, %v", c, err)
 	}
 	street := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
-	roadtest.Feed(roads, street.Learn(50, noon))
-	roadtest.Feed(roads, street.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
+	roadtest.Feed(&roads.Map, street.Learn(50, noon))
+	roadtest.Feed(&roads.Map, street.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
 	c, err := list(3)
 	if err != nil || len(c.Features) != 3 || !c.Truncated || c.Known < 8 || c.Features[0].Properties.State != "jam" ||
 		!c.At.Equal(noon) || len(c.Jams) != 1 || len(c.Jams[0].Stretches) < 8 {

@@ -75,7 +75,7 @@ func (s *Server) calls() map[string]http.Handler {
 
 		"GET /v1/changes": s.handle("change.list", ok, s.listChanges),
 
-		"GET /v1/roads":         s.handle("road.list", ok, s.listRoads(s.cfg.Roads)),
+		"GET /v1/roads":         s.handle("road.list", ok, s.listRoads),
 		"POST /v1/roads/forget": call(s, "road.forget", ok, s.forgetRoads),
 
 		"GET /v1/node":   call(s, "node.show", ok, s.showNode),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
@@ -24,7 +25,7 @@ type Config struct {
 	// If nil, only /healthz, /readyz and /metrics are served.
 	Ops *ops.Operations
 
-	Roads       *road.Map
+	Roads       *roadmap.Reader
 	ForgetRoads func(context.Context, road.Box) error
 
 	Node Node

@@ -57,7 +57,7 @@ func (n *Node) startBackground() {
 	roadsLoaded := make(chan struct{})
 	if n.config.knowsRoads() {
 		run(func(ctx context.Context) {
-			n.records.KeepRoads(ctx, n.roads, n.config.has(Derive), func() { close(roadsLoaded) })
+			n.records.KeepRoads(ctx, &n.roads.Map, n.config.has(Derive), func() { close(roadsLoaded) })
 		})
 	}
 

@@ -20,12 +20,12 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/query"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
@@ -44,8 +44,8 @@ type Node struct {
 	tables    access.Tables
 	fleet     *fleet.Table
 	monitor   *console.Monitor
-	changes   *ops.Changes // nil without a console
-	roads     *road.Map    // empty on a node that neither folds nor has the console
+	changes   *ops.Changes    // nil without a console
+	roads     *roadmap.Reader // empty on a node that neither folds nor has the console
 	engine    store.Engine
 	cluster   *cluster.Engine // nil on one machine
 	records   *store.RecordStore
@@ -75,7 +75,7 @@ const (
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(),
-		roads: new(road.Map), ports: make(map[string]net.Listener), member: rand.Text(), failed: make(chan error, 8),
+		roads: new(roadmap.Reader), ports: make(map[string]net.Listener), member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.fleet.Bound(c.vehicleBound())

@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
@@ -29,7 +28,7 @@ type Config struct {
 	// Ready and Writable return the reason why the node is not ready, or cannot store data.
 	Ready, Writable func() error
 
-	Roads    *road.Map
+	Roads    *roadmap.Reader
 	QueryURL string // of the example request
 	Secure   bool
 	Version  string
@@ -44,7 +43,6 @@ type Config struct {
 type Console struct {
 	Config
 	pages    map[string]*template.Template
-	roads    *roadmap.Reader
 	sessions sessions
 	scans    chan struct{} // one element for each curve being read
 	strips   chan struct{} // one element for each strip being made

@@ -21,10 +21,10 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/test/opstest"
@@ -115,7 +115,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 			return store.Recent{Since: noon, All: true}, nil
 		},
 		Ready: func() error { return nil }, Writable: func() error { return nil },
-		Roads: new(road.Map), QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
+		Roads: new(roadmap.Reader), QueryURL: "http://127.0.0.1:8080", LiveEvery: time.Millisecond,
 		Registry: f.metrics, Log: log, Now: c.Now,
 	}
 	for _, change := range changes {

@@ -38,7 +38,7 @@ func towards(degrees float64) string {
 }
 
 func (c *Console) roadsPage(context.Context, *http.Request, *session) (page, error) {
-	s := c.roads.Within(road.World, c.Now())
+	s := c.Roads.Within(road.World, c.Now())
 	v := roadsView{Known: s.Known, Map: mapView{"Map of the roads", "/roads/stretches"}}
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[driving.Normal],
 		s.ByState[driving.Slow], s.ByState[driving.Jam]
@@ -64,7 +64,7 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) 
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
+	roadmap.Serve(w, r, c.Roads.Within(box, c.Now()), limit, nil)
 }
 
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session, id vehicle.ID) {
@@ -76,7 +76,7 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *se
 	selection := roadmap.Selection{At: c.Now()}
 	way := []string{}
 	if s.Way.Count > 0 {
-		selection = c.roads.Within(road.Around(s.Way.Steps[0].Stretch, aroundMetres), selection.At)
+		selection = c.Roads.Within(road.Around(s.Way.Steps[0].Stretch, aroundMetres), selection.At)
 		for _, step := range s.Way.Steps[:s.Way.Count] {
 			if slices.ContainsFunc(selection.Worst, func(c road.Condition) bool { return c.Stretch == step.Stretch }) {
 				way = append(way, roadmap.Name(step.Stretch))

@@ -32,7 +32,7 @@ func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
 }
 
 func TestRoadsPage(t *testing.T) {
-	m := new(road.Map)
+	m := new(roadmap.Reader)
 	f := newFixture(t, func(c *console.Config) { c.Roads = m })
 	for _, path := range []string{"/roads", "/roads/stretches", "/vehicles/car1/stretches", "/live/roads"} {
 		f.want(f.get(path), http.StatusUnauthorized, "")
@@ -42,7 +42,7 @@ func TestRoadsPage(t *testing.T) {
 		"once three cars have driven on it", `data-live-from="/live/roads?unknown"`)
 
 	events := scanner(f.stream("/live/roads?unknown"))
-	jam(m)
+	jam(&m.Map)
 	f.clock.Advance(time.Minute)
 	for events.Scan() && events.Text() != "event: end" {
 	}
@@ -88,9 +88,9 @@ func noPlace(t *testing.T, where, text string) {
 
 // Only stretches that other cars drive, too, are shown, and the page contains no position.
 func TestVehicleWay(t *testing.T) {
-	m := new(road.Map)
+	m := new(roadmap.Reader)
 	f := loggedIn(t, func(c *console.Config) { c.Roads = m })
-	states := jam(m)
+	states := jam(&m.Map)
 	f.report("car1", states["car1"])
 	a := f.get("/vehicles/car1")
 	f.want(a, http.StatusOK, "Where it drives", "The grey band", `data-stretches="/vehicles/car1/stretches"`,
@@ -111,7 +111,7 @@ func TestVehicleWay(t *testing.T) {
 		}
 	}
 
-	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0,
+	alone := roadtest.Feed(&m.Map, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0,
 		Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
 	f.report("car2", alone["car0"])
 	f.want(f.get("/vehicles/car2"), http.StatusOK, "No stretch of its last 300 m is known yet")

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
 )
@@ -27,7 +26,6 @@ func New(cfg Config) *Console {
 	c.sessions.Config, c.sessions.all = &c.Config, make(map[access.Hash]*session)
 	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
-	c.roads = roadmap.NewReader(cfg.Roads)
 	c.mux = c.routes()
 	auto := promauto.With(cfg.Registry)
 	c.wrong = auto.NewCounter(prometheus.CounterOpts{

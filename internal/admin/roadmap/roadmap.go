@@ -13,15 +13,13 @@ import (
 
 const MaxStretches = 20_000
 
-// Reader makes one selection at a time: concurrent calls wait for each other.
+// Reader makes one selection of its map at a time: concurrent calls wait for each other.
 type Reader struct {
-	roads *road.Map
+	road.Map
 
 	mu    sync.Mutex // guards whole; held while stretches are selected
 	whole Selection
 }
-
-func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
 // Selection is the traffic in a box, of stretches whose free-flow speed is known.
 type Selection struct {
@@ -55,7 +53,7 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 		slices.SortFunc(s.Worst, worseFirst)
 		s.Worst = s.Worst[:min(len(s.Worst), MaxStretches)]
 	}
-	r.roads.ConditionsIn(box, signal.At(now), func(c road.Condition) {
+	r.ConditionsIn(box, signal.At(now), func(c road.Condition) {
 		if c.FreeKmh == 0 {
 			return
 		}

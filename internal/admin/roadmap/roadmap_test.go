@@ -47,21 +47,20 @@ func served(t *testing.T, r *roadmap.Reader, query string, way []string) roadmap
 
 // To the east, free flow is 50 km/h, and traffic now moves at 10 km/h. A second street 2 km north
 // of it has no jam.
-func jammedStreet() *road.Map {
-	m := new(road.Map)
+func jammedStreet() *roadmap.Reader {
+	m := new(roadmap.Reader)
 	east := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
 	north := roadtest.Street{Latitude: 44.52, Longitude: 11.34, Heading: 0, Metres: 1500}
 	for _, s := range []roadtest.Street{east, north} {
-		roadtest.Feed(m, s.Learn(50, noon))
+		roadtest.Feed(&m.Map, s.Learn(50, noon))
 	}
-	roadtest.Feed(m, east.Drive("slow", 8, 10, noon.Add(-580*time.Second), 5*time.Second))
-	roadtest.Feed(m, north.Drive("fast", 8, 50, noon.Add(-2*time.Minute), 5*time.Second))
+	roadtest.Feed(&m.Map, east.Drive("slow", 8, 10, noon.Add(-580*time.Second), 5*time.Second))
+	roadtest.Feed(&m.Map, north.Drive("fast", 8, 50, noon.Add(-2*time.Minute), 5*time.Second))
 	return m
 }
 
 func TestJammedStreet(t *testing.T) {
-	m := jammedStreet()
-	r := roadmap.NewReader(m)
+	r := jammedStreet()
 	c := served(t, r, "", nil)
 	if c.Type != "FeatureCollection" || !c.At.Equal(noon) || c.Truncated || c.Known != len(c.Features) ||
 		len(c.Features) < 18 {
@@ -129,13 +128,13 @@ func TestJammedStreet(t *testing.T) {
 }
 
 func TestJams(t *testing.T) {
-	m := new(road.Map)
+	m := new(roadmap.Reader)
 	const end = 11.34 + 1000./111_195/0.71325 // of the first street; the divisor is cos(44.5°)
 	east := roadtest.Street{Name: "a", Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1000}
 	bend := roadtest.Street{Name: "b", Latitude: 44.5, Longitude: end, Heading: 45, Metres: 600}
 	west := roadtest.Street{Name: "c", Latitude: 44.5001, Longitude: end, Heading: 270, Metres: 1000}
 	for _, s := range []roadtest.Street{east, bend, west} {
-		roadtest.Feed(m, s.Learn(50, noon))
+		roadtest.Feed(&m.Map, s.Learn(50, noon))
 	}
 	bend.Name = east.Name
 	now := slices.Concat(east.Drive("slow", 70, 10, noon.Add(-1000*time.Second), 15*time.Second),
@@ -143,8 +142,8 @@ func TestJams(t *testing.T) {
 		west.Drive("slow", 45, 10, noon.Add(-700*time.Second), 15*time.Second))
 	now = slices.DeleteFunc(now, func(x vehicle.Sample) bool { return x.Time > signal.At(noon) })
 	slices.SortStableFunc(now, func(a, b vehicle.Sample) int { return cmp.Compare(a.Time, b.Time) })
-	roadtest.Feed(m, now)
-	c := served(t, roadmap.NewReader(m), "", nil)
+	roadtest.Feed(&m.Map, now)
+	c := served(t, m, "", nil)
 	if len(c.Jams) != 2 {
 		t.Fatalf("got %+v, want two jams", c.Jams)
 	}
@@ -160,48 +159,47 @@ func TestJams(t *testing.T) {
 }
 
 func TestReader_HidesStretchesWithFewCars(t *testing.T) {
-	m := new(road.Map)
+	m := new(roadmap.Reader)
 	s := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
 	for i := range 8 {
-		roadtest.Feed(m, s.Drive("car", 2, 30, noon.Add(time.Duration(i-9)*15*time.Minute), 10*time.Second))
+		roadtest.Feed(&m.Map, s.Drive("car", 2, 30, noon.Add(time.Duration(i-9)*15*time.Minute), 10*time.Second))
 	}
-	roadtest.Feed(m, s.Drive("car", 2, 30, noon.Add(-4*time.Minute), 10*time.Second))
-	if c := served(t, roadmap.NewReader(m), "", nil); m.Len() == 0 || c.Known != 0 || len(c.Features) != 0 {
+	roadtest.Feed(&m.Map, s.Drive("car", 2, 30, noon.Add(-4*time.Minute), 10*time.Second))
+	if c := served(t, m, "", nil); m.Len() == 0 || c.Known != 0 || len(c.Features) != 0 {
 		t.Errorf("%d of %d stretches are shown: %+v", c.Known, m.Len(), c.Features)
 	}
 }
 
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
-	m := new(road.Map)
+	m := new(roadmap.Reader)
 	for i := range 260 { // parallel, one cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}
-		roadtest.Feed(m, s.Drive("car", 8, 144, noon.Add(-20*time.Minute), 2*time.Second))
+		roadtest.Feed(&m.Map, s.Drive("car", 8, 144, noon.Add(-20*time.Minute), 2*time.Second))
 	}
 	jam := roadtest.Street{Latitude: 44.2, Longitude: 11, Heading: 90, Metres: 1000}
-	roadtest.Feed(m, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
-	r := roadmap.NewReader(m)
-	s := r.Within(road.World, noon)
+	roadtest.Feed(&m.Map, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
+	s := m.Within(road.World, noon)
 	if s.Known <= roadmap.MaxStretches || len(s.Worst) != roadmap.MaxStretches || s.Worst[0].State != driving.Jam {
 		t.Fatalf("%d of %d, the first %+v", len(s.Worst), s.Known, s.Worst[0])
 	}
-	if c := served(t, r, "", nil); !c.Truncated || len(c.Features) != roadmap.MaxStretches {
+	if c := served(t, m, "", nil); !c.Truncated || len(c.Features) != roadmap.MaxStretches {
 		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
 	}
-	roadtest.Feed(m, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
-	if again := r.Within(road.World, noon.Add(time.Second)); again.At != s.At {
+	roadtest.Feed(&m.Map, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
+	if again := m.Within(road.World, noon.Add(time.Second)); again.At != s.At {
 		t.Error("read again after a second")
 	}
-	if again := r.Within(road.World, noon.Add(2*time.Second)); again.At == s.At {
+	if again := m.Within(road.World, noon.Add(2*time.Second)); again.At == s.At {
 		t.Error("not read again")
 	}
 }
 
 func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
-	m := new(road.Map)
-	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon))
-	roadtest.Feed(m, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
-	c := served(t, roadmap.NewReader(m), "", nil)
+	m := new(roadmap.Reader)
+	roadtest.Feed(&m.Map, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon))
+	roadtest.Feed(&m.Map, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
+	c := served(t, m, "", nil)
 	if len(c.Features) < 5 {
 		t.Fatalf("%d stretches", len(c.Features))
 	}
@@ -219,7 +217,7 @@ func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 }
 
 func TestServe_Compresses(t *testing.T) {
-	r := roadmap.NewReader(jammedStreet())
+	r := jammedStreet()
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
 	req := httptest.NewRequest("GET", "/", nil)
 	roadmap.Serve(plain, req, r.Within(road.World, noon), roadmap.MaxStretches, nil)
