@@ -215,7 +215,8 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 		return err
 	}
 	with := func(is Record) ([]Write, error) {
-		boxes := decodeForgotten(is)
+		var boxes []forgottenBox
+		_ = json.Unmarshal(is.Body, &boxes) // there may be no record
 		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, ends[0]})
 		return AppendJSON(nil, forgottenSubject, boxes)
 	}
@@ -240,14 +241,8 @@ func (k *RecordStore) forgottenBoxes(ctx context.Context) (seq uint64, boxes []f
 	if errors.Is(err, codec.ErrDamaged) || errors.Is(err, codec.ErrNewer) {
 		return 0, nil, nil
 	}
-	return is.Seq, decodeForgotten(is), err
-}
-
-func decodeForgotten(is Record) (boxes []forgottenBox) {
-	if json.Unmarshal(is.Body, &boxes) != nil {
-		return nil
-	}
-	return boxes
+	_ = json.Unmarshal(is.Body, &boxes) // there may be no record
+	return is.Seq, boxes, err
 }
 
 // EachRoad leaves out tiles of a newer version, and malformed ones, with which a restore would
