@@ -284,7 +284,6 @@ func extend(w *driving.Way, p *part) {
 	if i < w.Count {
 		p.before = w.Steps[i]
 	} else {
-		p.before.Stretch = p.stretch
 		if w.Count > 0 {
 			p.from = w.Steps[0]
 		}
