@@ -71,8 +71,7 @@ type car struct {
 	began  signal.UnixMilli
 	from   position
 	metres float32
-	ratios [legs]float32 // the first n are in use
-	n      uint8
+	ratios []float32 // of this round
 	// median of the last rounds: 1 is right, zero unknown
 	factor float32
 	rounds uint8
@@ -154,11 +153,10 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 		if k.metres < legMetres || took < legTime {
 			return false
 		}
-		k.ratios[k.n] = ratio(at.metresFrom(k.from), k.metres, float32(took.Seconds()))
-		k.n++
+		k.ratios = append(k.ratios, ratio(at.metresFrom(k.from), k.metres, float32(took.Seconds())))
 	}
 	k.began, k.from, k.metres = x.Time, at, 0
-	if k.n < legs {
+	if len(k.ratios) < legs {
 		return false
 	}
 	k.judge()
@@ -184,7 +182,7 @@ func (p position) metresFrom(q position) float32 {
 // judge needs three quarters of the ratios off in one direction. Those above the median are noise
 // if they scatter; those below may, because a line cuts corners.
 func (k *car) judge() {
-	r, factor := k.ratios[:], float32(1)
+	r, factor := k.ratios, float32(1)
 	slices.Sort(r)
 	switch median := r[legs/2]; {
 	case r[legs*7/8] > scatter*median:
@@ -195,7 +193,7 @@ func (k *car) judge() {
 	if !within(float64(factor), float64(k.factor), agree) {
 		k.rounds = 0
 	}
-	k.n, k.factor, k.rounds = 0, factor, min(k.rounds+1, minRounds)
+	k.ratios, k.factor, k.rounds = r[:0], factor, min(k.rounds+1, minRounds)
 }
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
