@@ -58,8 +58,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 		unread: make(map[road.Tile]bool),
 	}
 	sharing, shared := k.engine.(RoadSharing)
-	shares := shared && folds
-	if shares {
+	if shared && folds {
 		k.m.Share()
 	}
 	if shared {
@@ -90,10 +89,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.owned = owned
 			}
-			if !shares {
-				continue
-			}
-			for _, evidence := range k.m.Drain(shareBytes) {
+			for _, evidence := range k.m.Drain(shareBytes) { // none unless the map shares
 				sharing.ShareRoads(evidence)
 			}
 		case <-store:
@@ -126,6 +122,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	next, damaged, err := k.readRoads(ctx, k.next, boxes, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			k.unread[tile] = true
+			delete(k.unsaved, tile)
 			return nil
 		}
 		delete(k.unread, tile)
@@ -170,11 +167,8 @@ func (k *RecordStore) readRoads(
 
 func (k *roadStore) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(func(t road.Tile) bool {
-		return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
+		return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())] && !k.unread[t]
 	}))
-	for t := range k.unread {
-		delete(k.unsaved, t)
-	}
 	for len(k.unsaved) > 0 {
 		var batch []road.Tile
 		var writes []Write
