@@ -141,7 +141,6 @@ func (f *folding) put(piece store.Piece) error {
 	return err
 }
 
-// since returns a copy, from number first on.
 func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < first })
 }

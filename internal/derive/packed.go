@@ -94,7 +94,6 @@ func stateOf(r []byte) []byte {
 	return r[recordHeader+int(r[4])+1:][:binary.LittleEndian.Uint16(r[2:])]
 }
 
-// find returns the number of a vehicle's bucket.
 func (p *packedStates) find(id vehicle.ID) (at int, hash uint64) {
 	hash = highwayhash.Sum64(unsafe.Slice(unsafe.StringData(string(id)), len(id)), p.key[:])
 	mask := 1<<bits.Len(uint(len(p.buckets)-1)) - 1
@@ -135,13 +134,12 @@ func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed 
 	at, hash := p.find(id)
 	b := &p.buckets[at]
 	i := b.slot(id, hash)
-	was := byte(0) // whether the record has changed
 	if place := b.index[i]; place != 0 {
 		r := b.record(place)
-		was = r[5]
-		r[5] |= changed
+		b.changed += int(changed &^ r[5])
+		changed |= r[5]
 		if recordHeader+len(id)+len(packed) <= size(r) {
-			b.changed += int(r[5] - was)
+			r[5] = changed
 			binary.LittleEndian.PutUint16(r[2:], uint16(len(packed)))
 			binary.LittleEndian.PutUint16(r[6:], day)
 			copy(r[recordHeader+len(id):], packed)
@@ -152,9 +150,8 @@ func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed 
 		r[5] = isDropped
 	} else {
 		b.vehicles++
+		b.changed += int(changed)
 	}
-	changed |= was
-	b.changed += int(changed - was)
 	slack := len(packed) / 16
 	room := recordHeader + len(id) + len(packed) + slack
 	b.used += room
@@ -244,7 +241,6 @@ func (p *packedStates) rebuild(at int) {
 	}
 }
 
-// records is an iterator over the records that are not dropped.
 func (b *bucket) records(yield func(r []byte) bool) {
 	for _, block := range b.blocks {
 		for r := block; len(r) > 0; r = r[size(r):] {
