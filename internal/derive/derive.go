@@ -61,8 +61,9 @@ type Config struct {
 const DefaultCheckpoint = 10 * time.Second
 
 type Deriver struct {
+	Samples atomic.Uint64 // folded since the start
+
 	config Config
-	folded atomic.Uint64
 	ending chan struct{} // limits how many partitions end at once, so that others take them in turn
 
 	retryLog, releaseLog lograte.Warning // for all partitions
@@ -88,9 +89,6 @@ func New(c Config) *Deriver {
 	c.pieceBytes = cmp.Or(c.pieceBytes, store.PieceBytes)
 	return &Deriver{config: c, ending: make(chan struct{}, 2)}
 }
-
-// Samples returns the number of samples folded since the start.
-func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
 const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
@@ -236,6 +234,6 @@ func (d *Deriver) foldGroups(leaving, folding context.Context, f *folding) error
 		if err != nil {
 			return err
 		}
-		d.folded.Add(uint64(len(g.Samples)))
+		d.Samples.Add(uint64(len(g.Samples)))
 	}
 }

@@ -65,7 +65,7 @@ func BenchmarkSamples(b *testing.B) {
 				})
 			}
 			sending.Wait()
-			for d.Samples() < uint64(b.N) {
+			for d.Samples.Load() < uint64(b.N) {
 				<-poll.C
 			}
 			b.StopTimer()

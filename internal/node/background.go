@@ -142,7 +142,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		return n.engine.Take(ctx, p, n.member, states, free)
 	}
 	d := derive.New(c)
-	n.counter("carstate_samples_folded_total", "Samples folded into states by this node.", nil, d.Samples)
+	n.counter("carstate_samples_folded_total", "Samples folded into states by this node.", nil, d.Samples.Load)
 	return d
 }
 
