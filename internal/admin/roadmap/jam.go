@@ -28,14 +28,13 @@ type Jam struct {
 func (j Jam) Kilometres() float64 { return j.LengthMetres / 1000 }
 
 // jams returns the jam with the longest delay first.
-func jams(worst []road.Condition) []Jam {
+func jams(worst []road.Condition) (found []Jam) {
 	conditions := make(map[driving.Stretch]road.Condition)
 	for _, c := range worst {
 		if c.State == driving.Jam {
 			conditions[c.Stretch] = c
 		}
 	}
-	found := []Jam{}
 	for _, c := range worst {
 		if _, left := conditions[c.Stretch]; !left {
 			continue
