@@ -130,7 +130,6 @@ func (c Car) report(f finding, after float32) {
 	}
 }
 
-// expected returns what y should read, or 0.
 func (c Car) expected(x, y Sensor) float32 {
 	for i := range pairs {
 		d, p := &pairs[i], &c.Pairs[i]

@@ -67,7 +67,6 @@ func Name(s driving.Stretch) string {
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// states are the names by [driving.State].
 var states = [...]string{"unknown", "normal", "slow", "jam"}
 
 func Describe(c road.Condition) Stretch {
