@@ -37,13 +37,10 @@ type Map struct {
 func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
 // Bound limits the stretches to most, a multiple of 64. A full map replaces those that one source
-// alone has driven, or counts unknown ones in [Map.Refused].
+// alone has driven, or counts unknown ones in [Map.Refused]. No other method may run meanwhile.
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
-		sh := &m.shards[i]
-		sh.mu.Lock()
-		sh.most = uint32(min(max(1, most/shards), mostInShard))
-		sh.mu.Unlock()
+		m.shards[i].most = uint32(min(max(1, most/shards), mostInShard))
 	}
 }
 
