@@ -118,7 +118,8 @@ func (f *folding) end() {
 
 // Each processor puts states into some of the buckets.
 func (f *folding) put(piece store.Piece) error {
-	err := eachProcessor(func(i, n int) error {
+	defer f.states.split()
+	return eachProcessor(func(i, n int) error {
 		return store.DecodeEntries(piece.Entries, func(e store.Entry) error {
 			if i == 0 && piece.Seq > f.seq {
 				f.ahead[e.Vehicle], f.aheadTo = piece.Seq, max(f.aheadTo, piece.Seq)
@@ -137,8 +138,6 @@ func (f *folding) put(piece store.Piece) error {
 			return err
 		})
 	})
-	f.states.split()
-	return err
 }
 
 func since(all []store.Checkpoint, first uint64) []store.Checkpoint {

@@ -113,12 +113,7 @@ func (m *Members) Run(ctx context.Context) error {
 func (m *Members) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p := range m.partitions {
-		if h := &m.partitions[p]; h.ctx != nil {
-			h.cancel()
-			*h = assigned{}
-		}
-	}
+	m.assign(nil)
 }
 
 func (m *Members) renew(ctx context.Context) {
@@ -229,6 +224,10 @@ func (m *Members) reassign(now time.Time) {
 			members = append(members, name)
 		}
 	}
+	m.assign(members)
+}
+
+func (m *Members) assign(members []string) {
 	for p := range m.partitions {
 		h := &m.partitions[p]
 		ours := ownerOf(p, members) == m.self
