@@ -140,8 +140,9 @@ func (m *Map) show(driven []part, x *vehicle.Sample, source uint32, voice, gap u
 			e.From, e.FromMetres, e.FromSeconds = p.from.Stretch, p.from.Metres, p.from.Seconds
 		}
 		if m.apply(&e, func(st *stretch) {
-			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
-			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
+			most := st.mostSeconds(st.seconds)
+			wasMetres, wasSeconds := atMost(most, p.before.Metres, p.before.Seconds)
+			metres, seconds := atMost(most, p.before.Metres+p.metres, p.before.Seconds+p.seconds)
 			// If the cap has fallen, because other cars drove here since p.before, the difference
 			// is negative, and nothing is added.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)

@@ -133,9 +133,7 @@ func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) 
 	switch {
 	case e.Source == 0:
 	case e.Source == s.lead:
-		if left := max(0, s.mostSeconds(s.seconds*decay)-s.leadSeconds); seconds > left {
-			metres, seconds = metres*left/seconds, left
-		}
+		metres, seconds = atMost(s.mostSeconds(s.seconds*decay)-s.leadSeconds, metres, seconds)
 		s.leadSeconds += seconds
 	default:
 		if s.leadSeconds -= seconds; s.leadSeconds < 0 {
@@ -145,9 +143,8 @@ func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) 
 	return metres, seconds
 }
 
-func (s *stretch) capped(metres, seconds float32) (float32, float32) {
-	most := s.mostSeconds(s.seconds)
-	if seconds <= most {
+func atMost(most, metres, seconds float32) (float32, float32) {
+	if most = max(0, most); seconds <= most {
 		return metres, seconds
 	}
 	return metres * most / seconds, most
