@@ -47,7 +47,7 @@ type Config struct {
 	// that version are there to fold, it should end the context of Run. It may be nil.
 	GiveUp func()
 	// Checkpoint is the interval at which changed states are stored. After a crash, the telemetry
-	// since then is folded again. 0 means [DefaultCheckpoint].
+	// since then is folded again. 0 means 10 s.
 	Checkpoint time.Duration
 	// SilentDays is the number of days with telemetry after which the state of a vehicle that had none
 	// is dropped. 0 means 30.
@@ -57,8 +57,6 @@ type Config struct {
 	bucketBytes int // size of a bucket of packedStates; 0 means the constant
 	pieceBytes  int // size of a piece; 0 means store.PieceBytes
 }
-
-const DefaultCheckpoint = 10 * time.Second
 
 type Deriver struct {
 	Samples atomic.Uint64 // folded since the start
@@ -83,7 +81,7 @@ func New(c Config) *Deriver {
 	if c.Loaded == nil {
 		c.Loaded = func(int) {}
 	}
-	c.Checkpoint = cmp.Or(c.Checkpoint, DefaultCheckpoint)
+	c.Checkpoint = cmp.Or(c.Checkpoint, 10*time.Second)
 	c.SilentDays = cmp.Or(c.SilentDays, 30)
 	c.bucketBytes = cmp.Or(c.bucketBytes, bucketBytes)
 	c.pieceBytes = cmp.Or(c.pieceBytes, store.PieceBytes)
