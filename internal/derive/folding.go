@@ -48,7 +48,7 @@ type folding struct {
 	date int64 // Unix day
 
 	saving sync.Mutex         // held while a checkpoint is stored; guards the fields below
-	last   store.Checkpoint   // changes only while mu is held, too
+	last   store.Checkpoint   // once loaded, changes only while mu is held, too
 	window []store.Checkpoint // those from last.First to last
 	tried  uint64             // number of the last checkpoint, even if it could not be stored
 }
