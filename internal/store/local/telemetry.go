@@ -48,7 +48,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 }
 
 func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
-	var groups []group
+	var groups []*group
 	err := e.safely(func() (err error) {
 		groups, err = e.storeGroups(chunks, e.config.Now())
 		return err
@@ -74,32 +74,28 @@ type group struct {
 	packed    []byte
 }
 
-func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
+func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []*group, err error) {
 	last := e.telemetryEnd()
-	open := make([]int, len(e.partitions)) // by partition: index of its last group, plus one
+	open := make([]*group, len(e.partitions)) // the last group of each partition
 	for i := range chunks {
 		c := &chunks[i]
-		n := open[c.Partition]
-		if n == 0 || groups[n-1].count+c.Count > engine.ChunkSamples ||
-			len(groups[n-1].packed)+len(c.Packed) > engine.ChunkBytes {
+		g := open[c.Partition]
+		if g == nil || g.count+c.Count > engine.ChunkSamples || len(g.packed)+len(c.Packed) > engine.ChunkBytes {
 			last++
-			g := group{partition: c.Partition, seq: last}
-			if g.before = e.partitions[c.Partition].stored(); n > 0 {
-				g.before = groups[n-1].seq
+			before := e.partitions[c.Partition].stored()
+			if g != nil {
+				before = g.seq
 			}
-			groups = append(groups, g)
-			n = len(groups)
-			open[c.Partition] = n
+			g = &group{partition: c.Partition, seq: last, before: before}
+			groups, open[c.Partition] = append(groups, g), g
 		}
-		g := &groups[n-1]
 		g.chunks = append(g.chunks, *c)
 		g.count += c.Count
 		g.packed = append(g.packed, c.Packed...)
 	}
 	b := e.db.NewBatch()
 	defer b.Close()
-	for i := range groups {
-		g := &groups[i]
+	for _, g := range groups {
 		if err := b.Set(telemetryKey(g.partition, g.seq), g.encode(now), nil); err != nil {
 			return nil, err
 		}
