@@ -125,9 +125,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.loadEnds(); err != nil {
 		return nil, err
 	}
-	if err = e.dir.compareEnds(e.ends()); err != nil {
-		return nil, err
-	}
 	if err = e.mark.open(e.dir); err != nil {
 		return nil, e.dir.unusable("written", markFile, err)
 	}

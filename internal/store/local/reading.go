@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -105,33 +104,37 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return nil
 }
 
-// The record shares no memory with the database, and is zero if there is none. The caller explains
-// the error.
-func (e *Engine) last(key []byte) (record store.Record, err error) {
+// get returns a copy, or nil if there is none. The caller explains the error.
+func (e *Engine) get(key []byte) ([]byte, error) {
 	if err := e.enter(); err != nil {
-		return record, err
+		return nil, err
 	}
 	defer e.leave()
 	value, closer, err := e.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return store.Record{}, nil
+		return nil, nil
 	}
 	if err != nil {
-		return record, err
+		return nil, err
 	}
 	defer closer.Close()
-	return decodeRecord(bytes.Clone(value))
+	return append([]byte{}, value...), nil
 }
 
-func number(db *pebble.DB, key []byte) (uint64, error) {
-	value, closer, err := db.Get(key)
-	if err != nil {
-		if errors.Is(err, pebble.ErrNotFound) {
-			err = nil
-		}
+// last returns zero if there is none.
+func (e *Engine) last(key []byte) (record store.Record, err error) {
+	value, err := e.get(key)
+	if value == nil {
+		return record, err
+	}
+	return decodeRecord(value)
+}
+
+func (e *Engine) lastSequence(letter byte) (uint64, error) {
+	value, err := e.get(endKey(letter))
+	if value == nil {
 		return 0, err
 	}
-	defer closer.Close()
 	if len(value) != 8 {
 		return 0, codec.ErrDamaged
 	}

@@ -206,7 +206,7 @@ func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
 		s := &stream{e: e, name: name, letter: letter, turn: make(chan struct{}, 1)}
-		last, err := number(e.db, endKey(letter))
+		last, err := e.lastSequence(letter)
 		if errors.Is(err, codec.ErrDamaged) {
 			return e.dir.damaged("the last sequence of " + name + " is invalid")
 		}
@@ -216,7 +216,18 @@ func (e *Engine) loadEnds() error {
 		s.last.Store(last)
 		e.streams[name] = s
 	}
-	return e.loadPartitions()
+	if err := e.loadPartitions(); err != nil {
+		return err
+	}
+	ends := e.ends()
+	for _, before := range []map[string]uint64{e.dir.Ends, readMark(e.dir)} {
+		for name, was := range before {
+			if is := ends[name]; is < was {
+				return e.dir.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is))
+			}
+		}
+	}
+	return nil
 }
 
 // ends includes the last sequences of partitions, and their cursors.
@@ -240,17 +251,6 @@ func (e *Engine) noteEnds(ends map[string]uint64) {
 
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
 func cursorName(p int) string       { return fmt.Sprintf("cursor %d", p) }
-
-func (d *dataDir) compareEnds(ends map[string]uint64) error {
-	for _, before := range []map[string]uint64{d.Ends, readMark(d)} {
-		for name, was := range before {
-			if is := ends[name]; is < was {
-				return d.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is))
-			}
-		}
-	}
-	return nil
-}
 
 type feed struct {
 	s     *stream

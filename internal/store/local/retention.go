@@ -167,13 +167,11 @@ func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 		b := e.db.NewBatch()
 		defer b.Close()
 		for _, seq := range []uint64{first, last} {
-			event, closer, err := e.db.Get(auditKey(seq))
-			if err != nil {
+			event, _ := e.get(auditKey(seq))
+			if event == nil {
 				return nil // a reader of a damaged or missing event gets the error
 			}
-			err = b.Set(auditKey(seq), event, nil)
-			closer.Close()
-			if err != nil {
+			if err := b.Set(auditKey(seq), event, nil); err != nil {
 				return err
 			}
 		}
