@@ -130,7 +130,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 			return n.loaded.Load(), folded, groups
 		}
 		// A failed start must log only its reason, so what can fail is above.
-		if e.Unclean() {
+		if e.Unclean {
 			c.Log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
 				"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more")
 		}

@@ -49,7 +49,7 @@ type Engine struct {
 	dir       *dataDir
 	mark      mark
 	db        *pebble.DB
-	unclean   bool // the previous process did not close the engine
+	Unclean   bool // the previous process did not close the engine
 	forgotten access.Forgotten
 	metrics   *engine.Metrics
 	used      *prometheus.GaugeVec
@@ -71,7 +71,6 @@ type Engine struct {
 	cut           context.Context
 	cutOff        context.CancelFunc
 	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
-	stop          context.CancelFunc
 	running       sync.WaitGroup
 	reading       sync.RWMutex // Close locks it for good
 	tablesFailing atomic.Bool  // Pebble cannot write the records in memory to tables
@@ -107,7 +106,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.abandon()
 		}
 	}()
-	e.unclean = e.dir.Ready && e.dir.Ends == nil
+	e.Unclean = e.dir.Ready && e.dir.Ends == nil
 	e.hasher = access.NewHasher(e.dir.Key)
 	if !e.dir.Ready { // a first start that was interrupted has stored nothing yet
 		if err = c.FS.RemoveAll(e.dir.name(storeDir)); err != nil {
@@ -143,24 +142,20 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		Name: "carstate_data_dir_bytes",
 		Help: "Disk space of what is in the data directory.",
 	}, []string{"kind"})
-	var background context.Context
-	background, e.stop = context.WithCancel(context.Background())
 	if err = store.LoadForgotten(ctx, e, &e.forgotten); err != nil {
 		if disk := e.dir.probe(); disk != nil {
 			err = fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)
 		}
 		return nil, err
 	}
-	e.running.Go(func() { e.queue.Run(background, e.metrics, e.storeChunks) })
-	e.running.Go(func() { e.watch(background) })
-	e.running.Go(func() { e.measure(background) })
+	e.running.Go(func() { e.queue.Run(e.cut, e.metrics, e.storeChunks) })
+	e.running.Go(e.watch)
+	e.running.Go(e.measure)
 	if c.SyncInterval > 0 {
-		e.running.Go(func() { e.syncNowAndThen(background) })
+		e.running.Go(e.syncNowAndThen)
 	}
 	return e, nil
 }
-
-func (e *Engine) Unclean() bool { return e.unclean }
 
 func (e *Engine) openDB() error {
 	var db *pebble.DB
@@ -329,8 +324,8 @@ func (e *Engine) commit(b *pebble.Batch, stream string, last uint64) error {
 	return err
 }
 
-func (e *Engine) syncNowAndThen(ctx context.Context) {
-	for range periodic.Every(ctx, e.config.SyncInterval) {
+func (e *Engine) syncNowAndThen() {
+	for range periodic.Every(e.cut, e.config.SyncInterval) {
 		if !e.unsynced.Swap(false) {
 			continue
 		}
@@ -343,8 +338,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 
 // After a write error, the engine answers queries. Once the disk accepts writes again, it fails,
 // because only a restart helps.
-func (e *Engine) watch(ctx context.Context) {
-	for range periodic.NowAndEvery(ctx, watchEvery) {
+func (e *Engine) watch() {
+	for range periodic.NowAndEvery(e.cut, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
 			e.fail(fmt.Errorf("the store stores nothing more after a write error, "+
 				"and the disk takes writes again: restart carstate (%w)", context.Cause(e.writesFailed)))
@@ -357,7 +352,6 @@ func (e *Engine) watch(ctx context.Context) {
 // the directory.
 func (e *Engine) Close() error {
 	e.Cut()
-	e.stop()
 	if !e.awaitRunning() || !e.awaitReaders() {
 		return errors.Join(e.dir.close(), e.Alive())
 	}
@@ -411,10 +405,8 @@ func (e *Engine) closeDB(end func() error) error {
 }
 
 func (e *Engine) abandon() {
-	if e.stop != nil {
-		e.stop()
-		e.awaitRunning()
-	}
+	e.Cut()
+	e.awaitRunning()
 	if e.db != nil {
 		_ = e.closeDB(e.db.Close)
 	}

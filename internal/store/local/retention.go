@@ -22,9 +22,9 @@ import (
 
 const trimEvery = 10 * time.Second
 
-func (e *Engine) measure(ctx context.Context) {
+func (e *Engine) measure() {
 	n := 0
-	for range periodic.NowAndEvery(ctx, watchEvery) {
+	for range periodic.NowAndEvery(e.cut, watchEvery) {
 		if e.writesFailed.Err() != nil {
 			return
 		}
