@@ -131,7 +131,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 
 func (k *RecordStore) apply(r Record, large Sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
-	if r.Newer && kind != "tokenuse" {
+	if r.Newer {
 		k.applyNewer(kind, rest)
 		return nil
 	}

@@ -34,7 +34,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	_, skip := errors.AsType[Unfit](err) // because usage should not prevent a start
 	switch {
-	case is.Newer, skip, err == nil && r.Version > usageVersion:
+	case skip, err == nil && r.Version > usageVersion:
 		return nil
 	case err != nil:
 		return err
@@ -63,13 +63,7 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 	storing, writers := workers.New(timed, usageWriters)
 	ids := k.tables.Tokens.Unstored()
 	for _, id := range ids {
-		if writers.Start(func() error {
-			err := k.addUsage(storing, ctx, id)
-			if codec.IsNewer(err) {
-				return nil
-			}
-			return err
-		}) != nil {
+		if writers.Start(func() error { return k.addUsage(storing, ctx, id) }) != nil {
 			break
 		}
 	}
@@ -92,6 +86,9 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 		next = k.tables.Tokens.UsageToStore(id, total.Usage, k.config.Now())
 		return AppendJSON(nil, subject, usageRecord{usageVersion, k.by, next})
 	})
+	if codec.IsNewer(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
