@@ -69,7 +69,7 @@ type Engine struct {
 	writesFailed  context.Context // ends at the first fatal error of Pebble
 	failWrites    context.CancelCauseFunc
 	cut           context.Context
-	cutOff        context.CancelFunc
+	cutOff        context.CancelCauseFunc
 	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
 	running       sync.WaitGroup
 	reading       sync.RWMutex // Close locks it for good
@@ -91,11 +91,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		Failure: engine.NewFailure(), following: make(chan struct{}),
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
-	e.cut, e.cutOff = context.WithCancel(context.Background())
-	halted, halt := context.WithCancelCause(context.Background())
+	e.cut, e.cutOff = context.WithCancelCause(context.Background())
+	halted, halt := context.WithCancelCause(e.cut)
 	e.halted = halted
 	context.AfterFunc(e.writesFailed, func() { halt(errWritesFailed) })
-	context.AfterFunc(e.cut, func() { halt(errClosed) })
 	e.reserve.fs, e.reserve.path = c.FS, c.FS.PathJoin(c.DataDir, reserveDir)
 	fs := vfs.OnDiskFull(c.FS, func() { e.reserve.draw() })
 	if e.dir, err = openDataDir(fs, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
@@ -414,7 +413,7 @@ func (e *Engine) abandon() {
 	_ = e.dir.close()
 }
 
-func (e *Engine) Cut() { e.cutOff() }
+func (e *Engine) Cut() { e.cutOff(errClosed) }
 
 func (e *Engine) Partitions() int { return e.dir.Partitions }
 

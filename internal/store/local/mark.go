@@ -29,8 +29,6 @@ type mark struct {
 const markFile = "acknowledged"
 
 func (m *mark) open(d *dataDir) (err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.ends = make(map[string]uint64)
 	m.f, err = d.fs.OpenReadWrite(d.name(markFile), vfs.WriteCategoryUnspecified)
 	return err
