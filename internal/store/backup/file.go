@@ -12,7 +12,6 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +59,6 @@ type writer struct {
 	hash hash.Hash
 	key  string
 	n    int // of records, with the header
-
-	frame []byte
 }
 
 func newWriter(w io.Writer, h header, key string) (*writer, error) {
@@ -83,11 +80,10 @@ func sealed(subject string, body []byte) store.Record {
 
 // After an error of add, the backup must be discarded.
 func (b *writer) add(r store.Record) error {
-	frame := binary.AppendUvarint(append(b.frame[:0], make([]byte, 8)...), uint64(len(r.Subject)))
+	frame := binary.AppendUvarint(make([]byte, 8), uint64(len(r.Subject)))
 	frame = append(append(frame, r.Subject...), r.Sealed...)
 	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-8))
 	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], codec.Castagnoli))
-	b.frame = frame
 	b.n++
 	_, err := b.w.Write(frame)
 	return err
@@ -116,7 +112,6 @@ func macOf(sum []byte, key string) []byte {
 type reader struct {
 	r    io.Reader // also writes to hash
 	hash hash.Hash
-	buf  []byte
 
 	sum, mac []byte // from the end of the file; nil until it is verified
 }
@@ -147,8 +142,8 @@ func open(r io.Reader) (*reader, header, error) {
 	return b, head, nil
 }
 
-// next returns a record that is valid until the next call, and io.EOF after the last if the file is
-// complete. The error is errTorn or errNewer, or wraps that of the underlying reader.
+// next returns io.EOF after the last record if the file is complete. Any other error is errTorn or
+// errNewer, or wraps that of the underlying reader.
 func (b *reader) next() (r store.Record, err error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -161,8 +156,7 @@ func (b *reader) next() (r store.Record, err error) {
 	if n > maxFrame {
 		return r, errTorn
 	}
-	b.buf = slices.Grow(b.buf[:0], n)
-	frame := b.buf[:n]
+	frame := make([]byte, n)
 	if err := b.read(frame); err != nil {
 		return r, err
 	}
