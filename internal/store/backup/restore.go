@@ -27,7 +27,8 @@ const (
 	restoreTimeout = 6 * time.Hour
 	batchRecords   = 500
 	batchBytes     = 4 << 20
-	batchWriters   = 2 // few, because folding comes first
+	statesBytes    = 128 << 10 // of a batch of states: its questions may be messages of NATS
+	batchWriters   = 2         // few, because folding comes first
 )
 
 type restore struct {
@@ -199,10 +200,12 @@ func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 		case inBatches[kind] == "":
 			return nil
 		}
-		rec.Sealed = bytes.Clone(rec.Sealed)
-		rec.Body = rec.Sealed[1 : 1+len(rec.Body)]
 		batches[kind] = append(batches[kind], rec)
-		if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < batchBytes {
+		most := batchBytes
+		if kind == "state" {
+			most = statesBytes
+		}
+		if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < most {
 			return nil
 		}
 		return flush(kind)
@@ -215,20 +218,9 @@ func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-const askedBytes = 128 << 10 // in a question, perhaps a message of NATS
-
 func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error {
 	var n access.RestoreCount
 	parts := make(map[int][]byte)
-	send := func(p int) error {
-		reply, err := r.AskOwner(ctx, p, &store.Question{Kind: store.AskRestore, Entries: parts[p]})
-		if err == nil {
-			err = r.sameOwner(p, reply)
-		}
-		parts[p] = parts[p][:0]
-		n.Restored, n.Kept = n.Restored+reply.Restored, n.Kept+reply.Kept
-		return err
-	}
 	for _, rec := range batch {
 		id, _ := codec.VehicleOfState(rec.Subject)
 		if r.forgotten(id) {
@@ -237,17 +229,16 @@ func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error
 		}
 		p := codec.PartitionOf(id, r.engine.Partitions())
 		parts[p] = store.AppendEntry(parts[p], store.Entry{Vehicle: id, State: rec.Body})
-		if len(parts[p]) < askedBytes {
-			continue
-		}
-		if err := send(p); err != nil {
-			return err
-		}
 	}
-	for p := range parts {
-		if err := send(p); err != nil {
+	for p, entries := range parts {
+		reply, err := r.AskOwner(ctx, p, &store.Question{Kind: store.AskRestore, Entries: entries})
+		if err == nil {
+			err = r.sameOwner(p, reply)
+		}
+		if err != nil {
 			return err
 		}
+		n.Restored, n.Kept = n.Restored+reply.Restored, n.Kept+reply.Kept
 	}
 	r.count("state", n, len(batch))
 	return nil
@@ -347,7 +338,6 @@ func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
 			r.count(kind, n, 1)
 			return err
 		}
-		rec.Body = bytes.Clone(rec.Body)
 		return looking.Start(func() error {
 			n, err := r.compareOne(ctx, rec, kind)
 			r.count(kind, n, 1)
