@@ -69,26 +69,21 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		_, err := decodeRecord(is.value)
 		return err
 	}
-	check := func(name string, letter byte, decode func(entry) error) error {
-		is, err := e.checkSpan(ctx, letter, decode)
-		is.Stream = name
-		found = append(found, is)
-		return err
-	}
-	if err := check(codec.Telemetry, letterTelemetry, telemetry); err != nil {
-		return found, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(letters)) {
-		if err := check(name, letters[name], record); err != nil {
-			return found, err
+	bad := 0
+	for _, name := range slices.Concat([]string{codec.Telemetry}, slices.Sorted(maps.Keys(letters))) {
+		letter, decode := letters[name], record
+		if name == codec.Telemetry {
+			letter, decode = letterTelemetry, telemetry
 		}
-		is := &found[len(found)-1]
-		if _, err := e.lastSequence(letters[name]); err != nil && is.Unreadable == "" {
+		is, err := e.checkSpan(ctx, letter, decode)
+		if _, err := e.lastSequence(letter); err != nil && is.Unreadable == "" && name != codec.Telemetry {
 			is.Unreadable = "the last sequence: " + access.OneLine(err)
 		}
-	}
-	bad := 0
-	for _, is := range found {
+		is.Stream = name
+		found = append(found, is)
+		if err != nil {
+			return found, err
+		}
 		if is.Damaged > 0 || is.Unreadable != "" {
 			bad++
 		}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"hash/crc32"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -67,14 +65,11 @@ func readMark(d *dataDir) map[string]uint64 {
 	if err != nil {
 		return nil
 	}
-	lines := strings.Split(string(text), "\n")
-	if len(lines) <= len(codec.Streams) {
-		return nil
-	}
-	ends := make(map[string]uint64)
-	for i, name := range codec.Streams {
-		_, seq, _ := strings.Cut(lines[i], " ")
-		ends[name], _ = strconv.ParseUint(seq, 10, 64) // an error shows below
+	in, ends := bytes.NewReader(text), make(map[string]uint64)
+	for _, name := range codec.Streams {
+		var end uint64
+		_, _ = fmt.Fscanf(in, name+" %d\n", &end) // an error shows below
+		ends[name] = end
 	}
 	if !bytes.HasPrefix(text, markText(ends)) { // the rest is of a longer text
 		return nil
