@@ -78,17 +78,10 @@ func (k *RecordStore) update(
 // the grant before that the new one does not replace: a forget would not find the vehicles in them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	subject := subjectOf(c.Kind, c.Name)
-	granted, sets, err := packVehicles(subject, c.Vehicles)
-	if err != nil {
-		return nil, err
-	}
-	var emptied []Write
+	granted, sets := packVehicles(subject, c.Vehicles)
 	for n := granted.Sets; n < before.Sets; n++ {
-		if emptied, err = AppendJSON(emptied, setSubject(subject, n), setRecord{}); err != nil {
-			return nil, err
-		}
+		sets, _ = AppendJSON(sets, setSubject(subject, n), setRecord{}) // cannot fail, as in packVehicles
 	}
-	sets = append(emptied, sets...)
 	r := credentialRecord{
 		Credential: c, Vehicles: granted, Rate: c.Rate.String(), NoRate: c.Rate == access.NoRate,
 		OnChange: c.OnChange.String(), Format: c.Format.String(),
