@@ -64,9 +64,7 @@ type writer struct {
 func newWriter(w io.Writer, h header, key string) (*writer, error) {
 	sum := sha256.New()
 	b := &writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
-	if _, err := b.w.WriteString(magic + version); err != nil {
-		return b, err
-	}
+	_, _ = b.w.WriteString(magic + version) // every later call returns the error, too
 	text, err := json.Marshal(h)
 	if err != nil {
 		return b, err
@@ -90,16 +88,12 @@ func (b *writer) add(r store.Record) error {
 }
 
 func (b *writer) end() error {
-	if _, err := b.w.Write(make([]byte, 8)); err != nil {
-		return err
-	}
+	_, _ = b.w.Write(make([]byte, 8))   // Flush returns the error, too
 	if err := b.w.Flush(); err != nil { // so that hash has all bytes
 		return err
 	}
 	sum := b.hash.Sum(nil)
-	if _, err := b.w.Write(append(sum, macOf(sum, b.key)...)); err != nil {
-		return err
-	}
+	_, _ = b.w.Write(append(sum, macOf(sum, b.key)...))
 	return b.w.Flush()
 }
 
