@@ -33,18 +33,15 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 	e.put = put
 	close(e.following)
 	said := time.Now()
-	for {
-		live := 0
+	for live := 0; live < len(e.partitions); {
+		if periodic.Pause(ctx, livePoll) != nil {
+			return nil
+		}
+		live = 0
 		for _, s := range e.partitions {
 			if s.live.Load() {
 				live++
 			}
-		}
-		if live == len(e.partitions) {
-			break
-		}
-		if periodic.Pause(ctx, livePoll) != nil {
-			return nil
 		}
 		if time.Since(said) >= progressEvery {
 			said = time.Now()

@@ -251,11 +251,8 @@ func (t *Partition) Save(
 	}
 	before, _ := t.Stored()
 	all, dropped := store.AddCheckpoint(before, c, erase)
-	w, err := store.AppendJSON(nil, codec.CursorSubject(s.number), cursorRecord{all})
-	if err != nil {
-		return c, err
-	}
-	return c, t.owning(func() error { // the next owner reads no checkpoint that is removed
+	w, _ := store.AppendJSON(nil, codec.CursorSubject(s.number), cursorRecord{all}) // cannot fail: only numbers
+	return c, t.owning(func() error {                                               // the next owner reads no checkpoint that is removed
 		if err := s.store(ctx, w[0]); err != nil {
 			return err
 		}

@@ -230,7 +230,6 @@ func (e *Engine) loadEnds() error {
 	return nil
 }
 
-// ends includes the last sequences of partitions, and their cursors.
 func (e *Engine) ends() map[string]uint64 {
 	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
 	for name, s := range e.streams {

@@ -112,7 +112,6 @@ func (e *Engine) telemetryEnd() (last uint64) {
 
 const timeBytes = 8
 
-// encode adds the sequence of the preceding group, which shows a missing one.
 func (g *group) encode(stored time.Time) []byte {
 	b := make([]byte, 0, timeBytes+codec.SealBytes+binary.MaxVarintLen64+len(g.packed))
 	b = append(binary.BigEndian.AppendUint64(b, uint64(stored.UnixNano())), codec.SchemaVersion)
