@@ -424,16 +424,15 @@ func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 func (e *Engine) Scarce() bool { return e.reserve.scarce.Load() }
 
 func (e *Engine) Writable() error {
-	if err := e.Alive(); err != nil {
+	err := e.Alive()
+	switch {
+	case err != nil:
 		return err
-	}
-	if e.writesFailed.Err() != nil {
+	case e.writesFailed.Err() != nil:
 		return errWritesFailed
-	}
-	if e.reserve.scarce.Load() {
+	case e.reserve.scarce.Load():
 		return store.ErrScarce
-	}
-	if e.tablesFailing.Load() {
+	case e.tablesFailing.Load():
 		return errTablesFailing
 	}
 	return nil

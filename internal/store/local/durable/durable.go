@@ -3,6 +3,7 @@
 package durable
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -27,11 +28,7 @@ func WriteFile(fsys vfs.FS, name string, content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
+	if err = cmp.Or(err, f.Sync(), f.Close()); err == nil {
 		err = fsys.Rename(name+Unfinished, name)
 	}
 	if err != nil {
