@@ -237,7 +237,7 @@ func (e *Engine) ends() map[string]uint64 {
 	}
 	for n, p := range e.partitions {
 		ends[telemetryEndName(n)] = p.stored()
-		ends[cursorName(n)] = p.cursor.Load()
+		ends[fmt.Sprintf("cursor %d", n)] = p.cursor.Load()
 	}
 	return ends
 }
@@ -249,7 +249,6 @@ func (e *Engine) noteEnds(ends map[string]uint64) {
 }
 
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
-func cursorName(p int) string       { return fmt.Sprintf("cursor %d", p) }
 
 type feed struct {
 	s     *stream

@@ -48,10 +48,16 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 }
 
 func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
-	var groups []*group
-	err := e.safely(func() (err error) {
-		groups, err = e.storeGroups(chunks, e.config.Now())
-		return err
+	groups, now := e.groupsOf(chunks), e.config.Now()
+	err := e.safely(func() error {
+		b := e.db.NewBatch()
+		defer b.Close()
+		for _, g := range groups {
+			if err := b.Set(telemetryKey(g.partition, g.seq), g.encode(now), nil); err != nil {
+				return err
+			}
+		}
+		return e.commit(b, codec.Telemetry, groups[len(groups)-1].seq)
 	})
 	if err != nil {
 		return err
@@ -68,17 +74,16 @@ func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 type group struct {
 	partition int
 	seq       uint64 // the groups of all partitions are numbered together, without gaps
-	before    uint64
+	before    uint64 // in its partition
 	chunks    []engine.Chunk
 	count     int // of samples
 	packed    []byte
 }
 
-func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []*group, err error) {
+func (e *Engine) groupsOf(chunks []engine.Chunk) (groups []*group) {
 	last := e.telemetryEnd()
 	open := make([]*group, len(e.partitions)) // the last group of each partition
-	for i := range chunks {
-		c := &chunks[i]
+	for _, c := range chunks {
 		g := open[c.Partition]
 		if g == nil || g.count+c.Count > engine.ChunkSamples || len(g.packed)+len(c.Packed) > engine.ChunkBytes {
 			last++
@@ -89,18 +94,11 @@ func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []*gr
 			g = &group{partition: c.Partition, seq: last, before: before}
 			groups, open[c.Partition] = append(groups, g), g
 		}
-		g.chunks = append(g.chunks, *c)
+		g.chunks = append(g.chunks, c)
 		g.count += c.Count
 		g.packed = append(g.packed, c.Packed...)
 	}
-	b := e.db.NewBatch()
-	defer b.Close()
-	for _, g := range groups {
-		if err := b.Set(telemetryKey(g.partition, g.seq), g.encode(now), nil); err != nil {
-			return nil, err
-		}
-	}
-	return groups, e.commit(b, codec.Telemetry, last)
+	return groups
 }
 
 func (e *Engine) telemetryEnd() (last uint64) {
