@@ -158,11 +158,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 			r.count(kind, access.RestoreCount{}, 1)
 			return err
 		case isCredential(kind):
-			restored, sets, err := r.restoreCredential(ctx, rec)
-			if restored && err == nil {
-				r.count(kind+"set", access.RestoreCount{Restored: sets}, 0)
-			}
-			return r.counted(kind, restored, err)
+			return r.restoreCredential(ctx, rec, kind)
 		}
 		return nil
 	})
@@ -275,17 +271,17 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec store.Record, kind 
 	return b.each(do)
 }
 
-// restoreCredential keeps a credential that an interrupted restore has restored. sets is the number
-// of set records.
-func (r *restore) restoreCredential(ctx context.Context, rec store.Record) (restored bool, sets int, err error) {
+// restoreCredential keeps a credential that an interrupted restore has restored.
+func (r *restore) restoreCredential(ctx context.Context, rec store.Record, kind string) error {
 	theirs, sets, err := r.credential(rec)
-	if err != nil {
-		return false, 0, err
+	g, ok := r.tables.Of(theirs.Kind).Get(theirs.Name)
+	if kept := ok && g.Hash == theirs.Hash; kept || err != nil {
+		return r.counted(kind, false, err)
 	}
-	if g, ok := r.tables.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
-		return false, sets, nil
+	if err = r.Create(ctx, theirs); err == nil {
+		r.count(kind+"set", access.RestoreCount{Restored: sets}, 0)
 	}
-	return true, sets, r.Create(ctx, theirs)
+	return r.counted(kind, true, err)
 }
 
 func (r *restore) credential(rec store.Record) (c access.Credential, sets int, err error) {
