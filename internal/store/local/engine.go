@@ -194,9 +194,7 @@ func (e *Engine) options() *pebble.Options {
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
 		MemTableStopWritesThreshold: memTables * 3 / 4,
 		ErrorIfNotExists:            e.dir.Ready,
-		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       60,
-		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                256, // half of what a node reserves for everything but connections
 		BytesPerSync:                1 << 20,
 		FlushDelayDeleteRange:       10 * time.Second,
@@ -221,10 +219,8 @@ func (e *Engine) options() *pebble.Options {
 	o.Experimental.SpanPolicyFunc = func(key []byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil
 	}
-	for i := range o.Levels {
-		o.Levels[i].BlockSize, o.Levels[i].IndexBlockSize = blockBytes, indexBytes
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBits)
-	}
+	top := &o.Levels[0] // the levels below inherit
+	top.BlockSize, top.IndexBlockSize, top.FilterPolicy = blockBytes, indexBytes, bloom.FilterPolicy(filterBits)
 	if o.DisableAutomaticCompactions = e.config.plain; e.config.plain {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	}
@@ -351,7 +347,7 @@ func (e *Engine) watch() {
 // the directory.
 func (e *Engine) Close() error {
 	e.Cut()
-	if !e.awaitRunning() || !e.awaitReaders() {
+	if !e.awaitWork() {
 		return errors.Join(e.dir.close(), e.Alive())
 	}
 	ends := e.ends()
@@ -381,9 +377,11 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// After a fatal error of Pebble, awaitRunning returns false at once.
-func (e *Engine) awaitRunning() bool {
-	return nil == e.unblocked(context.Background(), func() error {
+const readersWithin = time.Second
+
+// After a fatal error of Pebble, awaitWork returns false at once.
+func (e *Engine) awaitWork() bool {
+	err := e.unblocked(context.Background(), func() error {
 		e.running.Wait()
 		for _, s := range e.streams {
 			s.turn <- struct{}{}
@@ -391,6 +389,12 @@ func (e *Engine) awaitRunning() bool {
 		}
 		return nil
 	})
+	ctx, cancel := context.WithTimeout(context.Background(), readersWithin)
+	defer cancel()
+	return nil == cmp.Or(err, e.unblocked(ctx, func() error {
+		e.reading.Lock()
+		return nil
+	}))
 }
 
 func (e *Engine) closeDB(end func() error) error {
@@ -405,7 +409,7 @@ func (e *Engine) closeDB(end func() error) error {
 
 func (e *Engine) abandon() {
 	e.Cut()
-	e.awaitRunning()
+	e.awaitWork()
 	if e.db != nil {
 		_ = e.closeDB(e.db.Close)
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -157,17 +156,6 @@ func (e *Engine) diskUsage(keys pebble.KeyRange) (bytes uint64, err error) {
 	}
 	defer e.leave()
 	return e.db.EstimateDiskUsage(keys.Start, keys.End)
-}
-
-const readersWithin = time.Second
-
-func (e *Engine) awaitReaders() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), readersWithin)
-	defer cancel()
-	return nil == e.unblocked(ctx, func() error {
-		e.reading.Lock()
-		return nil
-	})
 }
 
 // After damage, readError fails the engine, because the store cannot be trusted any more.
