@@ -135,12 +135,7 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 
 // Without removes forgotten vehicles; ok is false if there are none.
 func (f *Forgotten) Without(v Vehicles) (_ Vehicles, ok bool) {
-	var gone []vehicle.ID
-	for _, id := range v.Sorted() {
-		if f.Has(id) {
-			gone = append(gone, id)
-		}
-	}
+	gone := slices.DeleteFunc(v.Sorted(), func(id vehicle.ID) bool { return !f.Has(id) })
 	return v.Without(gone...), len(gone) > 0
 }
 

@@ -64,11 +64,8 @@ func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 }
 
 func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
-	ok := json.Unmarshal(body, &r) == nil && len(r.Keys) > 0
-	for _, k := range r.Keys {
-		ok = ok && len(k) == vidKeyBytes
-	}
-	if !ok {
+	wrong := func(key []byte) bool { return len(key) != vidKeyBytes }
+	if json.Unmarshal(body, &r) != nil || len(r.Keys) == 0 || slices.ContainsFunc(r.Keys, wrong) {
 		return r, fmt.Errorf("%w: the tombstone key", codec.ErrDamaged)
 	}
 	_, err = withKeys(r.Keys, nil)
