@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -127,17 +128,12 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		return nil, err
 	}
 	if d.Format == 0 {
-		d.identity = identity{Format: directoryFormat, Partitions: partitions, Made: now, Key: make([]byte, keyBytes)}
-		if partitions == 0 {
-			d.Partitions = defaultPartitions
-		}
+		d.identity = identity{Format: directoryFormat, Made: now, Key: make([]byte, keyBytes)}
+		d.Partitions = cmp.Or(partitions, defaultPartitions)
 		rand.Read(d.Key)
 		return d, d.write(identityFile, d.text())
 	}
-	if err = d.checkPartitions(partitions); err != nil {
-		return nil, err
-	}
-	return d, d.checkStore()
+	return d, cmp.Or(d.checkPartitions(partitions), d.checkStore())
 }
 
 func (d *dataDir) checkPartitions(wanted int) error {
@@ -193,9 +189,6 @@ func (d *dataDir) identify() (id identity, err error) {
 
 func (d *dataDir) identityIn(file string) (id identity, err error) {
 	text, err := durable.ReadFile(d.fs, d.name(file))
-	if errors.Is(err, fs.ErrNotExist) {
-		return id, err
-	}
 	if err != nil {
 		return id, d.unusable("read", file, err)
 	}
