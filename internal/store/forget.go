@@ -216,8 +216,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	r = receipt(t)
 	r.Removed = removed
 	if tells {
-		by := t.Forgotten.Add(within)
-		r.ErasedBy = &by
+		r.ErasedBy = new(t.Forgotten.Add(within))
 	}
 	return r, err
 }
