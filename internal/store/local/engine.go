@@ -279,16 +279,13 @@ func (e *Engine) safely(write func() error) (err error) {
 			err = errWritesFailed
 		}
 	}()
-	if e.writesFailed.Err() != nil {
-		return errWritesFailed
+	if e.writesFailed.Err() == nil {
+		err = write()
 	}
-	if err = write(); err != nil {
-		return err
+	if err == nil && e.writesFailed.Err() != nil {
+		err = errWritesFailed
 	}
-	if e.writesFailed.Err() != nil {
-		return errWritesFailed
-	}
-	return nil
+	return err
 }
 
 // unblocked returns even if a fatal error of Pebble blocks do forever.
