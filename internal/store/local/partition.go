@@ -252,7 +252,8 @@ func (t *Partition) Save(
 	before, _ := t.Stored()
 	all, dropped := store.AddCheckpoint(before, c, erase)
 	w, _ := store.AppendJSON(nil, codec.CursorSubject(s.number), cursorRecord{all}) // cannot fail: only numbers
-	return c, t.owning(func() error {                                               // the next owner reads no checkpoint that is removed
+	// The next owner reads no checkpoint that is removed.
+	return c, t.owning(func() error {
 		if err := s.store(ctx, w[0]); err != nil {
 			return err
 		}
