@@ -70,7 +70,7 @@ type Engine struct {
 	failWrites    context.CancelCauseFunc
 	cut           context.Context
 	cutOff        context.CancelCauseFunc
-	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
+	halted        context.Context // ends with writesFailed or cut; its cause is errWritesFailed or ErrClosed
 	running       sync.WaitGroup
 	reading       sync.RWMutex // Close locks it for good
 	tablesFailing atomic.Bool  // Pebble cannot write the records in memory to tables
@@ -268,8 +268,6 @@ var errWritesFailed = errors.New("the store met a write error and stores nothing
 
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
 
-var errClosed = engine.ErrClosed
-
 // After a fatal error of Pebble, write blocks forever or panics. The error is errWritesFailed also
 // if Pebble failed before, or during a call that returned nil.
 func (e *Engine) safely(write func() error) (err error) {
@@ -414,7 +412,7 @@ func (e *Engine) abandon() {
 	_ = e.dir.close()
 }
 
-func (e *Engine) Cut() { e.cutOff(errClosed) }
+func (e *Engine) Cut() { e.cutOff(engine.ErrClosed) }
 
 func (e *Engine) Partitions() int { return e.dir.Partitions }
 

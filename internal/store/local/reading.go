@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
 )
 
 type order int
@@ -143,7 +144,7 @@ func (e *Engine) lastSequence(letter byte) (uint64, error) {
 // enter keeps the database open until the matching leave.
 func (e *Engine) enter() error {
 	if e.cut.Err() != nil || !e.reading.TryRLock() {
-		return errClosed
+		return engine.ErrClosed
 	}
 	return nil
 }
@@ -201,7 +202,7 @@ func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, errClosed):
+		errors.Is(err, engine.ErrClosed):
 		return err, false
 	case errors.As(err, new(damagedError)): // explained already
 		return err, true

@@ -36,7 +36,7 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 	return s.e.unblocked(ctx, func() error {
 		defer func() { <-s.turn }()
 		if s.e.cut.Err() != nil {
-			return errClosed
+			return engine.ErrClosed
 		}
 		return f()
 	})
@@ -275,7 +275,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 		return nil
 	})
 	if err != nil {
-		if ctx.Err() != nil || errors.Is(err, errClosed) {
+		if ctx.Err() != nil || errors.Is(err, engine.ErrClosed) {
 			return nil
 		}
 		return err
