@@ -142,7 +142,7 @@ func TestReceiptsOverTheWire(t *testing.T) {
 	if _, err := s.Bury(t.Context(), nil); err == nil {
 		t.Error("none at all")
 	}
-	if n := s.store.Forgotten.Len(); n != 1 {
+	if n := len(s.store.Forgotten.All()); n != 1 {
 		t.Errorf("%d were buried", n)
 	}
 	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "vehicle.forget", Object: "receipts",
