@@ -108,9 +108,13 @@ func (e *events) want(want ...string) {
 
 func TestChanges(t *testing.T) {
 	f := follow(t)
+	f.want(t, "HEAD", "/v1/changes", "", http.StatusOK, "")
 	f.report("Before", driving.Jam, throttle.Normal) // nobody follows yet
 	all := f.open("", "", f.Client)
 	first := all.id
+	if !strings.HasSuffix(first, "-0") {
+		t.Errorf("got the id %s, want no change before the first client", first)
+	}
 	jams := f.open("?driving=jam,stale", "", f.Client)
 	faults := f.open("?throttle=anomaly", "", f.Client)
 	f.report("A", driving.Normal, throttle.Normal)
@@ -176,7 +180,6 @@ func TestChanges_Bounds(t *testing.T) {
 	} {
 		f.want(t, "GET", "/v1/changes"+query, "", http.StatusBadRequest, says).lacks(t, "secretVid")
 	}
-	f.want(t, "HEAD", "/v1/changes", "", http.StatusOK, "")
 
 	reader, err := f.AddOperator(t.Context(), "reader", true)
 	testkit.NoError(t, err)

@@ -205,6 +205,10 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
 			maxFollowers)
 	}
+	if r.Method == http.MethodHead { // begins no search
+		p.ServeEvents(w, r, "", nil)
+		return nil
+	}
 	next, gap := c.follow(r.Header.Get("Last-Event-ID"))
 	id := func() string { return fmt.Sprintf("id: %s-%d\n", c.run, next) }
 	first := "retry: 2000\n" + id() + "\n"
