@@ -15,6 +15,9 @@ import (
 // notices.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
+	if r.Method == http.MethodHead && !caller(r).ReadOnly {
+		return nil // takes no backup
+	}
 	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w}, s.cfg.Version)
 	if _, refused := errors.AsType[*ops.Refusal](err); refused {
 		return err

@@ -16,6 +16,7 @@ func TestBackupOverTheWire(t *testing.T) {
 	s := start(t)
 	s.store.BackupText = strings.Repeat("x", 5<<20)
 	var got bytes.Buffer
+	s.want(t, "HEAD", "/v1/backup", "", http.StatusOK, "")
 	if err := s.Backup(t.Context(), &got); err != nil || got.Len() != len("v0-test\n")+5<<20 {
 		t.Errorf("%d bytes, %v", got.Len(), err)
 	}
