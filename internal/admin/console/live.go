@@ -38,7 +38,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	shown, sent := r.URL.Query(), make(map[string]string)
+	shown, sent, late := r.URL.Query(), make(map[string]string), false
 	c.Ops.ServeEvents(w, r.WithContext(ctx), "retry: 2000\n\n", func(silent bool) (string, time.Duration, bool) {
 		var changed map[string]string
 		p, err := v(ctx, r, s)
@@ -51,11 +51,14 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, 
 			return endOfPage, 0, true
 		case err != nil && ctx.Err() == nil:
 			c.Log.Warn("cannot update a live page", "error", err)
+			late = true
+			return "event: late\ndata: {}\n\n", c.LiveEvery, false
 		}
 		maps.DeleteFunc(changed, func(name, html string) bool { return sent[name] == html })
 		maps.Copy(sent, changed)
 		switch {
-		case len(changed) > 0:
+		case len(changed) > 0 || late:
+			late = false
 			// An event's data must be one line.
 			text, _ := json.Marshal(changed, jsontext.AllowInvalidUTF8(true))
 			return fmt.Sprintf("data: %s\n\n", text), c.LiveEvery, false

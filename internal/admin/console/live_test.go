@@ -104,6 +104,9 @@ func TestLiveVehicle(t *testing.T) {
 	if html := next(t, lines, "readings"); !strings.Contains(html, "11 km/h") {
 		t.Error(html)
 	}
+	speeds <- -1
+	for lines.Text() != "event: late" && lines.Scan() {
+	}
 	speeds <- 12
 	if html := next(t, lines, "curve"); !strings.Contains(html, "<path class=\"line\" d=\"M0.0") {
 		t.Error(html)

@@ -58,7 +58,9 @@ if (from) {
     source = new EventSource(from);
     source.onopen = () => say("on", "Live");
     source.onerror = () => say("off", source.readyState === EventSource.CLOSED ? "Not live: load the page again" : "Not live: trying again");
+    source.addEventListener("late", () => say("off", "Not up to date: trying again"));
     source.onmessage = (e) => {
+      say("on", "Live");
       for (const [name, html] of Object.entries(JSON.parse(e.data))) waiting.set(name, html);
       for (const [name, html] of waiting) {
         const element = document.querySelector(`[data-live="${name}"]`);
