@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	named, _ := kong.Trace(parser, args) // Parse returns its error
 	command := cmp.Or(named.Selected(), parser.Model.Node)
 	if named.Error == nil && len(command.Children) > 0 {
-		args = append(args, "--help") // the command only has subcommands
+		args = append([]string{"--help"}, args...) // the command only has subcommands; args may have a --
 	}
 	wrongUsage := exitUsage
 	if command.Name == "serve" {

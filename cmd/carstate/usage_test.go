@@ -164,7 +164,7 @@ func TestHelpWithoutACommand(t *testing.T) {
 		"help":             "Run the service.",
 		"token":            "Revoke",
 		"help token":       "Revoke",
-		"query":            "throttle-system",
+		"query --":         "throttle-system",
 		"help token issue": "--developer",
 		"demo --help":      "--max-age=24h ",
 		"help demo":        "debug, info, warn or error (warn)",
