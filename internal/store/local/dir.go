@@ -62,7 +62,10 @@ type identity struct {
 	// Pebble treats a damaged record of its list of tables as the end, and would open the store
 	// without the tables that follow. Manifest is how much of the list is on disk.
 	Manifest manifest `json:"manifest"`
-	Sum      uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
+	// Pebble would open the store without a log that is missing. The newest log may be missing after
+	// a power cut, and the mark says what it had; these are the others.
+	Logs []string `json:"logs,omitempty"`
+	Sum  uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
 
 type manifest struct {
@@ -95,9 +98,10 @@ type dataDir struct {
 	path string
 	lock io.Closer
 
-	mu sync.Mutex // guards identity once the directory is open
+	mu sync.Mutex // guards the fields below once the directory is open
 	identity
-	fromCopy bool // carstate.json is damaged or lost
+	newestLog string
+	fromCopy  bool // carstate.json is damaged or lost
 }
 
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
@@ -235,6 +239,11 @@ func (d *dataDir) checkStore() error {
 		crc32.Checksum(text[:d.Manifest.Size], codec.Castagnoli) != d.Manifest.Sum:
 		return d.damaged("the manifest of the store is not what was written")
 	}
+	for _, log := range d.Logs {
+		if _, err := d.fs.Stat(d.fs.PathJoin(d.name(storeDir), log)); errors.Is(err, fs.ErrNotExist) {
+			return d.damaged("a log of the store is missing")
+		}
+	}
 	return nil
 }
 
@@ -330,6 +339,30 @@ func (d *dataDir) change(do func(*identity)) error {
 	defer d.mu.Unlock()
 	do(&d.identity)
 	return d.write(identityFile, d.text())
+}
+
+// logCreated ignores an error: then only the loss of a log would not be noticed.
+func (d *dataDir) logCreated(name string) {
+	d.mu.Lock()
+	before := d.newestLog
+	d.newestLog = name
+	d.mu.Unlock()
+	if before != "" {
+		_ = d.change(func(id *identity) { id.Logs = append(id.Logs, before) })
+	}
+}
+
+// logRemoved comes before a log is removed, so that none is missing that is listed.
+func (d *dataDir) logRemoved(name string) error {
+	d.mu.Lock()
+	listed := slices.Contains(d.Logs, name)
+	d.mu.Unlock()
+	if !listed {
+		return nil
+	}
+	return d.change(func(id *identity) {
+		id.Logs = slices.DeleteFunc(id.Logs, func(log string) bool { return log == name })
+	})
 }
 
 const probeBytes = 1 << 20 // more than a few records need, so that the store can write after a probe

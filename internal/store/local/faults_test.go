@@ -198,7 +198,8 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	var full atomic.Bool
-	fs := failing(vfs.NewMem(), &full, syscall.ENOSPC, fillsTable)
+	mem := vfs.NewCrashableMem()
+	fs := failing(mem, &full, syscall.ENOSPC, fillsTable)
 	e := mustOpen(ctx, t, small(fs))
 	acked := 0
 	put := func(wait time.Duration) error {
@@ -227,6 +228,12 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 		t.Errorf("Writable: got %v, want %v; Alive: got %v, want nil", err, errTablesFailing, e.Alive())
 	}
 	holds("without room")
+	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+	logs := slices.DeleteFunc(filesOf(t, killed), func(name string) bool { return !strings.HasSuffix(name, ".log") })
+	testkit.NoError(t, killed.Remove(logs[0]))
+	if _, err := Open(ctx, small(killed)); err == nil || !strings.Contains(err.Error(), "a log of the store is missing") {
+		t.Errorf("Open without %s of %q: got %v, want that it is missing", logs[0], logs, err)
+	}
 	full.Store(false)
 	testkit.Await(t, "the engine is writable", func() bool { return e.Writable() == nil })
 	if err := put(testkit.Patience); err != nil {

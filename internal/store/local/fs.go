@@ -49,6 +49,7 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 			f, err = plain.Create(name, category)
 		}
 		fs.e.halt(err)
+		fs.e.dir.logCreated(fs.PathBase(name))
 		return &haltingFile{File: f, e: fs.e}, nil
 	}
 	f, err := fs.FS.Create(name, category)
@@ -56,6 +57,13 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 		return &manifestFile{File: f, dir: fs.e.dir, is: manifest{Name: base}}, nil
 	}
 	return f, err
+}
+
+func (fs *haltingFS) Remove(name string) error {
+	if err := fs.e.dir.logRemoved(fs.PathBase(name)); err != nil {
+		return err
+	}
+	return fs.FS.Remove(name)
 }
 
 // remover keeps Pebble from reusing old logs: they would take room, and could still name a forgotten
