@@ -14,14 +14,15 @@ import (
 )
 
 type Store interface {
-	// Append owns the slice, with the samples of each vehicle in order of time. It returns nil
-	// only when all are on disk. After an error, any may be.
+	// Append owns samples, in which those of each vehicle are in order of time. It returns nil
+	// only when all are on disk. After an error, some may be.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
 // Unfolded counts each source's samples that are not folded yet.
 type Unfolded interface {
-	// Reserve adds n samples, or estimates when there is room. After Append, Release subtracts n.
+	// Reserve adds n samples, or returns false and the estimated time until there is room. After
+	// Append, Release subtracts n, because the engine counts stored samples itself.
 	Reserve(source uint32, n int) (wait time.Duration, ok bool)
 	Release(source uint32, n int)
 }
@@ -34,7 +35,7 @@ type Config struct {
 	Sources  *access.Sources
 	Unfolded Unfolded
 
-	// The functions are called all the time and must not block.
+	// These functions are called for every message and must not block.
 	Forgotten func(vehicle.ID) bool
 	Admit     func(vehicle.ID) bool // whether a vehicle is known, or may be added
 	Verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)

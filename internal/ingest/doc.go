@@ -2,6 +2,6 @@
 // key. It passes the samples to a [Store], and acknowledges only what the store has on disk.
 // DESIGN.md describes the flow.
 //
-// The package must never keep samples itself, or write input to a log. Storing a sample twice is
-// harmless.
+// The package must never keep samples itself, or write input to a log. A sender may repeat samples:
+// storing one twice is harmless.
 package ingest

@@ -42,7 +42,7 @@ func NewHTTP(c Config) *HTTP {
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       60 * time.Second, // replaced by the pace of the body
-		WriteTimeout:      90 * time.Second, // after the head
+		WriteTimeout:      90 * time.Second, // from the arrival of the head on
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(in.Log.Handler(), slog.LevelDebug),
@@ -52,7 +52,7 @@ func NewHTTP(c Config) *HTTP {
 	return h
 }
 
-const sendBuffer = 32 << 10 // bytes of unread responses that the kernel keeps for a connection
+const sendBuffer = 32 << 10 // bytes
 
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
@@ -167,7 +167,7 @@ func (h *HTTP) checkPath(p *post) *reply {
 
 // GET is only for a source whose format is a form.
 func (h *HTTP) checkKey(p *post) (a *reply) {
-	p.ready = h.in.Ready() // before the key is checked: tables may be loaded in between
+	p.ready = h.in.Ready() // first: a key that is checked before the sources are loaded is unknown
 	source, err := h.authenticate(p.r)
 	p.source = source
 	noKey := err == errNoKey || err == errNotBearer
@@ -179,8 +179,8 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 			a.samples = 1
 		}
 	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or be of a newer version. After 401, a sender would
-		// give up.
+		// The sources may not be loaded yet, or written by a newer version. After 401, a sender
+		// would give up.
 		a = h.notReady()
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -236,7 +236,8 @@ func (h *HTTP) checkRate(p *post) *reply {
 	return p.refuseForNow(overRate(r, next), next)
 }
 
-// behindFor is how long a decoded body waits for room: its sender's last one may not be folded yet.
+// behindFor is how long a decoded body waits for room: the sender's previous body may not be folded
+// yet.
 const behindFor = time.Second
 
 func (h *HTTP) checkBacklog(p *post) *reply {
@@ -257,8 +258,8 @@ func (h *HTTP) checkBacklog(p *post) *reply {
 	return nil
 }
 
-// A connection with a slot cannot be evicted. Slots count towards the source's share, and a client
-// without a key has none, so unread responses cannot prevent every eviction.
+// A connection with a slot cannot be evicted, so only sources get slots, each up to its share. Thus
+// no client can fill the listener for good by leaving responses unread.
 func (h *HTTP) takeSlot(p *post) *reply {
 	if p.slot = h.slots.tryAcquire(p.source.Name, 1); !p.slot {
 		return overQuota
@@ -267,7 +268,8 @@ func (h *HTTP) takeSlot(p *post) *reply {
 	return nil
 }
 
-// Each chargedBytes of an unpacked body count as a sample: white space costs processor time, too.
+// A body is charged for at least one sample per chargedBytes of unpacked text: white space costs
+// processor time, too.
 const chargedBytes = 4 << 10
 
 func (h *HTTP) decode(p *post) *reply {

@@ -17,7 +17,6 @@ import (
 	"example.org/carstate/internal/telemetry"
 )
 
-// setEncoding accepts any Content-Type if the source has a format.
 func (p *post) setEncoding() *telemetry.Refusal {
 	media, params, err := mime.ParseMediaType(p.single("Content-Type"))
 	charset, hasCharset := params["charset"]
@@ -142,8 +141,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A body may expand maxDensity times, plus freeBytes. Decompression costs a hundred times what
-// sending costs. Honest samples are compressed to a thirtieth at best.
+// A body may expand maxDensity times, plus freeBytes. Decompressing costs the service a hundred
+// times what sending costs the client. Honest samples are compressed to a thirtieth at best.
 const (
 	maxDensity = 100
 	freeBytes  = 128 << 10
@@ -169,8 +168,8 @@ func (l *limited) Read(p []byte) (int, error) {
 
 const decoders = 2 // bodies of a source that are decoded at a time
 
-// A turn is not held while its body waits for bytes, so waiting for one needs no limit. If nil, the
-// body needs none.
+// A turn is not held while its body waits for bytes, so waiting for a turn needs no time limit. A
+// small plain body has none (nil).
 type turn chan struct{}
 
 func (h *HTTP) takeTurn(source string) turn {

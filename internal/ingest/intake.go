@@ -39,7 +39,7 @@ const (
 	unauthorised outcome = "unauthorised"
 	unavailable  outcome = "unavailable"
 	readOnlyNow  outcome = "read_only"
-	noRoom       outcome = "no_room" // in the source's share, or at all
+	noRoom       outcome = "no_room" // in a quota, or in the source's share of it
 	documented   outcome = ""        // documents are not observed
 )
 
@@ -132,7 +132,7 @@ var (
 		"send it as Authorization: Bearer KEY")
 )
 
-// keyReasons are labels of errors. Other errors have the first.
+// keyReasons has the metric's label for each error. Other errors have the first label.
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -175,14 +175,13 @@ func (in *intake) warn(source *access.Grant) {
 	const text = "refused telemetry or a key of a source"
 	args := []any{"source", source.Name, "reason", last.Reason.String(), "text", last.Text,
 		"others_since_last_line", others}
-	if last.Reason == access.WrongKey { // strangers can send wrong keys for many sources
+	if last.Reason == access.WrongKey { // strangers can name all sources: one limit for their lines
 		in.wrongKeys.Log(in.Log, text, args...)
 		return
 	}
 	in.Log.Warn(text, args...)
 }
 
-// After an error, the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
 	if b.First != nil {
 		for why, n := range b.Refused {

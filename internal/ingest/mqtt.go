@@ -80,7 +80,6 @@ func (m *MQTT) serve(nc net.Conn) {
 	c := m.newConn(nc)
 	var why *closing
 	defer func() {
-		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
 			// Unlike a runtime error, a panic value may contain part of the packet.
 			what := fmt.Sprintf("a %T", p)

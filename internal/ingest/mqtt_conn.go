@@ -26,7 +26,7 @@ const (
 	waitBuffer     = 512
 	readBuffer     = 2 << 10
 	maxSmallPacket = 16 << 10 // bytes of a packet other than PUBLISH
-	smallPublish   = 4 << 10  // a PUBLISH up to this size takes memory only after its arrival
+	smallPublish   = 4 << 10  // a PUBLISH up to this size reserves memory only after its arrival
 )
 
 // conn has no buffer but small while it waits for a packet.
@@ -106,12 +106,12 @@ func (c *conn) fill() error {
 	}
 	n, err := c.Read(c.buffer[c.to:])
 	if c.to += n; n > 0 {
-		return nil // with TLS 1.2, the last bytes may come with the end; the next read returns it again
+		return nil // with TLS 1.2, an error may come with the last bytes; the next read repeats it
 	}
 	return err
 }
 
-// Read does not read what is in the buffer.
+// Read bypasses c.buffer.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.ctx.Err() != nil {
 		return 0, errEnding
@@ -147,7 +147,7 @@ func (c *conn) readLength() (length int, err error) {
 }
 
 func (c *conn) readConnect(timeout time.Duration) (p mqtt.Connect, code byte, err error) {
-	_ = c.SetDeadline(time.Now().Add(timeout)) // fails only if the connection is closed, as its reads do
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	first, err := c.readByte()
 	if err != nil || first != mqtt.ConnectPacket {
 		return p, 0, cmp.Or(err, errors.New("the first packet is no CONNECT"))
@@ -204,7 +204,7 @@ func (c *conn) orSlow(err error) error {
 	return err
 }
 
-// A deadline is up to deadlineStep late, so that not each packet moves it, which takes about as
+// Deadlines are up to deadlineStep late, because moving one for each packet would take about as
 // long as decoding a sample.
 const deadlineStep = time.Second
 
@@ -263,7 +263,8 @@ func (c *conn) readBody(first byte, length int) ([]byte, error) {
 	}
 }
 
-// skipPublish discards a PUBLISH that is too large: only a PUBACK stops it in MQTT 3.1.1.
+// skipPublish discards a PUBLISH that is too large. In MQTT 3.1.1, only a PUBACK keeps the client
+// from sending it again.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		c.beginPace()
@@ -283,7 +284,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 		case n < 2:
 			topic = topic<<8 | int(b)
 		case n == topic+2 || n == topic+3:
-			id = id<<8 | int(b) // with QoS 0, of the payload
+			id = id<<8 | int(b) // with QoS 0, part of the payload
 		}
 	}
 	p := mqtt.Publish{QoS: first >> 1 & 3, ID: uint16(id)}
@@ -329,7 +330,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends a DISCONNECT to an MQTT 5 client, and closes, so there is no second one.
+// part sends a DISCONNECT to an MQTT 5 client, and closes the connection, so no second one follows.
 func (c *conn) part(why *closing) {
 	if c.version == 5 {
 		_, _ = c.Write(mqtt.AppendReason(nil, c.version, mqtt.DisconnectPacket, nil, why.code, c.fitting(why.text)))
@@ -337,8 +338,8 @@ func (c *conn) part(why *closing) {
 	_ = c.Close()
 }
 
-// reasonBytes are the rest of a PUBACK or DISCONNECT: two lengths, type, packet identifier, code, and
-// head of the property.
+// reasonBytes are those of a PUBACK or DISCONNECT besides the text: two lengths, type, packet
+// identifier, code, and head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // fitting returns "" if text would exceed the client's maximum packet size.

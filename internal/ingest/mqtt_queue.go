@@ -103,7 +103,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		c.part(&closing{mqtt.ServerBusy, errNotStored.Text})
 		return false
 	}
-	// A client that has gone sends its messages again.
+	// Errors of Write are ignored: a client that has gone sends its messages again.
 	var acks []byte
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)

@@ -16,7 +16,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// With brokerPrefix, a bridge sends messages about its broker.
+// Topics with brokerPrefix carry a bridge's messages about its broker.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -98,7 +98,7 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// With a clientID, no source can end the connections of another.
+// clientID has the source, so that no source can end the connections of another.
 type clientID struct{ source, id string }
 
 func (m *MQTT) enter(c *conn, id clientID) error {
@@ -122,7 +122,7 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// handle returns a *closing as the reason for the client.
+// An error of handle that is a *closing is sent to the client.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == mqtt.PublishPacket {
 		return m.publish(c, first, body)
@@ -212,7 +212,7 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 		c.grant = source
 		return nil
 	}
-	m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
+	m.in.refused[access.NotAllowed].Inc() // VerifyNamed has counted err for the source, except ErrUnread
 	m.in.observe(now, unauthorised)
 	if errors.Is(err, access.ErrUnread) {
 		return &closing{mqtt.ServerUnavailable, notYet}
@@ -230,7 +230,7 @@ func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *tel
 	switch {
 	case why != nil:
 	case !ok && strings.HasPrefix(topic, brokerPrefix):
-		return nil, nil, 1 // every bridge sends it: no mistake
+		return nil, nil, 1 // every bridge sends such messages: no mistake
 	case !ok:
 		why, code = errTopic, mqtt.WrongTopic
 	case id != "" && !source.Vehicles.Include(id):
@@ -252,8 +252,8 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// withinLimits waits until the source has room, but refuses an MQTT 5 message with QoS 1 (ok is
-// false). An error ends the connection.
+// withinLimits waits until the source has room. An MQTT 5 message with QoS 1 is refused instead, and
+// ok is false. An error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)

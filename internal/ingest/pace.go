@@ -6,7 +6,7 @@ import "time"
 const (
 	grace       = 5 * time.Second
 	perByte     = time.Millisecond // 1 KB/s
-	transitTime = 60 * time.Second // for a whole body or packet
+	transitTime = 60 * time.Second
 )
 
 type pace struct {

@@ -9,12 +9,12 @@ import (
 type quota struct {
 	size int
 
-	mu      sync.Mutex // guards the fields below; the caller of a method that does not lock it holds it
+	mu      sync.Mutex // guards the fields below; methods that do not lock it need it locked
 	used    int
 	held    map[string]int // by source
 	waiting map[string][]*claim
 	turn    []string // sources with claims, in order
-	short   bool     // a claim within its share does not fit
+	short   bool     // a claim within its source's share does not fit yet
 }
 
 type claim struct {
@@ -26,7 +26,7 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// A source may hold an eighth, as much as stays free, or one claim of any size.
+// A source may hold an eighth of the quota, or as much as it leaves free, or one claim of any size.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
@@ -48,7 +48,8 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 }
 
 // acquire waits for n, at most the whole quota, until stop is closed. Sources take turns. A claim
-// within its share blocks all others until it fits, so small ones cannot starve a large one.
+// within its source's share blocks all others until it fits, so small ones cannot starve a large
+// one.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
