@@ -13,7 +13,7 @@ import (
 const (
 	ConnectPacket     = 1 << 4
 	ConnackPacket     = 2 << 4
-	PublishPacket     = 3 << 4 // and its flags
+	PublishPacket     = 3 << 4 // without its flags
 	PubackPacket      = 4 << 4
 	PubrecPacket      = 5 << 4
 	PubrelPacket      = 6<<4 | 2
@@ -54,7 +54,7 @@ const (
 
 const maxClientID = 1024 // bytes, kept as long as the connection
 
-// Fields reads a packet field by field. After a failure, all others are zero.
+// Fields reads a packet field by field. After a failure, all later fields are zero.
 type Fields struct {
 	Rest []byte
 	Code byte
@@ -85,7 +85,6 @@ func (f *Fields) Number(n int) (v uint32) {
 
 func (f *Fields) Binary() []byte { return f.Take(int(f.Number(2))) }
 
-// text reads UTF-8 without U+0000.
 func (f *Fields) text() []byte {
 	p := f.Binary()
 	if !utf8.Valid(p) || bytes.IndexByte(p, 0) >= 0 {
@@ -113,12 +112,12 @@ const (
 	userProperty        = "\x26" // may appear several times
 )
 
-// propertyForms has, by property: a number of 1, 2 or 4 bytes or v (variable), s (string), b
-// (binary) or p (two strings).
+// propertyForms[id] is the form of a property: 1, 2, 4 (a number of as many bytes), v (a number of
+// variable length), s (string), b (binary) or p (two strings).
 const propertyForms = "_14s____sb_v_____4s2_sb141s_s__s_22211p4"
 
 type Properties struct {
-	seen          uint64 // bits by property
+	seen          uint64 // bit n: property n
 	SessionExpiry uint32
 	MaxPacket     uint32 // that the client accepts; 0: any
 	Terse         bool   // no reasons in PUBACKs
@@ -191,7 +190,7 @@ func ParseConnect(body []byte) (c Connect, code byte) {
 		return c, f.Code
 	case name == "MQTT" && (level == 4 || level == 5):
 		c.Version = level
-	case name == "MQTT", name == "MQIsdp": // MQTT 3.1, or a bridge, which sets the highest bit at first
+	case name == "MQTT", name == "MQIsdp": // MQTT 3.1, or a bridge, which first sets the level's top bit
 		return c, WrongVersion
 	default:
 		return c, MalformedPacket
@@ -279,7 +278,7 @@ func ParsePublish(version, first byte, body []byte) (p Publish, code byte) {
 	return p, f.Code
 }
 
-// RefuseFilters answers SUBSCRIBE, and UNSUBSCRIBE: there is no subscription to end.
+// RefuseFilters makes the answer to a SUBSCRIBE or UNSUBSCRIBE: nobody can subscribe.
 func RefuseFilters(version, first byte, body []byte) (answer []byte, code byte) {
 	f := Fields{Rest: body}
 	id := uint16(f.Number(2))
@@ -328,7 +327,8 @@ func RefuseFilters(version, first byte, body []byte) (answer []byte, code byte) 
 	return AppendReason(nil, version, kind, append(head, bytes.Repeat([]byte{reason}, n)...), 0, ""), 0
 }
 
-// AppendReason omits a zero code without text, and both in MQTT 3.1.1, which has neither.
+// AppendReason appends a packet. It omits code and text in MQTT 3.1.1, which has neither, and a zero
+// code if text is empty.
 func AppendReason(p []byte, version, first byte, head []byte, code byte, text string) []byte {
 	var reason []byte
 	switch {
