@@ -150,7 +150,7 @@ func (p *Scanner) Value() Value {
 	return Value{Kind: jsontext.KindNumber, Number: p.number()}
 }
 
-// skip reads an object or array without its texts: mapped senders send much that is not used.
+// skip passes over an object or array: senders with a mapping send much that is not used.
 func (p *Scanner) skip() {
 	p.Unusual = true
 	depth, inText := 0, false

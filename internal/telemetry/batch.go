@@ -58,7 +58,7 @@ func (b *Batch) RefusedTotal() int {
 	return n
 }
 
-// hopeless ends a batch whose first thousand lines are refused.
+// hopeless ends a batch whose first 999 lines are refused.
 func (b *Batch) hopeless(n int) bool {
 	if b.Accepted > 0 || len(b.Rejected) != maxRejections-1 {
 		return false
@@ -78,7 +78,8 @@ func (b *Batch) reject(line int, r *Refusal) {
 	}
 }
 
-// Join adds other, without its report, and frees it. The caller must call Sort after the last Join.
+// Join adds other without the lists of its report, and frees it. The caller must call Sort after the
+// last Join.
 func (b *Batch) Join(other *Batch) {
 	b.Samples = append(b.Samples, other.Samples...)
 	b.Accepted += other.Accepted
@@ -92,7 +93,7 @@ func (b *Batch) Join(other *Batch) {
 	other.Free()
 }
 
-// The fold ignores samples out of order.
+// Sort is needed because folding ignores a vehicle's samples that are out of order.
 func (b *Batch) Sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.Samples, byTime) && !b.sortedByVehicle() {
@@ -100,7 +101,8 @@ func (b *Batch) Sort() {
 	}
 }
 
-// sortedByVehicle saves sorting, a quarter of decoding: a gateway often sends car after car.
+// sortedByVehicle is often true of a gateway's batch, which has car after car. Sorting it would take
+// a quarter of the time of decoding.
 func (b *Batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]signal.UnixMilli) // end of each vehicle's last run
 	for i := 1; i < len(b.Samples); i++ {

@@ -22,7 +22,7 @@ const (
 	maxAhead  = 30 * time.Second
 	maxBehind = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
 	maxDepth  = 16                   // of JSON
-	// SAE J1979 counts the codes of one control unit in 7 bits.
+	// SAE J1979 counts the codes of one control unit in 7 bits; no known car has more than 255 in all.
 	maxCodes   = 255
 	maxUnknown = 16 // ignored names of an object that are searched for duplicates
 )
@@ -30,7 +30,7 @@ const (
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	lastVID vehicle.ID // saves an allocation
+	lastVID vehicle.ID // of an earlier line; saves an allocation
 
 	others  [][]byte // names of members that are not read
 	unknown [][]byte // names of signals, in the order of the line
@@ -41,7 +41,7 @@ type decoder struct {
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
 // topic is the vehicle of an MQTT topic, or "". Until the next call, d.unknown and d.unused have
-// what was found up to a refusal. Its reason is that of check, or else the first in the line.
+// what was found up to a refusal. The refusal of check precedes that of parse.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest signal.UnixMilli) (vehicle.Sample, *Refusal) {
 	x, why, usual := d.parse(line, topic, latest)
 	if usual {
@@ -142,7 +142,7 @@ func (d *decoder) signals(p *jsonscan.Scanner, r *signal.Readings) {
 		}
 		p.Once(&seen[s])
 	}
-	if d.half { // it must not be joined with a later reading
+	if d.half { // must not be completed by a later reading
 		r.DropPosition()
 	}
 }
@@ -156,7 +156,7 @@ func ignore(p *jsonscan.Scanner, names [][]byte, name []byte) [][]byte {
 
 // troubleCodes searches all texts of an entry: "P2135", {"code":"P2135"}, the pairs of python-OBD.
 func troubleCodes(p *jsonscan.Scanner, r *signal.Readings) (why *Refusal) {
-	codes := r.Codes // the signal may have had another name before
+	codes := r.Codes // already read if the line has both names of the signal
 	isList := p.Space() == '['
 	for more := !isList || p.Open('[', ']'); more; more = isList && p.More(']') {
 		readable := false
@@ -171,7 +171,7 @@ func troubleCodes(p *jsonscan.Scanner, r *signal.Readings) (why *Refusal) {
 			codes, why = codes[:maxCodes], errManyCodes
 		}
 	}
-	// An unreadable list must not end an anomaly.
+	// An empty list would end an anomaly; an unreadable one must not.
 	if len(codes) > 0 || why == nil {
 		_ = r.SetCodes(slices.Clone(codes)) // without spare capacity, because the sample may wait long
 	}

@@ -6,6 +6,5 @@
 //
 // A signal is unknown if no rule uses it; it is ignored and counted. A value that is null, means
 // "not available", has a wrong type or is impossible is not used.
-// The report names both, and a strict source has the whole sample refused. A name twice in one
-// object refuses it, too, because it is unclear which value was meant.
+// The report names both, and a strict source has the whole sample refused.
 package telemetry

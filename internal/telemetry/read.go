@@ -32,8 +32,8 @@ type Origin struct {
 
 var ErrNoMemory = errors.New("not enough memory for this batch")
 
-// DecodeBody returns a [*Refusal] of the whole, ErrNoMemory, or an error of r; then the batch has the
-// lines so far.
+// DecodeBody returns a [*Refusal] of the whole body, ErrNoMemory, or an error of r; then the batch
+// has the lines so far.
 func DecodeBody(r *bufio.Reader, o Origin) (*Batch, error) {
 	return decode(o, func(rd *reader) error {
 		if o.Lines {
@@ -212,8 +212,8 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 	b.Samples = append(b.Samples, *x)
 }
 
-// isLate reports whether a sample is older than the verdicts of all its groups. A position alone
-// never is: the time of the last one is not known.
+// isLate reports whether a sample is older than the verdicts on all its groups, motion and throttle.
+// A position alone is never late: the time of the vehicle's last position is not known.
 func isLate(x *vehicle.Sample, known [2]signal.UnixMilli) bool {
 	motion, throttle := x.Groups()
 	news := motion && x.Time >= known[0] || throttle && x.Time >= known[1]
@@ -230,8 +230,8 @@ func eventData(event []byte) []byte {
 	return e.Data
 }
 
-// elements turns a JSON array into lines. What follows the array is a line of its own, and so is a
-// missing end.
+// elements turns a JSON array into lines. What follows the array is a line of its own. A missing end
+// becomes the line "{", which is refused as incomplete.
 type elements struct {
 	in               io.ByteReader
 	begun, ended     bool

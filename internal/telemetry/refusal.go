@@ -57,7 +57,8 @@ func refuseAhead(at, latest signal.UnixMilli) *Refusal {
 		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-maxAhead)+999)/1000))
 }
 
-// refuseOld hints at GPS receivers that count weeks modulo 1,024. No time.Duration holds every age.
+// refuseOld hints at GPS receivers that count weeks modulo 1,024. age has milliseconds, because a
+// time.Duration ends at 292 years.
 func refuseOld(age signal.UnixMilli) *Refusal {
 	const (
 		day      = 24 * 60 * 60 * 1000
@@ -90,7 +91,7 @@ var errRange = func() (all [signal.Num]*Refusal) {
 	return all
 }()
 
-// Other errors mean that the value is out of range.
+// Errors not listed mean that the value is out of range.
 var unusedErrors = map[error]*Refusal{
 	nil: nil, signal.ErrNotAvailable: errNotAvailable, format.ErrNotNumber: errNumberType, format.ErrNotCodes: errNotCodes,
 	format.ErrNotBool: errMILType,

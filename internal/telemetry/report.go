@@ -85,7 +85,6 @@ func (b *Batch) InWords() string {
 	return strings.Join(parts, "; ")
 }
 
-// ignore allocates only if the name is new.
 func (b *Batch) ignore(name []byte) {
 	b.IgnoredTotal++
 	switch {
@@ -109,7 +108,6 @@ type unusedValue struct {
 	why  *Refusal
 }
 
-// noteUnused allocates only for a new pair.
 func (b *Batch) noteUnused(v unusedValue) {
 	b.UnusedByReason[v.why.Kind]++
 	at := slices.IndexFunc(b.Unused, func(c unusedCount) bool {

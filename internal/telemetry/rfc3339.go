@@ -27,7 +27,6 @@ func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 	return signal.At(t), true
 }
 
-// refuseTime names the mistake in what is nearly a time.
 func refuseTime(b []byte) *Refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
 	if _, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text[:1], "0123456789") {

@@ -21,8 +21,8 @@ var (
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 
-// similarSignal returns a known name that ends with name, has a part less, as in VSS 2, differs in
-// the fewest letters, or begins with name.
+// similarSignal returns a known name that ends with name, or is name without one part (names of VSS
+// 2 have more parts), or differs in the fewest letters, or begins with name.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	switch {
