@@ -53,10 +53,10 @@ type Decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
 	values  []value
-	work    int // what is left to spend
+	work    int // bytes that spend may still take
 	levels  []string
 	message Message
-	sample  Sample // to which further elements may belong
+	sample  Sample // to which further elements may belong if open
 	open    bool
 	yield   func(*Sample) bool
 }
@@ -84,8 +84,8 @@ func (f *Format) of(levels []string) *Format {
 	return nil
 }
 
-// Decode calls yield with each sample, which is valid until it returns. After an error in a line,
-// it goes on with the next.
+// Decode calls yield with each sample, which is valid until yield returns. After an error in a line,
+// Decode goes on with the next line.
 func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 	defer func() { d.message, d.yield, d.in = Message{}, nil, bytes.Buffer{} }()
 	d.message, d.yield, d.open = m, yield, false
@@ -134,8 +134,8 @@ func (d *Decoder) form(f *Format) {
 	d.element(f)
 }
 
-// [Decoder.capture] looks for duplicates of the names that count; comparing all took most of the
-// time.
+// [Decoder.capture] looks for duplicates of the names that count; comparing all names took most of
+// the time.
 var options = jsontext.AllowDuplicateNames(true)
 
 func (d *Decoder) value(f *Format) {
@@ -154,7 +154,7 @@ func (d *Decoder) value(f *Format) {
 // stream reads JSON values one after the other or in an array.
 func (d *Decoder) stream(f *Format) {
 	body := bytes.TrimPrefix(d.message.Body, []byte("\xef\xbb\xbf"))
-	for again := 64 << 10; ; { // bytes behind wrong lines that may be read
+	for again := 64 << 10; ; { // bytes after wrong lines that may be read twice
 		if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 {
 			return
 		}
@@ -218,8 +218,8 @@ const (
 	hashWork = 128
 )
 
-// spend reports whether n more bytes may be read. An item reads the values outside of its list
-// again: without a limit, a message of 1 MiB took minutes.
+// spend reports whether n more bytes may be read. Each item of a list reads the values outside of
+// the list again: without a limit, a message of 1 MiB took minutes.
 func (d *Decoder) spend(n int) bool {
 	d.work -= n
 	return d.work >= 0
@@ -280,7 +280,7 @@ func (d *Decoder) add(f *Format) bool {
 	if n := f.Names.Topic; !ok && n > 0 && n <= len(d.levels) {
 		name = d.levels[n-1]
 	}
-	signals := f.byName[name] // of a mapping without names, all
+	signals := f.byName[name] // if the mapping has no names, all
 	if d.open && (d.sample.Vehicle != id || d.sample.Time != at || f.overlaps(&d.sample.Readings, signals)) && !d.flush() {
 		return false
 	}
@@ -296,13 +296,12 @@ func (f *Format) overlaps(r *signal.Readings, signals []int) bool {
 	return f.element != nil && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
 }
 
-// read drops a position if one half cannot be used.
 func (d *Decoder) read(f *Format, signals []int) {
 	x := &d.sample
 	half := false
 	for _, i := range signals {
 		s := &f.signals[i]
-		if x.Has(s.Signal) { // from an earlier place
+		if x.Has(s.Signal) { // from an earlier place in the mapping
 			continue
 		}
 		v := d.first(s.slots)
@@ -321,7 +320,6 @@ func (d *Decoder) read(f *Format, signals []int) {
 	}
 }
 
-// vehicle sets external if the mapping strips characters.
 func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
 	v := d.first(f.vid)
 	text, ok := v.text()

@@ -33,7 +33,7 @@ type mapping struct {
 	About  string       `yaml:"about"`
 	From   string       `yaml:"from"`
 	Topics []string     `yaml:"topics"` // filters; if none, every topic
-	Topic  list[string] `yaml:"topic"`  // topic of a message without one of MQTT
+	Topic  list[string] `yaml:"topic"`  // where a message that came without a topic has one
 	VID    struct {
 		Path  list[string]      `yaml:"path"`
 		Topic []int             `yaml:"topic"` // levels, from 1
@@ -90,7 +90,7 @@ func (t *signalText) FactorTo(s signal.Signal) (float64, error) {
 	return cmp.Or(t.Factor, factor), err
 }
 
-// UnmarshalYAML looks for unknown members, which a Decoder does not do below a custom method.
+// UnmarshalYAML looks for unknown members, which a yaml.Decoder does not do below a custom method.
 func (t *signalText) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if k := n.Content[i]; !slices.Contains([]string{"path", "name", "unit", "factor", "values"}, k.Value) {
@@ -101,7 +101,7 @@ func (t *signalText) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(t))
 }
 
-// A list of one item may be the item. Of paths, the first that a message has is used.
+// A list of one item may be written as the item. Of paths, the first that a message has is used.
 type list[T any] []T
 
 func (l *list[T]) UnmarshalYAML(n *yaml.Node) error {
@@ -119,7 +119,7 @@ type Format struct {
 	next *Format
 
 	topics  [][]string
-	topic   []int // slots
+	topic   []int // slots, indexes in Decoder.values, of paths; so are the next three
 	vid     []int
 	time    []int
 	names   []int
@@ -274,7 +274,7 @@ func (f *Format) compile() error {
 		if !ok || err != nil || m.From != "json" || relative {
 			return errors.New("each: must be the path of a list in JSON, such as $.data[*]")
 		}
-		// The items of a list that is the whole message are messages.
+		// Items of $[*] need no element: document reads each as a message.
 		if len(steps) > 0 {
 			f.element = new(node)
 			f.root.add(steps, 0)

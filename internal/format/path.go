@@ -21,7 +21,7 @@ var errPath = errors.New("a path is $ or @ (an item of each) and then .name, ['n
 // The groups of stepForm are three names and a number.
 var stepForm = regexp.MustCompile(`(?s)^(?:\.([^.[]+)|\['(.*?)'\]|\["(.*?)"\]|\[([0-9]+)\])`)
 
-// parsePath parses singular queries of RFC 9535; other texts are names of members. A relative one
+// parsePath parses singular queries of RFC 9535; other texts are names of members. A relative path
 // begins at an item of the list.
 func parsePath(text string) (steps []step, relative bool, _ error) {
 	if text == "" {
