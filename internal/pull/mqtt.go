@@ -24,7 +24,7 @@ type mqttBroker struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	version byte       // 5, or 4 for 3.1.1
-	writing sync.Mutex // for whole packets
+	writing sync.Mutex // held while whole packets are written
 	acks    []byte     // PUBACKs that flush sends
 }
 
@@ -51,7 +51,7 @@ type idleReader struct {
 }
 
 func (r idleReader) Read(b []byte) (int, error) {
-	_ = r.SetReadDeadline(time.Now().Add(2 * mqttKeepAlive)) // a failure shows in Read
+	_ = r.SetReadDeadline(time.Now().Add(2 * mqttKeepAlive))
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -77,7 +77,7 @@ func connectMQTT(ctx context.Context, p *puller, version byte) (broker, error) {
 	return b, nil
 }
 
-// login leaves the answer to SUBSCRIBE to receive, because messages may come before it.
+// receive reads the answer to login's SUBSCRIBE, because messages may come before it.
 func (b *mqttBroker) login(p *puller) error {
 	flags, properties := byte(0), []byte(nil)
 	if b.version == 5 {
@@ -131,7 +131,7 @@ func (b *mqttBroker) write(first byte, body []byte) error {
 func (b *mqttBroker) writeAll(packets []byte) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	_ = b.conn.SetWriteDeadline(time.Now().Add(mqttKeepAlive)) // a failure shows in Write
+	_ = b.conn.SetWriteDeadline(time.Now().Add(mqttKeepAlive))
 	_, err := b.conn.Write(packets)
 	return err
 }
@@ -212,7 +212,7 @@ func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 		f.Take(int(f.Varint()))
 	}
 	if first&1 != 0 {
-		m.at = time.Time{} // retained: the time of its arrival is not known
+		m.at = time.Time{} // retained: when it was sent is not known
 	}
 	if m.body = f.Rest; f.Code != 0 || first&4 != 0 {
 		return message{}, errMQTT

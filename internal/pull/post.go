@@ -26,7 +26,7 @@ func (p *puller) post(ctx context.Context) error {
 	return nil
 }
 
-// Only an answer about lines is final: the page of a proxy must not move the broker's place.
+// Only an answer about lines is final: a proxy's error page must not acknowledge messages.
 func (p *puller) send(ctx context.Context) (wait time.Duration, _ error) {
 	a, err := p.client.Post(ctx, p.body)
 	switch {

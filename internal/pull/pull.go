@@ -1,6 +1,7 @@
 // Package pull posts telemetry from MQTT, Kafka, NATS or VISS to the ingest listener. It keeps
-// nothing on disk: a broker that keeps its place moves it only after the acknowledgement, so a kill
-// repeats samples and loses none. NATS without a stream, and VISS, keep no place.
+// nothing on disk: the broker keeps the place up to which messages are done, and moves it only after
+// the acknowledgement, so a kill repeats samples and loses none. NATS without a stream, and VISS,
+// keep no place.
 package pull
 
 import (
@@ -79,7 +80,7 @@ func ParseAddress(text string) (a Address, _ error) {
 	return a, nil
 }
 
-// ack notes that a message is done; flush tells the broker, or returns why it cannot.
+// ack notes that a message is done; broker.flush tells the broker, or returns why it cannot.
 type message struct {
 	topic string // with slashes
 	body  []byte
@@ -99,7 +100,7 @@ const (
 	// acknowledgements before it sends more.
 	linger      = time.Second
 	gap         = 10 * time.Millisecond
-	maxBatch    = 4 << 20 // bytes before the last message
+	maxBatch    = 4 << 20 // bytes without the last message
 	maxMessages = 2000
 	maxPost     = 512 << 10 // bytes; proxies often permit no more than 1 MB
 	maxWait     = 30 * time.Second
@@ -189,7 +190,6 @@ func (p *puller) session(ctx context.Context) (err error) {
 	return ended
 }
 
-// collect waits for a message, and those that follow closely.
 func collect(ctx context.Context, in <-chan message) (batch []message, more bool) {
 	var end time.Time
 	quiet := time.NewTimer(linger)

@@ -47,8 +47,8 @@ func openVISS(ctx context.Context, p *puller) (broker, error) {
 	return b, nil
 }
 
-// By the standard, the period is a text, but Kuksa needs a number: the first try has the text, and
-// the second, with an id after all first ones, the number.
+// By the standard, the period is a text, but Kuksa needs a number. The first try for a path has the
+// text; the second has the number, and an id from len(b.paths) on.
 func (b vissBroker) subscribe(ctx context.Context, id int) error {
 	period := any("1000") // milliseconds
 	if id >= len(b.paths) {
