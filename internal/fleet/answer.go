@@ -12,8 +12,8 @@ type Answer struct {
 	Throttle vehicle.ThrottleVerdict
 }
 
-// value has the time of the driving verdict with the states in its low bits, and that of the
-// throttle verdict.
+// value has the time of the driving verdict, with the states of both verdicts in the low bits, and
+// the time of the throttle verdict.
 type value [2]uint64
 
 const (

@@ -41,8 +41,9 @@ type Counts struct {
 	Ages              []int
 }
 
-// Count counts in Ages[i] the vehicles whose newest verdict is at most ages[i] old (ascending), and
-// in the last the older ones. Only the writers of one shard at a time wait for it.
+// Count needs ages in ascending order. Ages[i] counts the vehicles whose newest verdict is at most
+// ages[i] old and older than ages[i-1]; the last element counts the older ones. The writers of one
+// shard at a time wait for Count.
 func (t *Table) Count(now signal.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
 	var drives [4][4]int // by outcome and state
 	var throttles [vehicle.NotDriving][2]int
@@ -95,7 +96,6 @@ func (t *Table) ReadBetween(from, to signal.UnixMilli) []Listed {
 	return t.named(found)
 }
 
-// named leaves out vehicles whose vid is not stored.
 func (t *Table) named(list []Listed) []Listed {
 	for i := range list {
 		list[i].ID = t.nameOf(key{list[i].Place.Hash[0], list[i].Place.Hash[1]})

@@ -2,8 +2,8 @@
 // without I/O. It can be filled again from the store.
 //
 // A vehicle is a 128-bit hash of its vid, with seeds of the process, so that nobody can choose vids
-// that collide. Of n, two are equal with a probability of about n²/2¹²⁹: 10⁻²³ at 100 million. Vids
-// are stored only after [Table.KeepNames].
+// that collide. Two of n vehicles have the same hash with a probability of about n²/2¹²⁹: 10⁻²³ at
+// 100 million. Vids are stored only after [Table.KeepNames].
 package fleet
 
 import (
@@ -44,8 +44,7 @@ func (t *Table) find(vid []byte) (*shard, key) {
 	return &t.shards[k.hi%shardCount], k
 }
 
-// Grow makes room for n vehicles. Without it, a table is copied about nine times while it grows
-// tenfold.
+// Grow makes room for n vehicles. Otherwise, growing tenfold moves each about eight times.
 func (t *Table) Grow(n int) {
 	mean := float64(n) / shardCount
 	for i := range t.shards {
@@ -84,18 +83,18 @@ func (t *Table) Get(vid []byte) Answer {
 
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// newcomers are admitted vehicles without a state. They count, lest the table exceeds its
-// limit when their states arrive.
+// newcomers are admitted vehicles without a state. They count towards the table's limit, lest it is
+// exceeded when their states arrive.
 type newcomers struct {
-	most atomic.Int64 // vehicles, also of the table; 0 means no limit
-	n    atomic.Int64 // of admitted, and of those that Admit is checking
+	most atomic.Int64 // limit of newcomers and vehicles in the table together; 0: none
+	n    atomic.Int64 // newcomers, and vehicles that Admit is checking
 
 	mu       sync.Mutex // guards the fields below
 	admitted map[key]time.Time
 	expired  time.Time
 }
 
-// A newcomer is dropped after this to twice this: its samples may never have been stored.
+// A newcomer is dropped after one to two newcomerLife: its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 // expire is called with mu locked.
@@ -142,8 +141,8 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if _, admitted := c.admitted[k]; admitted {
 		return true
 	}
-	// From here on, a concurrent Put finds n > 0 and calls remove. But one may have added the
-	// vehicle just before.
+	// From here on, remove in a concurrent Put finds n > 0, and waits for c.mu. But a Put may have
+	// added the vehicle just before.
 	n := c.n.Add(1)
 	if _, known := s.find(k); known {
 		c.n.Add(-1)

@@ -13,7 +13,7 @@ import (
 )
 
 type Question struct {
-	// A vehicle of negative rank is not listed. The verdicts may be stale.
+	// A vehicle of negative rank is not listed. state and system may be of stale verdicts.
 	Rank        func(driving, throttle vehicle.Outcome, state driving.State, system throttle.System) int8
 	OldestFirst bool
 	// Each calls Now for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict
@@ -33,8 +33,7 @@ func (q *Question) listed(now signal.UnixMilli, k key, a Answer) (l Listed, ok b
 	return Listed{Answer: a, Place: Place{int64(rank), newest, [2]uint64{k.hi, k.lo}}}, rank >= 0
 }
 
-// Places are in order of Rank, then Time. The hash gives equal vehicles an order that lasts as long
-// as the table.
+// Places are in order of Rank, then Time, then Hash, which is the same as long as the table lives.
 type Place struct {
 	Rank int64
 	Time int64 // of the newest verdict; negated if the newest comes first
@@ -52,10 +51,11 @@ type Listed struct {
 	Place Place
 }
 
-// First returns n vehicles after a place, or the first ones if that is nil. matched is of the whole
-// list, and next is after for the next page, or nil. The table must store vids.
+// First returns the n vehicles after a place, or the first n if after is nil. matched is the length
+// of the whole list, and next is after for the next page, or nil. The table must store vids.
 //
-// Without memory for its vid, a vehicle is in matched, but not on the page, which is then shorter.
+// A vehicle whose vid is not stored for lack of memory is not returned; only without Match does
+// matched count it.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {

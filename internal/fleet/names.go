@@ -21,7 +21,8 @@ type names struct {
 	shards  [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard, which a loop over them keeps in the processor's cache.
+// nameShard has the vids of one shard of the table, so that looking all of them up needs only this
+// shard in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
@@ -30,8 +31,8 @@ type nameShard struct {
 // At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames, called before any Put, makes the table store vids, up to most bytes with one more for
-// each. The memory used is about 5 bytes a vehicle more.
+// KeepNames, called before any Put, makes the table store vids, up to most bytes, one more than its
+// length for each vid. The memory used is about 5 bytes a vehicle more than these.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 func (t *Table) Named() int { return int(t.names.kept.Load()) }

@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// Each shard copies itself when it grows.
+// Many, because a shard that grows copies itself while its writers wait.
 const shardCount = 1024
 
-// shard has ordered linear probing: vehicles are sorted by key along the array, a ring. A search
-// ends at the first larger key, whose home slot is not earlier at any size, so one pass copies to
-// another size. On removal, the following ones move back.
+// shard is a hash table with ordered linear probing: vehicles are sorted by key along the array, a
+// ring, so a search ends at the first larger key. Arrays of any size have the same order (see home),
+// so one pass copies to another size. On removal, the vehicles that follow move back.
 //
 // Writers hold mu. Readers take no lock: they read again if the version has changed. An array that
 // was replaced never changes again.
@@ -32,9 +32,8 @@ type slot [4]uint64
 type key struct{ hi, lo uint64 }
 
 const (
-	maxLoad = 0.9 // a search reads 5 slots on average; just after growing, 3
-	// Small, because new slots are unused memory. Growing tenfold moves a vehicle about nine times,
-	// at 10 ns each.
+	maxLoad = 0.9 // a search then reads 5 slots on average; just after growing, 3
+	// Small, because new slots are unused memory. A move takes 10 ns.
 	growth   = 1.125
 	minLoad  = 0.6
 	smallest = 8
@@ -58,7 +57,8 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// After readTries, a reader takes the lock. A write takes 100 ns.
+// After readTries, which take longer than a write (100 ns), the operating system must have suspended
+// the writer, and a reader waits for the lock.
 const readTries = 16
 
 func (s *shard) find(k key) (v value, found bool) {
@@ -69,7 +69,7 @@ func (s *shard) find(k key) (v value, found bool) {
 			return v, found
 		}
 	}
-	s.mu.Lock() // the operating system has suspended the writer
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	return lookup(*s.slots.Load(), k)
 }
@@ -125,7 +125,6 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// set is atomic by word, because readers may read a.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])
@@ -254,7 +253,6 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-// Writers of the shard wait for each; readers do not.
 func (s *shard) each(do func(*slot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
