@@ -43,7 +43,7 @@ type AccessLog struct {
 	lost   prometheus.Counter
 
 	reopen  atomic.Bool
-	file    *os.File // nil if lines are written to Out
+	file    *os.File
 	to      io.Writer
 	lines   []byte
 	torn    bool
@@ -81,7 +81,7 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// openLog refuses a symbolic link. Its error does not contain the name.
+// openLog refuses a symbolic link to a file. Its error does not contain the name.
 func openLog(name string) (*os.File, error) {
 	flags := os.O_WRONLY | os.O_APPEND | os.O_CREATE
 	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() { // /dev/stdout is a link
@@ -223,7 +223,7 @@ func (a *AccessLog) format(r *record) {
 
 type fields struct {
 	b     []byte
-	start int // of the line, with JSON's brace
+	start int // where the line begins; JSON has a brace there
 	json  bool
 }
 

@@ -57,7 +57,7 @@ func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
 	a.authorize(&p, f, r.Authorization, now, w)
 }
 
-// authorize counts a call for its token, even if that is expired or revoked. With a failure, it
+// authorize counts a call for its token, even if that is expired or revoked. If f is not nil, it
 // counts and shows the rate limit only for a valid token, and uses up none of its budget.
 func (a *answerer) authorize(p *params, f *failure, hasHeader bool, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)

@@ -8,9 +8,9 @@ import (
 	"example.org/carstate/internal/listen"
 )
 
-// clientOf returns peer, or, if that is a trusted proxy, the last address in X-Forwarded-For that
-// is not one. Earlier addresses may be invented. If there is none, or an invalid member before it,
-// it is the last proxy.
+// clientOf returns peer, or, if peer is a trusted proxy, the last address in X-Forwarded-For that is
+// none: earlier ones may be invented. Reading backwards, clientOf ends at an invalid member, or the
+// start, with the last proxy that it read.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	isTrusted := func() bool {
 		return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer) })

@@ -26,7 +26,6 @@ const (
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments panics if a file is missing or a template fails: a bug.
 func newDocuments(maxAge time.Duration) map[string]*document {
 	return map[string]*document{
 		"/":                newDocument(renderPage(maxAge), "text/html; charset=utf-8", cachePage),

@@ -65,7 +65,7 @@ var outcomeOfStatus = map[int]outcome{
 	408: invalidRequest, 414: invalidRequest, 429: rateLimited, 431: invalidRequest, 503: unavailable,
 }
 
-// tokenOutcomes has those of tokens that are known.
+// tokenOutcomes has the outcomes of failures whose token is known.
 var tokenOutcomes = map[string]outcome{
 	"token_expired": outcome(access.Expired), "token_revoked": outcome(access.Revoked),
 	"token_replaced": outcome(access.Replaced),
@@ -81,7 +81,7 @@ func withoutToken(name string) *failure {
 // retryAfter has seconds for the failures that the client has not caused.
 var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1", "upgrading": "5", "broken": "5"}
 
-// Failures used in several places. Those of framing are named as [http1.Fault].
+// Failures used in several places. Each [http1.Fault] is the name of another.
 var (
 	failMethod      = failures["method"]
 	failEncoding    = failures["encoding"]

@@ -13,7 +13,7 @@ var operationNames = [...]string{
 	0: "none", access.CarDrivingState: "car_driving_state", access.ThrottleSystem: "throttle_system",
 }
 
-// outcome is that of a token's usage, or, from invalidToken on, one that is not counted there.
+// outcome is one of access.Outcome, as counted for a token, or, from invalidToken on, another.
 type outcome access.Outcome
 
 const (
@@ -51,8 +51,7 @@ type metrics struct {
 	dropped  prometheus.Counter
 }
 
-// Other packages read these: a counter with the labels operation and outcome, and a histogram in
-// seconds.
+// Metrics that other packages read.
 const (
 	MetricQueries  = "carstate_queries_total"
 	MetricDuration = "carstate_query_duration_seconds"

@@ -48,7 +48,6 @@ func (w *response) start(now time.Time) {
 	w.begin(now, "application/json", "private, no-store")
 }
 
-// begin replaces all headers by those of every answer.
 func (w *response) begin(now time.Time, contentType, cache string) {
 	w.id = requestID{rand.Uint64(), rand.Uint64()}
 	w.Headers = w.Headers[:0]

@@ -31,8 +31,8 @@ type Config struct {
 	TrustedProxies []netip.Prefix // their X-Forwarded-For names the client
 	AccessLog      *AccessLog     // may be nil
 	Limit          *listen.Limit  // may be nil
-	// At MaxConnections, each of about 10 KiB, one is evicted for a newer one, or the newer one
-	// gets 503. If zero, it is 16384.
+	// At MaxConnections, each of about 10 KiB, an older one is evicted for a newer one, or the newer
+	// one gets 503. If zero, it is 16384.
 	MaxConnections                         int
 	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // see [http1.Config]
 
@@ -43,8 +43,7 @@ type Config struct {
 // SpareConnections beyond MaxConnections get an answer that says so.
 const SpareConnections = 256
 
-// sendBuffer limits the unread bytes in the kernel for one connection.
-const sendBuffer = 64 << 10
+const sendBuffer = 64 << 10 // bytes
 
 func New(c Config) *http1.Server {
 	a := &answerer{Config: c, metrics: newMetrics(c.Registry)}
