@@ -109,7 +109,7 @@ func (v *conversation) serveNext() bool {
 		v.respond(v.buf[v.begin:v.end], fault, e)
 	}
 	goesOn := v.answer(head, e)
-	// Another connection is next: keep nothing of this one.
+	// Another connection gets e next: keep nothing of this one.
 	e.request, e.out = Request{}, e.out[:0]
 	v.s.exchanges.Put(e)
 	return goesOn
@@ -144,8 +144,7 @@ func (v *conversation) buffered() []byte {
 // headEnd finds the end of the head at the start of b. If it has not arrived, end is 0, and next is
 // the from of the next call.
 //
-// A line end without CR also ends a head, which is then refused without waiting for an empty
-// line.
+// An empty line without CR also ends a head, which is then refused without waiting for CR LF.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -209,7 +208,7 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	}
 }
 
-// Only an overdue deadline is moved: this costs more than many an answer.
+// Only an overdue deadline is moved, because moving one costs more than many an answer.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
@@ -249,8 +248,8 @@ func (v *conversation) faultOf(err error) Fault {
 	return NotHTTP
 }
 
-// respond answers a head, or a fault, with which the head may be incomplete and after which the
-// connection must be closed.
+// respond answers a head, or a fault. With a fault, the head may be incomplete, and the connection
+// must be closed afterwards.
 func (v *conversation) respond(head []byte, f Fault, e *exchange) (goesOn bool) {
 	v.now = time.Now()
 	w, f := v.ask(head, f, e)

@@ -39,7 +39,7 @@ func (r *Request) scanHeaders() Fault {
 	return None
 }
 
-// controlIn allows a tab, and returns -1 if there is none.
+// controlIn returns the index of the first control character but tab, or -1.
 func controlIn(line []byte) int {
 	for i, c := range line {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -74,7 +74,8 @@ func (r *Request) addHeader(name, value []byte) Fault {
 	return None
 }
 
-// addLength allows one Content-Length of 0, with at most 19 digits, like an int64.
+// addLength allows one Content-Length of 0. Other numbers of up to 19 digits, as an int64 has,
+// announce a body.
 func (r *Request) addLength(value []byte) Fault {
 	switch {
 	case r.length || len(value) == 0 || len(value) > 19 || len(bytes.Trim(value, "0123456789")) > 0:

@@ -82,7 +82,7 @@ func (d *dates) appendDate(b []byte, t time.Time) []byte {
 	return append(b, "GMT"...)
 }
 
-// appendTwo appends n, below 100, and then after.
+// n is below 100.
 func appendTwo(b []byte, n int64, after byte) []byte {
 	return append(b, byte('0'+n/10), byte('0'+n%10), after)
 }
