@@ -29,7 +29,7 @@ type Conn struct {
 	client netip.Prefix
 	index  int // in guard.conns, or -1; guarded by guard.mu
 
-	crowded    bool // both are for the owner's goroutine
+	crowded    bool
 	overloaded bool
 	excess     atomic.Bool // one of the newest, beyond the limit
 
@@ -62,7 +62,7 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Overloaded reports whether the overload in which it was accepted still lasts. Only the owner's
+// Overloaded reports whether the overload in which c was accepted still lasts. Only the owner's
 // goroutine may call it.
 func (c *Conn) Overloaded() bool {
 	if c.overloaded {

@@ -9,13 +9,13 @@ import (
 )
 
 type Bounds struct {
-	MaxMean time.Duration // a longer mean queueing delay: more arrives than is served
+	MaxMean time.Duration // a longer mean queueing delay shows that more arrives than is served
 	Target  time.Duration // for the minimum delay
 	// Least is the lowest limit. If the delay is long with fewer connections, closing some would
 	// not help, because the machine is slow or has other work.
 	Least int
-	// Idle is how long a connection must wait for a request to be evicted during an overload.
-	// Without eviction, on a slow machine, Least silent connections could keep all others out.
+	// During an overload, a connection that has had no request for Idle may be evicted. Otherwise,
+	// on a slow machine, Least silent connections could keep all others out.
 	Idle time.Duration
 }
 
@@ -29,7 +29,7 @@ var (
 // Limit is an adaptive limit on the open connections of one [Guard]. It becomes active when the
 // mean queueing delay exceeds MaxMean and the minimum exceeds Target. It decreases while the
 // minimum exceeds Target, and otherwise increases. At twice Least and twice the open connections,
-// it is removed.
+// the limit is removed.
 //
 // Refusing all new connections while the delay is long would admit all at once afterwards. A node
 // serves most with just enough connections to be always busy: the next request arrives while its
@@ -118,7 +118,7 @@ func (g *Guard) adapt(now time.Time, d delays) {
 
 // The caller holds mu.
 func (g *Guard) isOver() bool {
-	g.adapt(g.c.Limit.probe.now()) // with the delay so far of a byte in flight
+	g.adapt(g.c.Limit.probe.now()) // with the delay so far of the probe's byte in flight
 	return int64(g.open) > g.c.Limit.max.Load()
 }
 

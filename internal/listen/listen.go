@@ -28,7 +28,7 @@ const staleAfter = time.Second
 const searchSize, maxSearch, searchPause = 64, 1024, 10 * time.Millisecond
 
 type Config struct {
-	// For each further connection, one is evicted.
+	// For each connection beyond Max, another is evicted.
 	Max int
 	// Spare connections beyond Max are accepted if none can be evicted, so that their owner can
 	// tell the client ([Conn.Crowded]). Others are closed at once.
@@ -50,7 +50,7 @@ type Guard struct {
 	conns     []*Conn              // in the order of acceptance; nil if it has ended
 	open      int                  // connections
 	clients   map[netip.Prefix]int // open connections of each client
-	noneUntil time.Duration        // before it, evict does not search; since began
+	noneUntil time.Duration        // since began; until then, evict does not search
 	listeners []*listener
 	backlog   int // the last that was set
 
@@ -117,7 +117,7 @@ type listener struct {
 	failed lograte.Warning
 }
 
-// Accept pauses during an overload, for the requests on open connections. After a transient error
+// Accept pauses during an overload, in favor of requests on open connections. After a transient error
 // it tries again, after 5 ms to 1 s; if descriptors are lacking, it evicts a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var backoff time.Duration
@@ -209,8 +209,8 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 }
 
 // evict reports whether it closed a connection. It does not wait for the owner, because the newer
-// one needs the descriptor. During an overload, only those that wait for longer than Bounds.Idle
-// are closed. The caller holds mu.
+// connection needs the descriptor. If overload is true, it closes only one that has had no request
+// for Bounds.Idle. The caller holds mu.
 func (g *Guard) evict(overload bool) bool {
 	now := time.Since(g.began)
 	if now < g.noneUntil {
@@ -230,11 +230,10 @@ func (g *Guard) evict(overload bool) bool {
 	return false
 }
 
-// choose prefers, of two equals the one of the client with the most connections:
+// choose prefers, in this order, and among equals a connection of the client with the most:
 //
-// 1. connections silent or sending for staleAfter, and those of a client with more than an eighth
-// of Config.Max; 2. idle connections; 3. other silent and sending ones, which may be about to send
-// a request.
+// 1. silent and sending connections, if for staleAfter, or of a client with more than an eighth of
+// Config.Max; 2. idle ones; 3. other silent and sending ones, which may be about to send a request.
 func (g *Guard) choose(now time.Duration, overload bool) (victim *Conn, use Use) {
 	best, most := 3, 0
 	ran := g.c.Limit.probe.ran.Load()

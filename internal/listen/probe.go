@@ -34,8 +34,8 @@ type passage struct {
 	took time.Duration
 }
 
-// mean includes pauses of the process. min is long only if input waits at every moment, because
-// bytes are written only while the process runs.
+// mean counts from when a byte was due, so it includes pauses of the process. min counts from when
+// one was written, while the process ran, so it is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
 const (
@@ -43,7 +43,7 @@ const (
 	maxMean = 125 * time.Millisecond
 	// A longer delay counts as longestByte, so that the mean is normal half a second after a pause.
 	longestByte   = 4 * maxMean
-	memory        = 250 * time.Millisecond // a single byte may arrive fast while others wait
+	memory        = 250 * time.Millisecond // a single byte may arrive fast while other input waits
 	probeInterval = 20 * time.Millisecond
 	longestStep   = time.Second
 )
@@ -65,7 +65,7 @@ func (p *Probe) Run(ctx context.Context) error {
 		var b [1]byte
 		for {
 			if _, err := r.Read(b[:]); err != nil {
-				return // Run has closed the pipe, which alone can end it
+				return // only because Run has closed the pipe
 			}
 			p.arrived(time.Now())
 		}
