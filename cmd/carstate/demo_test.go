@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/carstate/client"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/testkit"
 )
@@ -113,7 +114,7 @@ func TestDemo(t *testing.T) {
 		}
 		if min(driving[client.TrafficJam], driving[client.SlowDriving], driving[client.NormalDriving]) == 0 ||
 			throttle[client.ThrottleAnomaly] == 0 || throttle[client.ThrottleNormal] < 450 {
-			pause(t.Context(), time.Second)
+			_ = periodic.Pause(t.Context(), time.Second)
 			return fmt.Errorf("not everything is on the roads: driving %v, throttle %v", driving, throttle)
 		}
 		return nil

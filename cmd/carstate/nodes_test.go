@@ -15,6 +15,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/nodeprocess"
@@ -38,7 +39,7 @@ func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 			}
 			r.failed.Add(1)
 		}
-		pause(ctx, 50*time.Millisecond)
+		_ = periodic.Pause(ctx, 50*time.Millisecond)
 	}
 }
 

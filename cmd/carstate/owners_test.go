@@ -413,6 +413,6 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 				return
 			}
 		}
-		pause(ctx, 20*time.Millisecond) // the rate of a fleet
+		_ = periodic.Pause(ctx, 20*time.Millisecond) // the rate of a fleet
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/test/clustertest"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/test/testkit"
@@ -68,7 +69,7 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				l.queries[client].Add(1)
-				pause(ctx, 20*time.Millisecond)
+				_ = periodic.Pause(ctx, 20*time.Millisecond) // so that the processors have time for the nodes
 				first := ask.one(nil)
 				why := knows(first, token, "known")
 				if why == nil {
@@ -91,20 +92,12 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 					break
 				}
 				l.refused.Add(1)
-				pause(ctx, 5*time.Millisecond)
+				_ = periodic.Pause(ctx, 5*time.Millisecond)
 			}
-			pause(ctx, 50*time.Millisecond)
+			_ = periodic.Pause(ctx, 50*time.Millisecond)
 		}
 	})
 	return l
-}
-
-// So the processors have time for the nodes.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // seen waits for the queries in flight, of which the next node could otherwise fail one for the

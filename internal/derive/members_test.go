@@ -18,6 +18,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/test/testkit"
@@ -407,10 +408,8 @@ func (p *idle) Next(ctx context.Context) (store.Group, error) {
 func (p *idle) Save(
 	ctx context.Context, c store.Checkpoint, _ iter.Seq[store.Piece], _ bool,
 ) (store.Checkpoint, error) {
-	select {
-	case <-time.After(p.takes):
-	case <-ctx.Done():
-		return c, ctx.Err()
+	if err := periodic.Pause(ctx, p.takes); err != nil {
+		return c, err
 	}
 	p.saves = append(p.saves, c.Number)
 	return c, nil
