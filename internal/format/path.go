@@ -18,8 +18,8 @@ type step struct {
 
 var errPath = errors.New("a path is $ or @ (an item of each) and then .name, ['name'] or [0], at most 16 of these")
 
-// The groups of stepForm are three names and a number.
-var stepForm = regexp.MustCompile(`(?s)^(?:\.([^.[]+)|\['(.*?)'\]|\["(.*?)"\]|\[([0-9]+)\])`)
+// Groups: three names and a number. Stored mappings may have $5].
+var stepForm = regexp.MustCompile(`(?s)^(?:\.([^.[]+)|\['(.*?)'\]|\["(.*?)"\]|\[?([0-9]+)\])`)
 
 // parsePath parses singular queries of RFC 9535; other texts are names of members. A relative path
 // begins at an item of the list.
