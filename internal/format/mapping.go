@@ -51,11 +51,11 @@ type mapping struct {
 		Path  list[string] `yaml:"path"`
 		Topic int          `yaml:"topic"`
 	} `yaml:"name"`
-	Value   list[string]                `yaml:"value"`
-	Under   list[string]                `yaml:"under"` // objects with members named as in VSS
-	Signals map[string]list[signalText] `yaml:"signals"`
-	Reply   string                      `yaml:"reply"`
-	Log     Log                         `yaml:"log"`
+	Value   list[string]                 `yaml:"value"`
+	Under   list[string]                 `yaml:"under"` // objects with members named as in VSS
+	Signals map[string]list[*signalText] `yaml:"signals"`
+	Reply   string                       `yaml:"reply"`
+	Log     Log                          `yaml:"log"`
 }
 
 type Log struct {
@@ -351,7 +351,7 @@ func (f *Format) compileSignals(slotsOf func(string, list[string]) []int) error 
 		return fmt.Errorf("signals: at most %d", maxSignals)
 	}
 	if len(m.Signals) == 0 && (f.named() || m.Under != nil) {
-		m.Signals = make(map[string]list[signalText])
+		m.Signals = make(map[string]list[*signalText])
 		for _, name := range signal.Names() {
 			var s signalText
 			if f.named() {
@@ -360,7 +360,7 @@ func (f *Format) compileSignals(slotsOf func(string, list[string]) []int) error 
 			for _, u := range m.Under {
 				s.Path = append(s.Path, u+"['"+name+"']")
 			}
-			m.Signals[name] = list[signalText]{s}
+			m.Signals[name] = list[*signalText]{&s}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Signals)) {
@@ -368,7 +368,8 @@ func (f *Format) compileSignals(slotsOf func(string, list[string]) []int) error 
 		if !ok {
 			return fmt.Errorf("signals: %.60q is not a signal that carstate uses (docs/telemetry.md)", name)
 		}
-		for _, place := range m.Signals[name] {
+		for _, p := range m.Signals[name] {
+			place := *cmp.Or(p, new(signalText)) // null
 			if f.named() && place.Path == nil {
 				place.Path = m.Value
 			}
