@@ -80,14 +80,14 @@ func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	f := newFixture(t)
 	_, otherKey := f.add(t, "other", access.AllVehicles())
 	_, addr := startMQTT(t, f.Config)
-	first := f.login(t, addr, 4)
+	first := f.login(t, addr, 5)
 	second := dialRaw(t, addr, 4).logIn("other", otherKey)
 	first.wantPong()
 	second.wantPong()
-	third := f.login(t, addr, 5)
+	third := f.login(t, addr, 4)
 	third.wantPong()
 	second.wantPong()
-	first.wantClosed(0)
+	first.wantClosed(0x8e)
 }
 
 func TestMQTTKeepAlive(t *testing.T) {
