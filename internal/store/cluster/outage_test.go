@@ -35,9 +35,9 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	ctx := testkit.Context(t)
 	follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
-	part := take(t, e, 0)
+	part, _ := live(t, e, 0)
 	at, read := int64(0), int64(0)
-	store := func() {
+	add := func() {
 		t.Helper()
 		at++
 		storeSample(t, e, at)
@@ -57,16 +57,18 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Await(t, "the engine is healthy", func() bool { return healthy(e) })
 	for range 2 {
 		for range 10 {
-			store()
+			add()
 		}
 		fold()
-		store()
+		add()
 		server.Stop()
 		testkit.Await(t, "the copy grows old", func() bool {
 			age, err := e.FeedAge()
 			return err == nil && age > time.Second
 		})
 		testkit.Await(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
+		_, err := e.Ask(ctx, 0, &store.Question{Kind: store.AskState}) // this node is the owner
+		testkit.NoError(t, err)
 		// An Append that begins during the outage succeeds once the outage is over.
 		stored := make(chan error, 1)
 		at++

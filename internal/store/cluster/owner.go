@@ -255,14 +255,24 @@ func (e *Engine) ask(ctx context.Context, p int, q *store.Question) (r reply, er
 	}
 	try, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	r, err = e.request(try, p, q)
+	if t := e.views[p].taken.Load(); t != nil && t.isLive() {
+		r, err = t.reply(try, q)
+	} else {
+		r, err = e.askRemote(try, p, q)
+	}
 	if err != nil && (errors.Is(try.Err(), context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)) {
 		err = fmt.Errorf("%w: %w", store.ErrNoOwner, err)
 	}
 	return r, err
 }
 
-func (e *Engine) request(ctx context.Context, p int, q *store.Question) (r reply, err error) {
+func (t *Partition) isLive() bool {
+	t.answers.Lock()
+	defer t.answers.Unlock()
+	return t.answers.live && t.owned.Err() == nil
+}
+
+func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r reply, err error) {
 	until, _ := ctx.Deadline()
 	text, err := json.Marshal(question{*q, time.Until(until).Milliseconds(), codec.SchemaVersion})
 	if err != nil {
