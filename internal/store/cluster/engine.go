@@ -109,10 +109,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e := &Engine{config: c, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure()}
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
+	var opened atomic.Bool
+	defer opened.Store(true)
 	connection := natsconn.Config{URLs: c.URLs, CredsFile: c.CredsFile, Log: c.Log, Denied: func(d natsconn.Denial) bool {
 		deny(d)
-		_, fails := errors.AsType[natsconn.Denial](context.Cause(ctx))
-		return fails
+		return !opened.Load()
 	}}
 	if e.nc, err = natsconn.Connect(connection); err != nil {
 		return nil, err
