@@ -63,7 +63,9 @@ type Decoder struct {
 
 func NewDecoder() *Decoder { return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
-func (f *Format) Matches(topic string) bool { return f != nil && f.of(strings.Split(topic, "/")) != nil }
+func (f *Format) Matches(topic string) bool {
+	return f != nil && f.of(strings.Split(topic, "/")) != nil
+}
 
 func (f *Format) of(levels []string) *Format {
 	for ; f != nil; f = f.next {

@@ -227,6 +227,8 @@ func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOp
 
 // If NATS lost the consumer, the caller must subscribe again, and check that the stream is the same:
 // the client library has made another consumer without a check.
+var errConsumerLost = errors.New("the NATS server lost the consumer")
+
 func (s *subscription) receive(ctx context.Context) (message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
@@ -239,7 +241,7 @@ func (s *subscription) receive(ctx context.Context) (message, error) {
 		return message{}, err
 	}
 	if s.consumer != "" && meta.Consumer != s.consumer {
-		return message{}, errors.New("the NATS server lost the consumer")
+		return message{}, errConsumerLost
 	}
 	s.consumer = meta.Consumer
 	return message{m, meta}, nil

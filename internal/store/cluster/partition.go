@@ -206,11 +206,15 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 			if ctx.Err() != nil {
 				return message{}, ctx.Err()
 			}
-			if !errors.Is(err, context.DeadlineExceeded) { // If silent, it may have failed without an error, too.
+			lost := errors.Is(err, errConsumerLost)
+			if lost {
 				t.unsubscribe()
 			}
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return message{}, replaced
+			}
+			if !lost && !errors.Is(err, context.DeadlineExceeded) { // If silent, it may have failed without an error.
+				return message{}, err
 			}
 		// The client library may restart at the beginning of the stream. A folded message must not
 		// be folded again.
