@@ -24,11 +24,11 @@ type follower struct {
 	ready func()
 
 	generation, number uint64 // of the newest message received in order
-	// compare is set while an answer may be older than the one that this node shows: the owner is a
-	// successor that did not know of that one, or number is at most loaded.
+	// compare is set while a received answer may be older than the one that this node shows:
+	// because a new owner did not know the latter, or because number is at most loaded.
 	compare  bool
-	loaded   uint64
-	complete bool // no message after number is known to be lost
+	loaded   uint64 // Until of the reply with all answers
+	complete bool   // no message after number is known to be lost
 	live     bool
 	heard    time.Time
 }
@@ -81,7 +81,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// receive ignores an unreadable message. If it was of the owner, the next number shows the gap.
+// receive ignores an unreadable message. If the owner sent it, the next number shows the gap.
 func (f *follower) receive(m *nats.Msg) {
 	b, err := codec.UnsealMessage(m.Subject, m.Data)
 	f.e.config.Newer.Note(codec.States, err)
@@ -95,7 +95,7 @@ func (f *follower) receive(m *nats.Msg) {
 		f.number, f.heard = number, time.Now()
 	default:
 		if f.complete = false; generation > f.generation {
-			f.heard = time.Now() // until now, the partition had no other owner
+			f.heard = time.Now() // the new owner has just begun, so nothing older is missing
 		}
 		if f.e.views[f.p].lackSince.CompareAndSwap(nil, new(f.heard)) {
 			f.e.lacking.Add(1)
@@ -153,7 +153,7 @@ func (f *follower) load(ctx context.Context) error {
 	return nil
 }
 
-// show does not take a time in the future for newer: a clock was wrong.
+// show replaces a known answer from the future even by an older one: a clock was wrong.
 func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	switch none := (store.Answer{}); {
 	case f.e.forgotten.Covers(id):

@@ -42,15 +42,15 @@ const (
 
 	defaultPartitions = 64
 	clusterReplicas   = 3
-	// Streams of telemetry cost CPU (docs/scale.md).
+	// Each stream of telemetry costs CPU (docs/scale.md).
 	partitionsPerStream, maxStreams = 128, 8
 
 	// After stallBeats times Beat without a message, a subscription is checked or replaced. A feed
-	// may have only heartbeats.
+	// receives at least heartbeats.
 	stallBeats = 10
 
 	openBatches  = 8
-	payloadBytes = 1 << 20 // NATS by default accepts such messages
+	payloadBytes = 1 << 20 // the largest message that NATS accepts by default
 	// duplicateWindow is how long NATS remembers the id of a commit: longer than Patience.Store,
 	// after which no node sends it again.
 	duplicateWindow = time.Minute

@@ -13,7 +13,7 @@ import (
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
-	Next       uint64 `json:"next"`       // sequence in its telemetry after that of the last checkpoint
+	Next       uint64 `json:"next"`       // first sequence of telemetry that the last checkpoint does not cover
 	Made       int64  `json:"made"`       // when the stream of Next was created, Unix ns
 	// Checkpoints are those that are kept, oldest first.
 	Checkpoints []store.Checkpoint `json:"checkpoints,omitempty"`
@@ -58,8 +58,8 @@ func (e *Engine) FollowCursors(ctx context.Context, longest time.Duration, caugh
 	})
 }
 
-// If another process has taken a partition of this one, or a newer version has written the cursor,
-// reading ends with [store.ErrFenced].
+// If another process has taken a partition that this one had, or a newer version has written the
+// cursor, Next returns [store.ErrFenced].
 func (e *Engine) noteCursor(r store.Record) (err error) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {

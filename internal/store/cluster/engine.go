@@ -42,18 +42,18 @@ type Engine struct {
 	// by stream, in the order of configs
 	failing    []atomic.Bool // the last write failed
 	committing []atomic.Int32
-	needed     []atomic.Uint64 // all telemetry below may be removed; 0 if that is unknown
+	needed     []atomic.Uint64 // telemetry before this sequence may be removed; 0: unknown
 
 	node     uint64                   // random, in heartbeats
-	began    time.Time                // monotonic origin of their times, which no other node reads
-	returned map[string]*atomic.Int64 // by stream: of the latest that was delivered, in ns; 0: none
+	began    time.Time                // monotonic origin of the times in heartbeats, which no other node reads
+	returned map[string]*atomic.Int64 // by stream: time in the latest heartbeat that was delivered, in ns; 0: none
 
 	queues     []*engine.Queue
 	measuring  sync.Mutex // held during a measurement; guards seen and folding of each view
 	backlogged atomic.Bool
 	unfolded   *store.Unfolded
 	scarce     atomic.Bool
-	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
+	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits sets room again
 	metrics    *engine.Metrics
 	records    *prometheus.GaugeVec
 	missing    *prometheus.GaugeVec
@@ -155,7 +155,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// usualLatency is from storing samples until this node learns that they are folded.
+// usualLatency is the time from storing samples until this node learns that they are folded.
 const usualLatency = 100 * time.Millisecond
 
 func (e *Engine) start() {
@@ -200,12 +200,13 @@ func (e *Engine) Close() error {
 
 func (e *Engine) Partitions() int { return e.partitions }
 
-// While nothing can be stored, the engine tries to write, so the caller need not.
+// After a failed write, the engine itself tries again, so the caller need not write to find out
+// whether writes work.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	// These streams are written to all the time, so a failure is noticed soon.
+	// Only telemetry and fedStreams set failing: heartbeats are written all the time.
 	for i := range e.failing {
 		if e.failing[i].Load() {
 			return fmt.Errorf("the engine stores nothing in %s", e.configs[i].Name)
@@ -216,7 +217,8 @@ func (e *Engine) Writable() error {
 
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
-// Fed returns the oldest time of fedStreams, and of the partitions whose answers this node lacks.
+// Fed returns the oldest time of fedStreams; for answers, also of the partitions whose answers this
+// node lacks.
 func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.fed(name)
@@ -228,7 +230,7 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 		}
 	}
 	answers = records
-	if e.lacking.Load() == 0 { // nearly always; each query asks
+	if e.lacking.Load() == 0 { // nearly always true; each query calls Fed
 		return records, answers, true
 	}
 	for p := range e.views {

@@ -25,7 +25,7 @@ type feed struct {
 	stream   string
 	filters  []string
 	scans    bool                     // it ends at a record of a newer version, and ignores heartbeats
-	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
+	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, the record comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
 	longest time.Duration // the feed may receive nothing for so long; 0: any time
@@ -43,9 +43,9 @@ type feed struct {
 
 const (
 	feedBackoff = 500 * time.Millisecond
-	// A lap ends with what was the last sequence at its beginning. A feed has caught up after its
-	// lastLap, which follows the first moment at which NATS had nothing more to send, or else two
-	// laps, because others may write all the time. In the second, almost no record is replaced.
+	// A lap ends at the sequence that was the stream's last at its beginning. A feed has caught up
+	// at the end of its last lap. That begins once NATS has nothing more to send, or else, because
+	// others may write all the time, after two laps. In the second, almost no record is replaced.
 	lastLap   = 2
 	feedSetup = 30 * time.Second // NATS first looks up the last records of millions of subjects.
 	// To resume a feed costs NATS almost nothing, but the cluster may assign it to a server that
@@ -221,7 +221,7 @@ func (e *Engine) subscribe(stream string, wait time.Duration, opts ...nats.SubOp
 	if err != nil {
 		return nil, err
 	}
-	// A limit of the client library would drop records. The consumer's flow control bounds them.
+	// A limit of the client library would drop records. The consumer's flow control bounds what waits.
 	return &subscription{Subscription: sub, stall: stallBeats * beat}, sub.SetPendingLimits(-1, -1)
 }
 

@@ -13,7 +13,8 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Every node measures the age of a lease by its own clock. Beat is a time only to its node.
+// Beat is a time only to the node that writes it. Every other node measures, by its own clock, how
+// long ago Beat changed.
 type leaseRecord struct {
 	Beat    uint64 `json:"beat"`
 	Leaving bool   `json:"leaving,omitzero"`
@@ -37,14 +38,14 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	return l.e.Remove(ctx, codec.States, []store.Record{{Subject: codec.MemberSubject(name)}})
 }
 
-// Follow takes the sequence of a newer node's lease, which cannot be decoded, for its beat.
+// The lease of a node of a newer version cannot be decoded: Follow takes its sequence for its beat.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	newer := make(map[string]bool)
 	apply := func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// It has a share of the partitions, too, but only a second record shows that it is
-			// alive.
+			// The newer node has a share of the partitions, too, but only a second record shows
+			// that it is alive.
 			if newer[name] {
 				l.e.newerLease.Store(time.Now().UnixNano())
 			}

@@ -165,7 +165,7 @@ type reply struct {
 	store.Reply
 	Generation uint64 `json:"generation"` // of the owner's cursor
 	Number     uint64 `json:"number"`     // of the owner's last message before Answers were read
-	Until      uint64 `json:"until"`      // messages up to this number may have older answers
+	Until      uint64 `json:"until"`      // messages up to this number may have answers older than Answers
 	Schema     byte   `json:"schema"`     // schema version of the owner's states
 	Error      string `json:"error,omitempty"`
 	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
@@ -236,7 +236,7 @@ func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err 
 	if err == nil {
 		r.Reply, err = t.owner(ctx, q)
 	}
-	r.Until = t.answers.number.Load() + 1 // the next message, of answers that wait to be sent
+	r.Until = t.answers.number.Load() + 1 // includes the next message: answers wait to be sent in it
 	if errors.Is(err, store.ErrFenced) || t.owned.Err() != nil {
 		err = store.ErrNoOwner
 	}

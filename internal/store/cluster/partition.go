@@ -27,9 +27,9 @@ type Partition struct {
 	owner  store.Owner
 	took   cursor // as of Take
 	end    uint64
-	// rewound is when the newest commit was stored, if the partition is folded again from its
-	// beginning. States may be as new as this, so an older commit does not show that their times
-	// are in the future.
+	// If the partition is folded again from its beginning, rewound is when its newest commit was
+	// stored. States may be as new as that, so that older commits count as stored then: otherwise,
+	// the states would seem to be from the future.
 	rewound time.Time
 
 	next uint64
@@ -78,7 +78,8 @@ func (e *Engine) Take(
 		return true, nil
 	})
 	if err == nil {
-		// The former owner confirms nothing from now on, so every tombstone it confirmed is stored.
+		// The former owner confirms no drop of a state from now on, so the tombstones of those that
+		// it confirmed are stored.
 		err = e.AwaitTombstones(ctx)
 	}
 	if err == nil {
@@ -213,11 +214,10 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return message{}, replaced
 			}
-			if !lost && !errors.Is(err, context.DeadlineExceeded) { // If silent, it may have failed without an error.
+			if !lost && !errors.Is(err, context.DeadlineExceeded) { // A silent one may have failed, too.
 				return message{}, err
 			}
-		// The client library may restart at the beginning of the stream. A folded message must not
-		// be folded again.
+		// The client library may restart at the beginning of the stream.
 		case err == nil && m.seq() >= t.next:
 			return m, nil
 		}
@@ -361,9 +361,9 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
-// AwaitTombstones waits for every tombstone that is stored now. The error is [store.ErrReplaced] if
-// those of this process are of another stream. Without a RecordStore, this node needs no
-// tombstones.
+// AwaitTombstones waits until this process has every tombstone that is stored now. The error is
+// [store.ErrReplaced] if its tombstones are of another stream. Without a RecordStore, it needs
+// none.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

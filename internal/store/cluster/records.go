@@ -19,8 +19,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Last reads from the stream's leader, because a replica may lag. A record that cannot be decoded
-// comes without Body, and an error.
+// If a record cannot be decoded, Last returns it without Body, and an error.
 func (e *Engine) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -129,9 +128,9 @@ const (
 	writeInProgress   = 10164 // the stream's leader is still processing another write of the subject
 )
 
-// With subject, a write expects a sequence of that subject's record. The client library has no call
-// for atomic batches (NATS ADR-50). The server drops batches if a stream has more than 50 open
-// ones, and processes those of a stream one at a time.
+// With subject, Write.Expect is of that subject's record. The client library has no call for atomic
+// batches (NATS ADR-50). The server drops batches if a stream has more than 50 open ones, and
+// processes those of a stream one at a time.
 func (e *Engine) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -194,9 +193,9 @@ func (e *Engine) storeIf(ctx context.Context, stream, subject string, writes []s
 	return 0, nil
 }
 
-// Scan may miss a record that is replaced in the meantime, so it ends after everything that was
-// stored when the others had arrived; heartbeats show that. While NATS is unavailable, it retries
-// until ctx ends.
+// The first pass of Scan may miss a record that is replaced meanwhile, so it reads on to where the
+// stream ended when that pass did; heartbeats show that it is there. While NATS is unavailable, it
+// retries until ctx ends.
 func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -210,7 +209,7 @@ func (e *Engine) Scan(ctx context.Context, stream string, patterns []string, do 
 		}
 		return nil
 	}
-	// Another feed observes the heartbeats, because it reads this node's copy of the stream.
+	// This scan observes no heartbeats: another feed does, which maintains this node's copy.
 	filters := append(slices.Clip(patterns), codec.HeartbeatSubject(stream))
 	f := &feed{e: e, stream: stream, filters: filters, apply: apply, scans: true}
 	err := f.Run(reading, stop)

@@ -55,7 +55,7 @@ func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, fro
 	return nil
 }
 
-// Every node also shows the backlogs of partitions whose owners tell nothing.
+// A node shows the backlogs of its own partitions, and of those whose owners tell nothing.
 func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	if t := e.views[p].taken.Load(); t != nil && t.owned.Err() == nil {
 		return true
@@ -89,11 +89,11 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		return nil
 	}
 	var unsaved time.Duration
-	var bytes uint64 // of the stream with the most
+	var bytes uint64 // unfolded, of the stream that has the most
 	cursors, folded := make([]cursor, e.partitions), make([]uint64, e.partitions)
 	for i := range e.streams {
-		// Cursors are read before the stream's end: one ahead of it is of another stream, or the
-		// end was lost. A cursor that is too old only makes some samples seem unfolded.
+		// Cursors are read before the stream's end, so one beyond the end is of another stream, or
+		// the end was lost. A cursor that is too old only makes some samples seem unfolded.
 		for p := i; p < e.partitions; p += e.streams {
 			folded[p] = e.views[p].folded.Load()
 			if c := e.views[p].cursor.Load(); c != nil {
@@ -138,7 +138,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			e.metrics.Backlogs[p].Store(int64(age))
 		}
 		e.needed[i].Store(needed)
-		// Commits have similar sizes.
+		// An estimate: commits have similar sizes.
 		bytes = max(bytes, state.Bytes/max(1, state.Msgs)*min(end-unfolded, state.Msgs))
 	}
 	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2/uint64(e.streams)
@@ -173,7 +173,7 @@ func (e *Engine) trim(ctx context.Context, i int) error {
 		return err
 	}
 	info := s.CachedInfo()
-	state, now := info.State, info.TimeStamp // the server's clock, which also stamped the commits
+	state, now := info.State, info.TimeStamp
 	folded := e.needed[i].Load()
 	if folded == 0 || state.Msgs == 0 {
 		return nil
@@ -252,8 +252,8 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 // in percent of the limit; the alarm can come again only below fullOver
 const (
 	fullAlarm = 80
-	// From reservedFrom on, with 64 MB left, only rights are taken away, and no checkpoint is
-	// stored.
+	// From reservedFrom on (64 MB are left in AUDIT, TOKENS or SOURCES), only rights are taken
+	// away; in STATES, no checkpoint is stored.
 	reservedFrom = 94
 	fullOver     = 75
 )

@@ -20,7 +20,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// Nodes follow fedStreams, so each contains heartbeats.
+// Nodes keep copies of fedStreams; the heartbeats in each tell the age of a copy.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 const (
@@ -110,8 +110,8 @@ type fixedNumbers struct{ partitions, streams, replicas int } // streams of tele
 func isTelemetry(name string) bool { return strings.HasPrefix(name, codec.Telemetry) }
 
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (fixedNumbers, error) {
-	// If TELEMETRY alone was lost, each vehicle stays in the partition under which its state is
-	// stored.
+	// STATES has the number of partitions even if TELEMETRY was lost: each vehicle must stay in the
+	// partition under which its state is stored.
 	_, was, err := storedStream(ctx, js, codec.States)
 	if err == nil {
 		err = c.checkPartitions(was.partitions)
@@ -129,7 +129,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (fixed
 	}
 	usual := min(max(1, want.partitions/partitionsPerStream), maxStreams)
 	want.streams = min(want.partitions, cmp.Or(was.streams, c.Streams, usual))
-	for i := 0; i < len(streamConfigs(c, want)); i++ { // the first may change their number
+	for i := 0; i < len(streamConfigs(c, want)); i++ { // TELEMETRY, the first, may change the number of streams
 		if err := ensureStream(ctx, js, c, i, &want); err != nil {
 			return want, err
 		}
@@ -161,7 +161,7 @@ const (
 	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
 )
 
-// One node's setting must not reduce a stream's replicas. TELEMETRY changes want to its numbers.
+// For TELEMETRY, ensureStream sets want to the numbers of the stream.
 func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want *fixedNumbers) error {
 	name := streamConfigs(c, *want)[i].Name
 	var last error
@@ -276,7 +276,8 @@ const requestTimeout = 5 * time.Second
 const noRecord = `{"seq":4611686018427387904}`
 
 // probeRights requests what does not exist, so nothing is changed, and fails if a right is missing.
-// An operator may revoke that to create or change existing streams, so it is not probed.
+// It does not probe the right to create or change streams: an operator may revoke that once they
+// exist.
 func (e *Engine) probeRights(ctx context.Context) error {
 	var requests []*nats.Msg
 	request := func(subject, body string) {
@@ -285,7 +286,7 @@ func (e *Engine) probeRights(ctx context.Context) error {
 	for _, config := range e.configs {
 		name, subjects := config.Name, config.Subjects
 		if isTelemetry(name) {
-			subjects = subjects[:1] // the right is to all of them
+			subjects = subjects[:1] // one right covers all
 		}
 		for _, s := range subjects {
 			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))

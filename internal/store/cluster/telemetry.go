@@ -140,14 +140,13 @@ func (e *Engine) tryTelemetry(ctx context.Context, i int) {
 	}
 }
 
-// Recent reads in windows. Each begins windowGrowth times as long ago as the one before, so a short
-// deadline yields the newest samples.
+// Recent reads one window of time after another, the newest first. Each begins windowGrowth times
+// as long ago as the one before, so a short deadline yields the newest samples.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
 )
 
-// If the context ends within a window, its samples are missing.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, e.TelemetryStream(codec.PartitionOf(id, e.partitions)))
 	if ctx.Err() != nil {
@@ -176,7 +175,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// first is the first commit that was read, or until.
+// first is the sequence of the first commit that was read, or until.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64,
 ) (first uint64, found []vehicle.Sample, err error) {

@@ -52,7 +52,6 @@ func LoginInClear(urls, credsFile string) bool {
 	})
 }
 
-// The default scheme is nats.
 func parseURLs(list string) (all []*url.URL, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		if text = strings.TrimSpace(text); !strings.Contains(text, "://") {
@@ -67,7 +66,6 @@ func parseURLs(list string) (all []*url.URL, err error) {
 	return all, nil
 }
 
-// The client library tries to reconnect until the connection is closed.
 func Connect(c Config) (*nats.Conn, error) {
 	nc, err := nats.Connect(c.URLs, append(c.login(),
 		nats.MaxReconnects(-1),
@@ -177,7 +175,6 @@ func (c Config) onAsyncError() nats.Option {
 	})
 }
 
-// isRefusal includes a login that a server accepted and has revoked.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
