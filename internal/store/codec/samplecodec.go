@@ -16,8 +16,8 @@ import (
 //	float32 little endian, for each signal present, lowest bit first
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
-// A byte 0 and a uvarint are the source of the samples that follow; bit 32 is set if each of its
-// cars is a voice on roads. Packed samples can be joined, because each series begins with a source.
+// A byte 0 and a uvarint are the number of the source of the samples that follow, with bit 32 for
+// vehicle.Sample.Crowd. Packed series of samples can be joined, because each begins with a source.
 
 func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))

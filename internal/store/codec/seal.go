@@ -12,17 +12,15 @@ import (
 	"hash/crc32"
 )
 
-// Records of another version are not read. In version 1, states had no way; in 2, each kind of
-// credential had a format of its own; in 3, states and roads had other fields; in 4, samples had no
-// source; in 5, states were packed in groups of eight bytes; in 6, each state had a record.
+// Records of another SchemaVersion are not read.
 const SchemaVersion = 7
 
-// MessageVersion is the schema version since which messages of nodes that no stream stores have had
-// their layout, except states in them. Nodes of different schema versions can thus understand each other.
+// MessageVersion is the schema version in which the layout of messages between nodes that no stream
+// stores last changed, apart from states in them. Nodes of different schema versions can thus
+// understand each other.
 const MessageVersion = 7
 
-// SealBytes is the size of a seal in bytes: the schema version and the checksum of a record.
-const SealBytes = 1 + crc32.Size
+const SealBytes = 1 + crc32.Size // schema version and checksum
 
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -37,8 +35,8 @@ func IsNewer(err error) bool {
 	return errors.Is(err, ErrNewer) && (!other || v.found > v.read)
 }
 
-// [errors.Is] treats otherVersion as [ErrNewer] even if it is older, because the content is
-// unknown.
+// [errors.Is] treats otherVersion as [ErrNewer] even if it is older, because this version can
+// decode neither.
 type otherVersion struct{ found, read byte }
 
 func (v otherVersion) Error() string {

@@ -56,7 +56,6 @@ func MemberOf(subject string) (name string, ok bool) {
 // When the feed of stream delivers a node's heartbeat, the time in it shows how far the feed lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
-// In a pattern, * matches any one name.
 func Matches(pattern, subject string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(subject, ".", "/"))
 	return ok

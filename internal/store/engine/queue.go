@@ -28,8 +28,8 @@ type Queue struct {
 	closed  bool
 }
 
-// More than waitingBytes is accepted only if nothing else waits. A chunk that exceeds commitSamples
-// or commitBytes has a commit of its own.
+// Chunks with which more than waitingBytes would wait are accepted only if nothing else waits. A
+// chunk that exceeds commitSamples or commitBytes has a commit of its own.
 func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	return &Queue{
 		waitingBytes: waitingBytes, commitSamples: commitSamples, commitBytes: commitBytes,
