@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	CheckpointCycle = 16 // Together, CheckpointCycle checkpoints contain every state.
+	CheckpointCycle = 16 // CheckpointCycle successive checkpoints contain every state.
 	// If one of the KeptCheckpoints is damaged, those before it and the telemetry since are read.
 	KeptCheckpoints = 2 * CheckpointCycle
 	// PieceBytes is the usual size of a piece before compression. NATS accepts messages of 1 MB.
 	PieceBytes = 512 << 10
 )
 
-// Checkpoint describes the states of a partition that have changed since the one before, and a 16th
-// of all, by a hash.
+// Checkpoint describes the states of a partition that have changed since the checkpoint before, and
+// those of a 16th of all vehicles, which a hash chooses.
 type Checkpoint struct {
 	Number uint64 `json:"number"`
 	First  uint64 `json:"first"` // First is the oldest checkpoint that must be read for all states.
 	Owner  uint64 `json:"owner"` // Reply.Owner of its writer
-	// Every sample up to Seq is folded; a state may be ahead, up to the position of its piece.
+	// Every sample up to Seq is folded; a state may include later samples, up to the Seq of its
+	// piece.
 	Seq uint64 `json:"seq"`
-	// Day is the number of days on which telemetry was stored until then; Date is the Unix day of
-	// the last of them.
+	// Day counts the days on which telemetry was stored before the checkpoint; Date is the Unix day
+	// of the last of them.
 	Day    uint16 `json:"day"`
 	Date   int64  `json:"date"`
 	Pieces int    `json:"pieces"`
@@ -41,7 +42,8 @@ type Checkpoint struct {
 	Seed   uint64 `json:"seed"`  // of the hash of vids that chooses the 16th
 	// Restored means that some states come from a backup, so that no telemetry has them.
 	Restored bool `json:"restored,omitzero"`
-	// Replaced means that the positions are of a telemetry stream that was replaced. Seq is 0 then.
+	// Replaced means that the telemetry stream was replaced, so that the positions in the pieces
+	// mean nothing any more. Seq is 0 then.
 	Replaced bool `json:"replaced,omitzero"`
 }
 
@@ -66,8 +68,8 @@ func (c Checkpoint) Seal(p, number int, piece Piece) Write {
 	return Write{Subject: subject, Record: codec.Seal(subject, b)}
 }
 
-// ReadStates calls put with all pieces that the last checkpoint of all needs, oldest first. A later
-// entry of a vehicle replaces an earlier one. put must not keep the entries. For a damaged or
+// ReadStates calls put with the pieces, oldest first, that the last checkpoint in all needs. A
+// later entry of a vehicle replaces an earlier one. put must not keep the entries. For a damaged or
 // missing piece, the error is [codec.ErrDamaged].
 func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put func(Piece) error) error {
 	pieces := make(chan Piece)
@@ -103,7 +105,6 @@ func ReadStates(ctx context.Context, r Records, p int, all []Checkpoint, put fun
 	return cmp.Or(failed, ctx.Err())
 }
 
-// readPiece uses buffer unless it is too small.
 func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int, buffer []byte) (piece Piece, err error) {
 	rec, err := r.Last(ctx, codec.States, c.Subject(p, number))
 	if err != nil {
@@ -128,7 +129,7 @@ const maxPieceBytes = 16 << 20
 
 type Entry struct {
 	Vehicle vehicle.ID
-	Day     uint16 // Checkpoint.Day when its newest sample was stored
+	Day     uint16 // Checkpoint.Day when the vehicle's newest sample was stored
 	State   []byte // packed; empty if the vehicle was forgotten
 }
 
@@ -192,8 +193,9 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearOld removes the pieces of dropped checkpoints and, with all, of everything before c, also of
-// failed ones. If upTo is not 0, later records stay: another owner may have stored them.
+// ClearOld removes the pieces of dropped checkpoints. With all, it also removes all other pieces
+// before c, even of a failed Save. If upTo is not 0, pieces stored later stay: another owner may
+// have stored them.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int, dropped []Checkpoint, all bool) error {
 	var own [KeptCheckpoints]int // pieces of c, by slot
 	own[c.Number%KeptCheckpoints] = c.Pieces
@@ -210,7 +212,8 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, upTo uint64, p int,
 	return err
 }
 
-// clearSlot removes the last piece first, so that none is left behind a missing one.
+// clearSlot finds pieces up to the first missing one, so it removes the last piece first: an
+// interruption leaves none behind a missing one.
 func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
 	var found []Record
 	for piece := from; ; piece++ {
@@ -229,10 +232,10 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 	return r.Remove(ctx, codec.States, found)
 }
 
-// AddCheckpoint returns the checkpoints that are kept and dropped once c is stored. If a piece of c
-// is damaged, a checkpoint that does not need it must be there: the one before the first that c
-// needs, with all that it needs. Checkpoints with the number of c or a later one are damaged, and
-// dropped: the owner has read one before them.
+// AddCheckpoint returns the checkpoints that are kept and dropped once c is stored. It keeps those
+// that c needs, from c.First on. In case a piece of them is damaged, it also keeps the one before,
+// with all that this one needs. With alone, it keeps only c. Checkpoints with the number of c or a
+// later one are damaged, and dropped: the owner has read one before them.
 func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) (kept, dropped []Checkpoint) {
 	first := c.First
 	older, _ := slices.BinarySearchFunc(all, c.First, func(is Checkpoint, n uint64) int { return cmp.Compare(is.Number, n) })

@@ -27,9 +27,9 @@ type Config struct {
 
 type Patience struct {
 	Store time.Duration // Store is how long a write is retried.
-	// Markers is how long the marker of a forgotten vehicle, which names it, stays in STATES at
-	// least, so that a disconnected node receives it. It is also the least time between two
-	// erasures.
+	// Markers is how long the marker of a forgotten vehicle stays in STATES at least, although it
+	// names the vehicle, so that a disconnected node receives it. It is also the least time between
+	// two erasures.
 	Markers time.Duration
 	Roads   time.Duration // Roads is the interval at which learned profiles are stored.
 }
@@ -39,7 +39,8 @@ const (
 	DefaultTelemetryBytes = 4 << 30
 
 	defaultStore = 20 * time.Second
-	// A road profile changes at most once in 15 minutes, so a crash loses at most 20 of evidence.
+	// A road profile changes at most once in 15 minutes, so a crash loses at most 20 minutes of
+	// evidence.
 	defaultRoads = 5 * time.Minute
 
 	MaxBatch       = 1000

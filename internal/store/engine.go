@@ -28,7 +28,7 @@ type Record struct {
 type Write struct {
 	Subject  string
 	Record   []byte // as sealed by [codec.Seal]
-	Expect   uint64 // If Expected, the subject's record must have this sequence; 0: there is none.
+	Expect   uint64 // If Expected, the subject's record must have this sequence; 0: there must be none.
 	Expected bool
 }
 
@@ -46,11 +46,12 @@ type Records interface {
 	// ScanFrom calls do with the records from a sequence on. It skips and counts those that are
 	// damaged or for which do returns an error. A later call from next continues.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
-	// Before returns at most limit records before a sequence, newest first; 0 means the end. The
-	// stream must keep all its records. older is the next before; 0 after the last page.
+	// Before returns at most limit records before a sequence, newest first; before 0 is the end.
+	// The stream must be AUDIT, which keeps all its records. older is the before of the next page;
+	// 0 after the last.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
-	// Remove removes records that have not been replaced since, in order. If Seq is 0, it removes
-	// whatever record the subject has.
+	// Remove removes the last record of each subject, in order. If a Seq is not 0, a record that
+	// was stored after it stays.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// Feed returns a feed that calls apply with the last record of each subject, and then with each
 	// new one, in order.
@@ -73,16 +74,19 @@ type Engine interface {
 
 	// Append stores samples, and keeps the order of those of a vehicle. The caller must not use the
 	// slice afterwards. The error is [ErrOverloaded] or [ErrBacklog] because of load. After an
-	// error, some samples may be stored: a state ignores a sample that is not newer.
+	// error, some samples may be stored; all can be sent again, because a state ignores a sample
+	// that is not newer.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent returns the newest samples of a vehicle, about most, or what was read when ctx ended.
+	// Recent reads the newest samples of a vehicle until it has at least most of them, or all, or
+	// ctx ends.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
-	// Trim removes folded telemetry that is older than the retention, and above 80 % of the limit
-	// the oldest that is folded, down to 60 %. It runs until ctx ends or the engine fails.
+	// Trim removes folded telemetry that is older than the retention. If telemetry exceeds 80 % of
+	// its limit, the oldest that is folded goes, too, down to 60 %. Trim runs until ctx ends or the
+	// engine fails.
 	Trim(ctx context.Context)
 	// Ends returns the sequence of the newest record, 0 if there never was one; of TELEMETRY, that
 	// of each of its streams. TrimTo removes folded telemetry up to such ends. gone is false if
-	// some is not folded yet.
+	// some stays because it is not folded yet.
 	Ends(ctx context.Context, stream string) ([]uint64, error)
 	TrimTo(ctx context.Context, ends []uint64) (gone bool, err error)
 
@@ -99,8 +103,8 @@ type Engine interface {
 	// [ErrNoOwner].
 	Ask(ctx context.Context, p int, q *Question) (Reply, error)
 	// FollowAnswers calls put with the answer of each vehicle and with every change, concurrently
-	// for different partitions. A zero Answer means a forgotten vehicle. It calls caughtUp once put
-	// has what was stored when the owners took their partitions.
+	// for different partitions. A zero Answer means a forgotten vehicle. It calls caughtUp once the
+	// answers include all telemetry that was stored when the owners took their partitions.
 	FollowAnswers(ctx context.Context, put func(vehicle.ID, *Answer), caughtUp func()) error
 	Unfolded() *Unfolded
 	Forgotten() *access.Forgotten
@@ -142,13 +146,14 @@ type Partition interface {
 	// Next waits for the next group, and may reuse the memory of the one before. After a loss of the
 	// partition, the error may be [ErrFenced].
 	Next(ctx context.Context) (Group, error)
-	// Live begins publishing, with all answers of the owner: answers puts them, concurrently.
+	// Live begins publishing, with all answers that the owner has: answers calls put with each,
+	// concurrently.
 	Live(ctx context.Context, answers func(put func(vehicle.ID, *Answer)))
 	Publish(id vehicle.ID, a *Answer)
 	// Save stores the pieces and then the checkpoint, in place of the oldest, and returns it with
-	// the number of pieces; if c.Number is 0, only the cursor. With erase, it then removes all
-	// other checkpoints. While the store cannot write, it retries until ctx ends. If the partition
-	// was lost, the error is [ErrFenced].
+	// the number of pieces. With erase, it then removes all other checkpoints. While the store
+	// cannot write, it retries until ctx ends. If the partition was lost, the error is [ErrFenced];
+	// if c.Number is 0, Save only finds that out.
 	Save(ctx context.Context, c Checkpoint, pieces iter.Seq[Piece], erase bool) (Checkpoint, error)
 	// Close stops reading, publishing and answering. The process remains the owner.
 	Close()
@@ -164,15 +169,15 @@ type Recent struct {
 	Samples []vehicle.Sample // in order of time
 	Since   time.Time
 	// All means that Samples has all that is retained, which begins at Since. Otherwise it has all
-	// that was stored since.
+	// that was stored since then.
 	All bool
 }
 
 var (
 	// ErrHeld means that a live node is about to release the partition.
 	ErrHeld = errors.New("another node owns the partition")
-	// ErrFenced means that the caller must stop folding. What it folded after the loss was not
-	// stored.
+	// ErrFenced means that the caller must stop folding. What it folded after it lost the partition
+	// was not stored.
 	ErrFenced     = errors.New("another node has taken the partition")
 	ErrNoOwner    = errors.New("no node folds the vehicle's partition at present: try again")
 	ErrConflict   = errors.New("the record is being changed by another writer: try again")
@@ -193,11 +198,11 @@ const (
 	AskDrop       = "drop"       // to drop the state of Vehicle, which is forgotten
 	AskDropAll    = "drop all"   // to drop the states of all forgotten vehicles
 	AskTombstones = "tombstones" // to wait until it has all stored tombstones
-	AskAnswers    = "answers"    // for a part of all answers, from From on
-	AskStates     = "states"     // for a part of all states, from From on
+	AskAnswers    = "answers"    // for the answers, from bucket From on, up to the size of a reply
+	AskStates     = "states"     // for the states, likewise
 	AskRestore    = "restore"    // to have the states in Entries, unless it has newer ones
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
-	AskErase      = "erase"      // to do so without old markers, and to remove older checkpoints
+	AskErase      = "erase"      // as AskCheckpoint, but without old markers, and to remove older checkpoints
 )
 
 // ByTombstones reports whether the owner must have every stored tombstone before it replies.

@@ -14,9 +14,9 @@ import (
 )
 
 // Newer keeps track of data that a newer version wrote and this one cannot decode, as exists while
-// a cluster is upgraded. A node never overwrites such a record, and treats a credential as revoked
-// and a vehicle as forgotten (docs/operations.md). As an unknown secret may be of such a
-// credential, it is refused with 503: senders treat 401 as final.
+// a cluster is upgraded. A node never overwrites such a record. If it is a credential, the node
+// treats it as revoked; if a tombstone, the vehicle as forgotten (docs/operations.md). An unknown
+// secret may belong to such a credential, so it is refused with 503: senders treat 401 as final.
 type Newer struct {
 	*prometheus.CounterVec // counts reads, by stream
 

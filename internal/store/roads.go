@@ -18,8 +18,8 @@ import (
 // A damaged record of roads is skipped and never prevents a start: profiles can be learned again.
 // The name of a tile is a place: it appears in no log, error or metric.
 //
-// Each tile has one writer, the owner of a partition. For about a second after the partition has
-// moved there may be two, which have received the same evidence.
+// Only the owner of a tile's partition stores the tile. For about a second after the partition has
+// moved, two nodes may store it; both have received the same evidence.
 
 const (
 	shareEvery     = time.Second
@@ -89,7 +89,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.owned = owned
 			}
-			for _, evidence := range k.m.Drain(shareBytes) { // none unless the map shares
+			for _, evidence := range k.m.Drain(shareBytes) { // none unless Share was called
 				sharing.ShareRoads(evidence)
 			}
 		case <-store:
@@ -100,7 +100,7 @@ func (s *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, lo
 	}
 }
 
-// update loads first, so that the stored tiles include the records of other nodes.
+// update loads before it stores, so that what it stores includes the records of other nodes.
 func (k *roadStore) update(ctx context.Context, folds bool) {
 	if k.load(ctx) && folds && !k.engine.Scarce() {
 		k.store(ctx)
@@ -193,8 +193,9 @@ func (k *roadStore) store(ctx context.Context) {
 
 const forgottenSubject = codec.RoadPrefix + "forgotten" // No tile has this name.
 
-// Profiles in a forgottenBox up to the sequence After are not used. Only the newest mostForgotten
-// are kept; the owners of the tiles have long stored them without these profiles.
+// A profile in Box is not used if its record has at most the sequence After. Only the newest
+// mostForgotten boxes are kept: the owners have long stored the tiles of older ones without these
+// profiles.
 type forgottenBox struct {
 	Box   road.Box `json:"box"`
 	After uint64   `json:"after"`

@@ -9,22 +9,23 @@ import (
 
 const (
 	foldShare   = 150 * time.Millisecond // see [Unfolded.Reserve]
-	firstSpeed  = 50_000
-	quiet       = 1_000                 // With fewer unfolded samples, a new one does not wait.
-	speedWindow = 50 * time.Millisecond // the shortest time over which the speed is measured
-	// After forgetSpeed windows without a backlog, a speed below firstSpeed is forgotten: it may have
-	// been that of a pause, and a source bounded by it makes no backlog.
+	firstSpeed  = 50_000                 // samples per second, until the speed is measured
+	quiet       = 1_000                  // With fewer unfolded samples, a new one is folded at once.
+	speedWindow = 50 * time.Millisecond  // the shortest time over which the speed is measured
+	// Each window without a backlog raises a speed below firstSpeed by this part of the difference:
+	// it may be that of a pause, and sources that it bounds make no backlog in which to measure it
+	// again.
 	forgetSpeed = 64
-	// After stalledAfter without progress, no node folds a partition. The sources are not to blame,
-	// so its samples are not counted.
+	// If a partition makes no progress for stalledAfter, no node folds it. Its samples are then not
+	// counted, because the sources are not to blame.
 	stalledAfter = 2 * time.Second
-	maxLatency   = time.Second // Up to maxLatency, the latency is added to foldShare.
-	maxUnfolded  = 1 << 17     // Beyond maxUnfolded, the oldest entries are dropped.
+	maxLatency   = time.Second // The latency, which is added to foldShare, is at most this.
+	maxUnfolded  = 1 << 17     // From maxUnfolded on, a new entry replaces the oldest of its partition.
 )
 
 // Unfolded counts and bounds, by source, the samples that this process has stored or is storing and
-// that are not folded. The log is folded in its order, so an unbounded source would delay the
-// answers of all others.
+// that are not folded. Samples are folded in the order of storing, so an unbounded source would
+// delay the answers of all others.
 type Unfolded struct {
 	now func() time.Time
 
@@ -65,8 +66,8 @@ func NewUnfolded(partitions int, latency time.Duration, now func() time.Time) *U
 // estimates the wait. The caller returns the reservation with Release once the samples are stored,
 // because the engine counts them from then on. With n = 0, Reserve only reports.
 //
-// A source's room is what is folded within foldShare, less one batch of the maximum size, because a
-// source with room may send any batch.
+// A source's room is what is folded within foldShare and the latency, less one batch of the maximum
+// size, but at least half: a source that has any room may send a whole batch.
 func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,8 +124,8 @@ func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
 	}
 }
 
-// backlogged reports whether enough is stored to keep folding busy: only then is its speed known.
-// The caller holds mu.
+// backlogged reports whether enough is stored to keep folding busy: only then can the speed of
+// folding be measured. The caller holds mu.
 func (u *Unfolded) backlogged() bool {
 	return u.stored >= max(quiet, int(u.speed*(u.latency+speedWindow).Seconds()))
 }
@@ -150,7 +151,7 @@ func (u *Unfolded) Fold(p int, seq uint64) {
 			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
 		}
 	}
-	if n > quiet/2 { // only by steps, because the next samples may take longer
+	if n > quiet/2 { // by a quarter of the difference: the next samples may take longer
 		u.speed += max(0, min(float64(n)/took.Seconds(), 4*firstSpeed)-u.speed) / 4
 	}
 	u.measured += n
