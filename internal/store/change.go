@@ -20,9 +20,8 @@ const changePause = 5 * time.Millisecond
 //   - After [ErrConflict], from the engine or from change, it reads the record and calls change again.
 //   - If no response arrives, it reads the record to find out whether the writes were stored, and
 //     sends the same ones again if not.
-//   - After patience, it returns the engine's error. If a response is missing, it is then unknown
-//     whether the writes were stored.
-//   - It returns any other error at once. If ctx ends, the writes may be stored.
+//   - After patience, it returns the engine's error, and any other error at once. If a response is
+//     missing or ctx has ended, the writes may be stored.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),

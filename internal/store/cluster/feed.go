@@ -124,7 +124,6 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// Of heartbeats, take observes only this node's own.
 func (f *feed) take(m message) error {
 	r, err := unseal(m.Subject, m.seq(), m.Data)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)

@@ -145,7 +145,7 @@ func (e *Engine) listen(prefix string, take nats.MsgHandler) (stop func()) {
 	if err != nil { // the connection is closed for good
 		return func() {}
 	}
-	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed
+	return func() { _ = sub.Unsubscribe() }
 }
 
 const (
