@@ -56,7 +56,7 @@ type identity struct {
 	Partitions int    `json:"partitions"`
 	Made       int64  `json:"made"`  // Unix ns
 	Key        []byte `json:"key"`   // HMAC key of the hashes in the keys of the database
-	Ready      bool   `json:"ready"` // the store was created; if it is missing, it is damaged
+	Ready      bool   `json:"ready"` // the store was created: if it is missing, the directory is damaged
 	// Ends has the cursors and last sequences, by stream and partition, of the last orderly close.
 	Ends map[string]uint64 `json:"ends,omitempty"`
 	// Pebble treats a damaged record of its list of tables as the end, and would open the store
@@ -225,7 +225,6 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// With a damaged manifest, Pebble would open the store without some of its records.
 func (d *dataDir) checkStore() error {
 	if !d.Ready {
 		return nil
@@ -276,7 +275,7 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner fails if another user than root could have forged records.
+// checkOwner fails if a user other than root and this one could have forged records.
 func (d *dataDir) checkOwner(dir *syscall.Stat_t) error {
 	const othersMayWrite = 0o002
 	switch {

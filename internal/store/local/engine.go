@@ -113,7 +113,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}
 	parts, _ := c.FS.List(e.reserve.path)
-	_ = e.reserve.fill(len(parts)) // measureDisk tries again
+	_ = e.reserve.fill(len(parts)) // after an error, measureDisk tries again
 	if err = e.checkSpace(); err != nil {
 		return nil, err
 	}
@@ -227,8 +227,8 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// When all memtables but one are full, writes wait, so the block cache keeps a quarter of the
-// memory.
+// The memtables take their memory from the block cache. Writes wait once all but one are full, so
+// the cache keeps a quarter.
 const memTables = 4
 
 const (
@@ -374,7 +374,6 @@ func (e *Engine) flush() error {
 
 const readersWithin = time.Second
 
-// After a fatal error of Pebble, awaitWork returns false at once.
 func (e *Engine) awaitWork() bool {
 	err := e.unblocked(context.Background(), func() error {
 		e.running.Wait()

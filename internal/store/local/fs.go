@@ -37,7 +37,7 @@ func (e *Engine) halt(err error) {
 
 func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if strings.HasSuffix(name, ".sst") && fs.e.tablesBackOff.Swap(false) {
-		_ = periodic.Pause(fs.e.cut, tableBackoff) // the engine closes
+		_ = periodic.Pause(fs.e.cut, tableBackoff) // fails if the engine closes
 	}
 	plain := fs.e.config.FS // does not draw: compactions would use up the reserve
 	switch category {
@@ -73,7 +73,7 @@ type remover struct {
 	noReuse
 }
 
-type noReuse struct{ pebble.ArchiveCleaner } // only its method that remover needs
+type noReuse struct{ pebble.ArchiveCleaner } // for its unexported method alone, by which Pebble reuses no log
 
 func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)

@@ -68,7 +68,7 @@ func readMark(d *dataDir) map[string]uint64 {
 	in, ends := bytes.NewReader(text), make(map[string]uint64)
 	for _, name := range codec.Streams {
 		var end uint64
-		_, _ = fmt.Fscanf(in, name+" %d\n", &end) // an error shows below
+		_, _ = fmt.Fscanf(in, name+" %d\n", &end) // after an error, the comparison below fails
 		ends[name] = end
 	}
 	if !bytes.HasPrefix(text, markText(ends)) { // the rest is of a longer text

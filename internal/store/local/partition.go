@@ -165,7 +165,7 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 		return store.Reply{}, err
 	}
 	r, err := owner(ctx, q)
-	if errors.Is(err, store.ErrFenced) { // it has closed meanwhile, and the next may answer
+	if errors.Is(err, store.ErrFenced) { // the owner has closed meanwhile, and the next may answer
 		err = store.ErrNoOwner
 	}
 	return r, err
@@ -252,7 +252,7 @@ func (t *Partition) Save(
 	before, _ := t.Stored()
 	all, dropped := store.AddCheckpoint(before, c, erase)
 	w, _ := store.AppendJSON(nil, codec.CursorSubject(s.number), cursorRecord{all}) // cannot fail: only numbers
-	// The next owner reads no checkpoint that is removed.
+	// owning keeps the next owner from reading a checkpoint that is being removed.
 	return c, t.owning(func() error {
 		if err := s.store(ctx, w[0]); err != nil {
 			return err

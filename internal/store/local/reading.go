@@ -33,7 +33,7 @@ type entry struct {
 }
 
 // walk yields entries until Cut. It may end with an error, which the caller explains by readError
-// or viewError. A snapshot would keep erased records in the files.
+// or viewError. walk reads without a snapshot, which would keep erased records in the files.
 func (e *Engine) walk(ctx context.Context, keys pebble.KeyRange, o order) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		if err := e.enter(); err != nil {
@@ -104,7 +104,7 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return nil
 }
 
-// get returns a copy, or nil if there is none. The caller explains the error.
+// get returns a copy of the value, or nil if there is none. The caller explains the error.
 func (e *Engine) get(key []byte) ([]byte, error) {
 	if err := e.enter(); err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	return e.dir.damaged(access.OneLine(err)), true
 }
 
-// Pebble needs space for tables with all records of the logs.
+// When it opens, Pebble writes the records of all logs to tables, for which it needs space.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {

@@ -110,7 +110,7 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	}
 }
 
-// A part of ROADS that cannot be read is removed from there on, because it will be learned again.
+// If a part of ROADS cannot be read, all from there on is removed: it will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -141,7 +141,7 @@ func (e *Engine) ScanFrom(
 		return from, damaged, e.readError(err)
 	}
 	e.trouble.Log(e.config.Log, "stored profiles of roads are damaged: they are removed, and learned again")
-	// The last good record goes, too: an iterator up to its end would also read damaged data.
+	// The last good record goes, too: an iterator that ends behind it would also read damaged data.
 	if err = s.do(ctx, func() error { return e.db.Excise(ctx, rest) }); err != nil {
 		return from, damaged, err
 	}

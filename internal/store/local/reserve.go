@@ -50,7 +50,7 @@ func (r *reserve) fill(parts int) (err error) {
 	return err
 }
 
-// The file may exist, as a sparse copy.
+// The file may exist as a sparse copy, without blocks.
 func (r *reserve) allocate(name string) error {
 	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -58,11 +58,11 @@ func (r *reserve) allocate(name string) error {
 	}
 	end := []byte{0}
 	if err = f.Preallocate(0, partBytes); err != nil && !errors.Is(err, syscall.ENOSPC) {
-		end = make([]byte, partBytes) // the file system cannot preallocate, and perhaps compresses
+		end = make([]byte, partBytes) // the file system cannot preallocate, and may compress zeros
 		rand.Read(end)
 		err = nil
 	}
-	// A whole file stays: some file systems overwrite nothing if full.
+	// A file of full size is not written again: some file systems overwrite nothing if full.
 	if info, unknown := f.Stat(); err == nil && (unknown != nil || info.Size() != partBytes) {
 		_, err = f.WriteAt(end, partBytes-int64(len(end)))
 	}

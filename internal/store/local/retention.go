@@ -68,7 +68,7 @@ func (e *Engine) measureDisk() {
 	}
 }
 
-// A scrape reads these gauges, as the database does not respond after a fatal error.
+// The gauges are set here and not by a scrape: after a fatal error, the database does not respond.
 func (e *Engine) measureBytes() {
 	used := e.bytesOfFiles()
 	fills := func(name string, letter byte, limit uint64) {
@@ -106,8 +106,8 @@ func (e *Engine) bytesOfFiles() map[string]float64 {
 	return used
 }
 
-// Trim keeps telemetry whose states are not stored. If its size, or the age of what is not folded,
-// exceeds half of its limit, Append refuses.
+// Append refuses if telemetry whose states are not stored, which Trim keeps, exceeds half of the
+// limit of bytes, or if the oldest sample that is not folded is older than half of the retention.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -119,7 +119,7 @@ func (e *Engine) measureBacklog() {
 		s.mu.Unlock()
 		var age time.Duration
 		if folded < last {
-			// seq is 0 if no such group is left. The owner of the partition finds damage.
+			// seq is 0 if no such group is left. Damage is left to the owner of the partition.
 			if seq, stored, err := e.firstGroup(n, folded+1, forwards); err == nil && seq != 0 {
 				age = max(0, now.Sub(stored))
 			}
@@ -161,7 +161,7 @@ func (e *Engine) Trim(ctx context.Context) {
 const auditTable = 64
 
 // Each flush adds a table of events. Pebble would merge none, because their keys do not overlap. So
-// the first and last are written again: Compact merges their table with all that it overlaps.
+// the first and last event are written again: Compact merges their table with all that it overlaps.
 func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 	return e.safely(func() error {
 		b := e.db.NewBatch()
@@ -182,7 +182,7 @@ func (e *Engine) mergeAudit(ctx context.Context, first, last uint64) error {
 func (e *Engine) trim() error {
 	now := e.config.Now()
 	firsts := make([]uint64, len(e.partitions))
-	var bytes uint64 // tables of trimmed telemetry are deleted later
+	var bytes uint64 // without trimmed telemetry, whose tables are deleted later
 	for n, s := range e.partitions {
 		end := s.stored() + 1
 		first, _, err := e.firstReadable(n, 0, end)
@@ -217,8 +217,9 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince takes a damaged group for as old as the next. One from more than trimEvery in the
-// future was stored before the clock was set back, and is too old.
+// firstSince returns the first group within the retention, or end. It takes a damaged group for as
+// old as the next. One from more than trimEvery in the future was stored before the clock was set
+// back, and counts as too old.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
