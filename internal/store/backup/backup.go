@@ -78,8 +78,8 @@ func (s *Service) Backup(ctx context.Context, w io.Writer, version string) (reco
 	return b.n - 1, b.end()
 }
 
-// If another process becomes the owner, backUpStates begins again: a backup may have several states
-// of a vehicle.
+// If another process becomes the owner, backUpStates begins again, so a backup may have several
+// states of a vehicle.
 func (s *Service) backUpStates(ctx context.Context, b *writer, p int) error {
 	owner := uint64(0)
 	for next := 0; ; {

@@ -240,7 +240,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []store.Record) error
 	return nil
 }
 
-// sameOwner fails after a change of owner: the new one may not have all states.
+// sameOwner fails after a change of owner: the new one may not have all restored states.
 func (r *restore) sameOwner(p int, reply store.Reply) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -291,8 +291,8 @@ func (r *restore) credential(rec store.Record) (c access.Credential, sets int, e
 	return c, sets, err
 }
 
-// The service is empty, so a record replaces only itself: from an interrupted restore, or as it was
-// before a change during the backup.
+// The service is empty, so a record replaces only itself: an interrupted restore has stored it, or
+// the file has it twice, because it changed during the backup.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.Record) error {
 	if kind == "state" {
 		return r.restoreStates(ctx, batch)
