@@ -32,7 +32,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 				return nil, err
 			}
 			c.Number, before = old.Number, granted
-			// The response of an attempt was lost, and another writer has changed the record since.
+			// An earlier attempt of this call was stored, but its response lost, and another writer
+			// has changed the record since.
 			if old.Hash == c.Hash {
 				return nil, nil
 			}

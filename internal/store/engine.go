@@ -134,7 +134,6 @@ type Eraser interface {
 	ErasedWithin() (time.Duration, error)
 }
 
-// Partition is a partition that this process owns.
 type Partition interface {
 	// Stored returns, as of Take, the checkpoints, oldest first, and the sequence of the newest
 	// telemetry.

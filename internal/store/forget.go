@@ -27,9 +27,9 @@ type transition struct {
 	to   access.TombstoneState
 }
 
-// transitions returns what time does to tombstones; ends was read after now. Forget makes
-// transitions to StateForgotten and StateRemoved, and Allow those to StateAllowed. DESIGN.md has
-// the reasons.
+// transitions returns the changes of tombstones that come with time; ends, of TELEMETRY, was read
+// after now. Forget makes transitions to StateForgotten and StateRemoved, and Allow those to
+// StateAllowed. DESIGN.md has the reasons.
 func (k *RecordStore) transitions(now time.Time, ends []uint64) []transition {
 	interrupted := func(t access.Tombstone) bool { return now.Sub(t.Since).Abs() >= forgetTimeout }
 	settled := func(t access.Tombstone) bool {
@@ -196,12 +196,13 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	if err != nil {
 		return r, err
 	}
-	stored := removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) // since that forget
+	// The earlier forget had removed all, so something was stored since.
+	stored := removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now)
 	t, err = k.changeTombstone(ctx, hash, func(is *access.Tombstone) bool {
 		switch {
 		case !is.Forgotten.Equal(t.Forgotten):
 			return false // forgotten once more
-		case stored || is.State >= access.StateTrimmed: // the marker comes too late for the erasure
+		case stored || is.State >= access.StateTrimmed: // this marker comes too late for the erasure
 			*is = access.Tombstone{Vehicle: hash, Forgotten: now, Since: now}
 		case is.State == access.StateForgotten:
 			is.State, is.Since = access.StateRemoved, k.now()
@@ -238,13 +239,13 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
 	}
-	// An owner that covers the vehicle could drop a sample that another node has acknowledged.
+	// An owner with a tombstone in force could drop a sample that another node has acknowledged.
 	ask := func(ctx context.Context, _ []access.Tombstone) (bool, error) {
 		_, err := k.AskOwner(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskTombstones})
 		return err == nil, err
 	}
 	for {
-		t, ok := k.forgotten.Find(id) // by any of the keys
+		t, ok := k.forgotten.Find(id) // under any of the tombstone keys
 		if !ok || !t.InForce() {
 			return receipt(t), nil
 		}

@@ -44,8 +44,8 @@ func (u Unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 
 func (Unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// change waits until this node's table has the record. If the feed does not deliver it in time,
-// that is an error, but the record is stored.
+// If the feed does not deliver the record to this node's table in time, change returns an error,
+// but the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) error {

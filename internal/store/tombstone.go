@@ -120,8 +120,7 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	return r.Tombstone, nil
 }
 
-// changeTombstone waits until this node's table has the changed tombstone. If there was none,
-// change gets a zero Forgotten; if it returns false, nothing is stored.
+// If there was no tombstone, change gets a zero Forgotten; if it returns false, nothing is stored.
 func (k *RecordStore) changeTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) bool,
 ) (t access.Tombstone, err error) {

@@ -9,7 +9,7 @@ import (
 
 const (
 	foldShare   = 150 * time.Millisecond // see [Unfolded.Reserve]
-	firstSpeed  = 50_000                 // samples per second, until the speed is measured
+	firstSpeed  = 50_000                 // samples per second, at first
 	quiet       = 1_000                  // With fewer unfolded samples, a new one is folded at once.
 	speedWindow = 50 * time.Millisecond  // the shortest time over which the speed is measured
 	// Each window without a backlog raises a speed below firstSpeed by this part of the difference:

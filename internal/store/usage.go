@@ -32,7 +32,7 @@ const (
 
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
-	_, skip := errors.AsType[Unfit](err) // because usage should not prevent a start
+	_, skip := errors.AsType[Unfit](err)
 	switch {
 	case skip, err == nil && r.Version > usageVersion:
 		return nil

@@ -54,7 +54,6 @@ func setSubject(owner string, n int) string {
 	return strings.Replace(owner, ".", "set.", 1) + "." + strconv.Itoa(n)
 }
 
-// check leaves the set records to decodeSet.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -92,7 +91,6 @@ func decodeSet(body []byte) (part setRecord, err error) {
 	return part, nil
 }
 
-// No record refers to an emptied set record.
 func IsEmptied(r Record) bool {
 	if !codec.IsSet(r.Subject) {
 		return false
@@ -103,7 +101,6 @@ func IsEmptied(r Record) bool {
 
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readCredential returns errSetChanged if set records were replaced while it read them.
 func readCredential(ctx context.Context, from Records, is Record) (c access.Credential, g grantedRecord, err error) {
 	if c, g, err = decodeCredential(is); err != nil {
 		return c, g, err

@@ -1,5 +1,4 @@
 // Package codec defines the stored formats: subjects, seals, and the packing of samples and states.
-// Tests pin every byte of each.
 //
 // A sealed record is a byte of schema version, the body, and a CRC-32C of subject, version and
 // body. Only the seal detects a record that is found at the wrong subject.

@@ -18,8 +18,6 @@ import (
 //	bitmap   these bytes: a bit for each number that is not zero, lowest bit of the first byte first
 //	numbers  those that are not zero: a time as the varint of its distance to the time before it, a
 //	         stretch of road too, a bool as nothing, and any other as its bytes, little endian
-//
-// Packing loses no bit of a number, because verdicts depend on them.
 
 // stateV7 lists the numbers of a state in the order of schema version 7, whatever the order of the
 // fields. A number that is added at the end of a section is zero in states that were packed before.
@@ -95,8 +93,7 @@ func (p *list) stateV7(s *vehicle.State) {
 }
 
 // list says where the numbers of a state are, by section. A loop over list takes half as long as a
-// function call for each number would; packing and unpacking are a fifth of the work that a sample
-// causes.
+// function call for each number; packing and unpacking are a fifth of the work of a sample.
 type list struct {
 	state    *vehicle.State
 	sections [][]number
