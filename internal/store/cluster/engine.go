@@ -241,7 +241,6 @@ func (e *Engine) Fed() (records, answers time.Time, ok bool) {
 	return records, answers, true
 }
 
-// Feed keeps the feed of SOURCES for AwaitTombstones.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := &feed{e: e, stream: stream, filters: []string{">"}, apply: apply}
 	if stream == codec.Sources {

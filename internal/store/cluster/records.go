@@ -123,9 +123,9 @@ func (e *Engine) Store(ctx context.Context, stream string, writes []store.Write)
 
 const (
 	inProgressBackoff = 50 * time.Millisecond
-	// the last record of a subject does not have the sequence that the write expects
+	// error codes of NATS
 	wrongLastSequence = 10071
-	writeInProgress   = 10164 // the stream's leader is still processing another write of the subject
+	writeInProgress   = 10164
 )
 
 // With subject, Write.Expect is of that subject's record. The client library has no call for atomic

@@ -138,7 +138,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			e.metrics.Backlogs[p].Store(int64(age))
 		}
 		e.needed[i].Store(needed)
-		// An estimate: commits have similar sizes.
+		// Commits have similar sizes.
 		bytes = max(bytes, state.Bytes/max(1, state.Msgs)*min(end-unfolded, state.Msgs))
 	}
 	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2/uint64(e.streams)

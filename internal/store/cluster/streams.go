@@ -156,7 +156,6 @@ const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
 
-	// too few servers with JetStream for the replicas of a stream
 	noPeers, noCluster = 10005, 10074
 	notCreated         = 10049 // presumably, the server is still removing a stream of the same name
 )
