@@ -146,7 +146,7 @@ func Check(r io.Reader, keys ...string) (info access.BackupInfo, err error) {
 	return info, err
 }
 
-// Names need no escaping in NATS.
+// Names in subjects need no escaping in NATS.
 var validSubject = regexp.MustCompile(`^(` + codec.VIDKeysSubject + `|(tombstone|source|operator|token|road)\.[-\w]+|` +
 	`(sourceset|tokenset|tokenuse|state)\.[-\w]+\.[-\w]+)$`)
 

@@ -44,8 +44,8 @@ type feed struct {
 const (
 	feedBackoff = 500 * time.Millisecond
 	// A lap ends at the sequence that was the stream's last at its beginning. A feed has caught up
-	// at the end of its last lap. That begins once NATS has nothing more to send, or else, because
-	// others may write all the time, after two laps. In the second, almost no record is replaced.
+	// at the end of its last lap. That lap begins once NATS has nothing more to send, or after two
+	// laps, because others may write all the time; in the second, almost no record is replaced.
 	lastLap   = 2
 	feedSetup = 30 * time.Second // NATS first looks up the last records of millions of subjects.
 	// To resume a feed costs NATS almost nothing, but the cluster may assign it to a server that

@@ -214,7 +214,7 @@ func (t *Partition) nextMessage(ctx context.Context) (message, error) {
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return message{}, replaced
 			}
-			if !lost && !errors.Is(err, context.DeadlineExceeded) { // A silent one may have failed, too.
+			if !lost && !errors.Is(err, context.DeadlineExceeded) { // A silent subscription goes on.
 				return message{}, err
 			}
 		// The client library may restart at the beginning of the stream.
@@ -366,7 +366,7 @@ func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 // none.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	if err := e.Alive(); err != nil {
-		return err // the tables are copies of streams that no longer exist
+		return err // the tombstones may be of a replaced stream
 	}
 	f := e.tombstoneFeed.Load()
 	if f == nil {

@@ -14,7 +14,7 @@ import (
 // reserve is room for taking rights away after other programs have filled the disk: files whose
 // blocks are allocated. No sync is needed: a file that a power cut removes is made again.
 type reserve struct {
-	fs    vfs.FS // not that of OnDiskFull, whose writes wait for draw
+	fs    vfs.FS // not that of OnDiskFull, which would call draw while fill holds mu
 	path  string
 	mu    sync.Mutex // guards parts, the number of files
 	parts int

@@ -74,7 +74,7 @@ func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 type group struct {
 	partition int
 	seq       uint64 // the groups of all partitions are numbered together, without gaps
-	before    uint64 // sequence of the group before it in its partition; shows a missing one
+	before    uint64 // sequence of the partition's previous group; shows a missing one
 	chunks    []engine.Chunk
 	count     int // of samples
 	packed    []byte
