@@ -62,8 +62,9 @@ type identity struct {
 	// Pebble treats a damaged record of its list of tables as the end, and would open the store
 	// without the tables that follow. Manifest is how much of the list is on disk.
 	Manifest manifest `json:"manifest"`
-	// Pebble would open the store without a log that is missing. The newest log may be missing after
-	// a power cut, and the mark says what it had; these are the others.
+	// Logs has all logs but the newest: Pebble would open the store without a missing one. The
+	// newest may be missing after a power cut; the mark shows whether acknowledged records are lost
+	// with it.
 	Logs []string `json:"logs,omitempty"`
 	Sum  uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
@@ -351,7 +352,7 @@ func (d *dataDir) logCreated(name string) {
 	}
 }
 
-// logRemoved comes before a log is removed, so that none is missing that is listed.
+// logRemoved is called before a log is removed, so that no listed log is missing.
 func (d *dataDir) logRemoved(name string) error {
 	d.mu.Lock()
 	listed := slices.Contains(d.Logs, name)
