@@ -76,7 +76,6 @@ func sealed(subject string, body []byte) store.Record {
 	return store.Record{Subject: subject, Sealed: codec.Seal(subject, append([]byte{0}, body...))}
 }
 
-// After an error of add, the backup must be discarded.
 func (b *writer) add(r store.Record) error {
 	frame := binary.AppendUvarint(make([]byte, 8), uint64(len(r.Subject)))
 	frame = append(append(frame, r.Subject...), r.Sealed...)

@@ -176,7 +176,6 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 	return nil
 }
 
-// Tombstones come before states in the file: no data of a forgotten vehicle may be restored.
 func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 	ctx, storing := workers.New(ctx, batchWriters)
 	batches, sizes := make(map[string][]store.Record), make(map[string]int)

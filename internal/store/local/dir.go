@@ -62,9 +62,8 @@ type identity struct {
 	// Pebble treats a damaged record of its list of tables as the end, and would open the store
 	// without the tables that follow. Manifest is how much of the list is on disk.
 	Manifest manifest `json:"manifest"`
-	// Logs has all logs but the newest: Pebble would open the store without a missing one. The
-	// newest may be missing after a power cut; the mark shows whether acknowledged records are lost
-	// with it.
+	// Logs has all logs but the newest, because Pebble would open the store without a missing one.
+	// For the newest, which may be missing after a power cut, see mark.
 	Logs []string `json:"logs,omitempty"`
 	Sum  uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
