@@ -10,9 +10,9 @@ import (
 
 // ObserveCodes folds the list of r, which Latest must have; now is the time of the newest reading.
 //
-// A car answers with a list for each computer and service (stored, pending, permanent), so a list
-// without a code says that it is gone only when, by the rhythm of such lists, the code was due
-// again. The fault is over a minute later.
+// A car answers with a list for each computer and service (stored, pending, permanent). So a list
+// without a throttle code says that it is gone only when, by the rhythm of the lists with one, the
+// next was due. The fault is over codeGoneFor later.
 func (c Car) ObserveCodes(r *signal.Readings, now signal.UnixMilli) {
 	m := c.Memory
 	if r.Has(signal.DTCList) {
@@ -40,7 +40,8 @@ func (m *Memory) codeDue() signal.UnixMilli {
 	return signal.UnixMilli(max(m.CodeGap, codeRoundFor))
 }
 
-// AddsCode reports whether a list read at t has a code after one of that time without any.
+// AddsCode reports whether codes, read at t, have a throttle code, and earlier lists of that time
+// had none.
 func (m *Memory) AddsCode(codes []signal.TroubleCode, t signal.UnixMilli) bool {
 	return m.CodeSeen != t && slices.ContainsFunc(codes, signal.TroubleCode.IsThrottle)
 }

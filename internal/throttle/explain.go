@@ -7,8 +7,8 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// Explain has the readings and measures of the rule with the anomaly, or of all rules; now is the
-// time of the newest reading.
+// Explain has the readings and measures of the rule with the anomaly, or without one, of all rules;
+// now is the time of the newest reading.
 func (c Car) Explain(now signal.UnixMilli) signal.Explanation {
 	switch {
 	case c.FaultCode != (signal.TroubleCode{}):
@@ -168,7 +168,7 @@ var sensorWords = [NumSensors]string{
 }
 
 type Alarm struct {
-	Since        signal.UnixMilli // 0 if no measure raised it
+	Since        signal.UnixMilli // 0 if none, or only a trouble code
 	X, Y         signal.Signal    // the same if there is only one
 	NameX, NameY string
 	// Banded is set if a healthy Y is at most Free percent from Expected.

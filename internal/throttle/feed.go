@@ -3,13 +3,13 @@ package throttle
 import "example.org/carstate/internal/signal"
 
 // Many loggers and gateways send rows with all sensors, and repeat the value of one not read again.
-// It then seems stationary while the other of its pair moves. So the rules learn the lag with which
-// one sensor follows the other; for so long, a repeated value is not a reading.
+// That one seems stationary while the other of its pair moves. So the rules learn the lag with
+// which one sensor follows the other; for so long, a repeated value is not a reading.
 
 // LagMemory is a sensor's delay in hundredths of a second.
 type LagMemory struct {
 	Behind uint16 // since the other sensor moved, if this one has not moved since
-	Lag    uint16 // about the longest: an average that rises fast (weight 1/2) and falls slowly (1/64)
+	Lag    uint16 // about the longest delay: an average that rises fast (weight 1/2) and falls slowly (1/64)
 	Led    bool   // The other sensor has moved exactly once since, so the next movement shows the lag.
 }
 

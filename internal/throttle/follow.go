@@ -64,7 +64,8 @@ func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise counts a rise without a movement as a sign of a fault only if the plate follows.
+// addRise counts a rise without a movement as a sign of a fault only if the plate is known to
+// follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {

@@ -6,7 +6,6 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// finding is what a rule measured. If it concerns one sensor only, x and y are the same.
 type finding struct {
 	rule           Rule
 	x, y           Sensor
@@ -39,7 +38,7 @@ func (c Car) RunRules() {
 			for k, f := range c.pairFindings(i) {
 				covered := after
 				if k == 1 && f.rule == pairs[i].disagree {
-					covered = 0 // the finding before has the same rule and sensors
+					covered = 0 // counted for the finding before, of the same rule and sensors
 				}
 				c.report(f, covered)
 			}
@@ -76,8 +75,8 @@ func (c Car) RunRules() {
 
 func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a.Returns) }
 
-// engineOff reports whether nothing moves the plate. It then rests wherever its spring puts it, and
-// sensors may have no supply.
+// engineOff reports whether nothing moves the plate. The plate then rests wherever its spring puts
+// it, and sensors may have no supply.
 func (c Car) engineOff(t signal.UnixMilli) bool {
 	e := c.Latest[signal.EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || c.IgnitionOff
@@ -164,7 +163,8 @@ func (c Car) limitFinding(i Sensor) finding {
 	return f
 }
 
-// travelFindings compares plate A, without plate B and the command, with engine load or the pedal.
+// travelFindings compares plate A with engine load or the pedal if neither plate B nor the command
+// is read.
 func (c Car) travelFindings(i Sensor) (found [2]finding, n int) {
 	travel, t := c.Sensors[i].Travel, c.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}

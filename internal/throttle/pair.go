@@ -11,8 +11,8 @@ func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between close readings, x was in the range of its recent readings; so a reading of y in
-	// between can be compared with that range, and the other way round.
+	// If the gaps are short (bracketed), a reading of y can be compared with the range of x around
+	// its time, and the other way round.
 	together := x.Time == y.Time
 	if c.waits(i, 0, d.x, together) || c.waits(i, 1, d.y, together) {
 		return 0, false
@@ -90,23 +90,23 @@ func (c Car) compare(i int, t signal.UnixMilli) (after float32, compared bool) {
 	return after, true
 }
 
-// sure reports whether the other sensor was read between the last two readings of this one. Under
-// one time stamp, it may have been read up to a second before.
+// sure reports whether the other sensor was read between the last two readings of this one. If both
+// have one time stamp, the other may have been read up to a second before.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope is that of a ridge regression with the prior slope 1 and the weight slopePrior.
+// slope is that of a ridge regression (see slopePrior).
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
 // doubt is the greatest error of the slope that is still possible.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the distance between y and where some x expects it, or the reverse if greater. While
-// the slope is in doubt, one may be 0 although only one sensor moves. It is not conclusive if
-// almost any value agrees.
+// off returns the distance of y from where the line leads from some value in x, or of x likewise if
+// greater: while the slope is in doubt, one may be 0 although only one sensor moves. The result is
+// not conclusive if almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
@@ -155,7 +155,7 @@ func (p *PairMemory) forget(weight float32) {
 }
 
 // observe folds a reading. partner is the range of the other sensor since began. Unless sure, the
-// other may also have been in its range before.
+// other may also have been in its range before that.
 func (m *StuckMemory) observe(r signal.Reading, atEnd bool, partner span, began signal.UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}

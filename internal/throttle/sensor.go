@@ -65,9 +65,9 @@ const (
 	highEnd
 )
 
-// end returns 0 if a healthy sensor of this car may be at v, or else which end v is. A plate
-// resting open is the flap of a diesel; driven, it may read 0, unless the car drove long enough
-// without.
+// end returns 0 if a healthy sensor of this car may be at v, or else which end v is. A plate that
+// rests open is the flap of a diesel, which may read 0 while driving, unless it never did in
+// drivenKnown.
 func (m *Memory) end(i Sensor, v float32) int {
 	sensor := &m.Sensors[i]
 	switch {
@@ -80,8 +80,8 @@ func (m *Memory) end(i Sensor, v float32) int {
 	return 0
 }
 
-// observeScale learns where a sensor rests, and adds after seconds to its time at an end. first
-// means that it was elsewhere before.
+// observeScale learns where a sensor rests, and adds after, in seconds, to its time at an end.
+// first means that it was elsewhere before.
 func (c Car) observeScale(i Sensor, t signal.UnixMilli, after float32, first bool) {
 	sensor, v := &c.Sensors[i], c.Latest[signals[i]].Value
 	speed, _ := c.Latest.Speed()
@@ -109,7 +109,7 @@ func (c Car) observeScale(i Sensor, t signal.UnixMilli, after float32, first boo
 	}
 }
 
-// closed reports whether another reading contradicts 100 %.
+// closed reports whether another reading shows that sensor i cannot be at 100 %.
 func (c Car) closed(i Sensor, t signal.UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
@@ -131,8 +131,8 @@ func (c Car) closed(i Sensor, t signal.UnixMilli, stands bool) bool {
 }
 
 // noAnswer reports whether several signals were read, and all were 0, as from an adapter that has
-// lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone may
-// then have no supply.
+// lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone at 0
+// may then have no supply.
 func (c Car) noAnswer(t signal.UnixMilli) bool {
 	zeros, plates, moves := 0, 0, false
 	for _, g := range [...]signal.Signal{signal.ThrottlePosition, signal.ThrottlePositionB, signal.ThrottleActuator, signal.AcceleratorPositionD,
@@ -162,13 +162,12 @@ func (a span) width() float32 { return a.hi - a.lo }
 
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// anywhere is far beyond the ends of every scale.
 const anywhere = 1000
 
 func (a span) saturated() bool { return a.lo <= 100-saturatedFrom || a.hi >= saturatedFrom }
 
-// clipped extends a far if the sensor is at the highest position ever read, which may be its own
-// end.
+// clipped extends a far upwards if the sensor is at the highest position ever read, which may be
+// the end of its scale.
 func (m *SensorMemory) clipped(a span) span {
 	if m.Top >= clipsFrom && a.hi >= float32(m.Top) {
 		a.hi = anywhere
@@ -187,7 +186,7 @@ func (a span) open() span {
 	return a
 }
 
-// fade is e^(-step/decay), for short steps, at one division.
+// fade approximates level·e^(-step/decay) for short steps, by one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
 
 func abs(x float32) float32 { return max(x, -x) }
