@@ -58,7 +58,8 @@ func (c Car) Verdict() Verdict {
 	return Verdict{State: c.Pace, Time: c.roadTime(m.At)}
 }
 
-// ObserveStop ends a drive. It needs the readings in Latest that Observe had, and the speed before.
+// ObserveStop ends the drive of a parked car. It needs the readings in Latest that Observe had, and
+// the speed before.
 func (c Car) ObserveStop(before signal.Reading) {
 	c.observeIgnition(before)
 	c.observeRest(before)
@@ -100,7 +101,7 @@ func (c Car) stays() bool {
 	return w.Time != 0 && c.Traffic.At.Sub(w.Time) <= signal.NewDrive && w.Time.Sub(w.StaySince) >= stayShows
 }
 
-// observeIgnition discards an "ignition off" if the car moves later than coasting. Without
+// observeIgnition discards an "ignition off" if the car moves more than coasting after it. Without
 // positions, one speed may be noise: two, or a running engine, show motion.
 func (c Car) observeIgnition(before signal.Reading) {
 	i, m, w, engine := &c.Latest[signal.LowVoltageSystemState], &c.Traffic, &c.Way, c.Latest[signal.EngineSpeed]

@@ -15,7 +15,7 @@ type Traffic struct {
 	MeanSeconds    float32 // the weight of MeanSpeed
 	Stop           float32 // seconds of the present stop, at most longStop
 	Rolled         float32 // metres driven since the stop, up to moveUp
-	TopKmh         float32 // the highest speed in the time topHolds
+	TopKmh         float32 // the highest speed of the last topHolds
 	TopAt          signal.UnixMilli
 	Cruise         float32 // mean of the speeds above cruiseFromKmh; zero if there were none in this drive
 	Source         FreeFlowSource
@@ -119,8 +119,7 @@ func (c Car) startDrive(kmh float32, t signal.UnixMilli) {
 }
 
 // collect adds a linear change of speed to the mean, which then does not depend on how often a car
-// reports. At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that
-// reports every 30 s would seem to creep.
+// reports.
 func (c Car) collect(from, to, seconds float32) {
 	c.Traffic.Moved = c.Traffic.Moved || to > signal.MovingKmh
 	stops, starts := to < stopKmh, from < stopKmh
@@ -243,8 +242,8 @@ func (c Car) setPace(t signal.UnixMilli) {
 		}
 	}
 	if !road && c.knowsRoad(t) {
-		// The car is alone: a stop says little of traffic if it reaches the road's speed between
-		// stops.
+		// The car is alone: its stops say little of traffic if it reaches the road's speed between
+		// them.
 		want = min(want, StateOfShare(m.TopKmh*perCruise/m.FreeKmh))
 	}
 	if !road && c.isTooYoung(want, t) {
@@ -267,14 +266,15 @@ func (c Car) isTooYoung(want State, t signal.UnixMilli) bool {
 	return want > Normal && float64(m.MeanSeconds) < weight(counted) || want == Jam && t.Sub(m.Start) < firstMinute
 }
 
-// weight returns the MeanSeconds of a new mean: τ·(1-e^(-counted/τ)), with τ = meanDecay.
+// weight returns the MeanSeconds of a mean that covers only counted.
 func weight(counted time.Duration) float64 {
 	return meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/meanDecay.Seconds())
 }
 
 // share computes Share at t: the car's own mean speed divided by the free flow, or if others show
-// it (road), travel times just behind and ahead of the car. Ahead, the delay is the others';
-// behind, theirs weighs othersWeight·ShownBehind, and the car's own the rest.
+// the traffic (road), the free travel time divided by the present one, just behind and ahead.
+// Ahead, the delay is the others'; behind, theirs weighs othersWeight·ShownBehind, and the car's
+// own the rest.
 func (c Car) share(t signal.UnixMilli) (road bool) {
 	m, a := &c.Traffic, &c.Road
 	m.FreeKmh, m.Source = c.freeFlow(t)
@@ -308,13 +308,12 @@ func (c Car) seenByOthers(t signal.UnixMilli) bool {
 	return c.knowsRoad(t) && (c.Road.DelayBehind > 0 || c.Road.DelayAhead > 0)
 }
 
-// freeFlow returns the first known value: learned (unless Young), sent, the guess for the road,
-// shown by the car itself, that of any street.
+// freeFlow returns the best known value. The road's, if Young, is a guess.
 func (c Car) freeFlow(t signal.UnixMilli) (float32, FreeFlowSource) {
 	shown, sent := max(streetKmh, min(perCruise*c.Traffic.Cruise, mostAssumed)), c.Latest[signal.FreeFlowSpeed]
 	switch {
 	case c.knowsRoad(t) && c.Road.Apart >= apartFrom && shown > streetKmh && shown < c.Road.FreeKmh:
-		return shown, FreeFlowShown // the free flow may be that of the other stream
+		return shown, FreeFlowShown // the free flow may be that of other lanes
 	case c.knowsRoad(t) && !c.Road.Young:
 		return c.Road.FreeKmh, FreeFlowOfRoad
 	case sent.Value > 0 && t.Sub(sent.Time) <= freeFlowHolds:

@@ -17,11 +17,11 @@ type Way struct {
 	Time                            signal.UnixMilli
 	AnchorLatitude, AnchorLongitude float32 // where the direction of travel was last measured
 	SpeedKmh                        float32 // at the fix; negative: unknown
-	StayLatitude, StayLongitude     float32 // centre of the circle of StayMetres with the car since StaySince
+	StayLatitude, StayLongitude     float32 // centre of the circle of StayMetres where the car is since StaySince
 	StaySince                       signal.UnixMilli
-	LegKmh                          float32 // between the last two circles; negative: unknown
+	LegKmh                          float32 // speed between the last two circles; negative: unknown
 	Outside                         bool    // The newest fix is the first outside the circle.
-	LineMetres, SpeedMetres         float32 // by positions and by speeds since they were last compared
+	LineMetres, SpeedMetres         float32 // by positions and by speeds since these were last compared
 	Doubts                          uint8   // of speeds: contradictions less agreements
 	Distrusted                      bool    // The positions refute the speeds.
 	FromLatitude, FromLongitude     float32 // where the drive began
@@ -43,22 +43,22 @@ type WayStep struct {
 	Metres, Seconds float32 // summed, also when the car comes back to the stretch
 }
 
-// RoadAround is of other cars. Free is in light traffic, red lights included. Behind is where the
-// free flow is known; ahead is the likeliest way, where at least three cars drive.
+// RoadAround is what other cars show. Free is in light traffic, red lights included. Behind is the
+// way where the free flow is known; ahead is the likeliest way, where at least three cars drive.
 type RoadAround struct {
 	Time                                signal.UnixMilli // of the fix
 	FreeSecondsBehind, FreeSecondsAhead float32
-	DelayBehind, DelayAhead             float32          // present travel times as multiples; 0: too few cars
+	DelayBehind, DelayAhead             float32          // present travel times divided by free ones; 0: too few cars
 	ShownBehind                         float32          // the share of FreeSecondsBehind with at least three cars
 	FreeKmh                             float32          // behind; 0 if less than half of the road is known
-	Apart                               float32          // from 0 to 1: the car drives in another stream than those cars
+	Apart                               float32          // 0 to 1: how clearly the car drives in other lanes than those
 	PassedFreely                        signal.UnixMilli // when a car was last seen to pass here without delay
 	Cars                                uint8            // about how many cars show the delays
 	Young                               bool             // The free flow of more than half of the road is a guess.
 }
 
-// shownKmh returns the speed of the last leg, limited by the time in the circle since. Without a
-// leg, ok is false until this limit is below walking pace.
+// shownKmh returns LegKmh, but at most the speed that the time in the present circle allows. While
+// LegKmh is unknown, ok is false until that limit is below stopKmh.
 func (w *Way) shownKmh() (kmh float32, ok bool) {
 	limit := float32(math.Inf(1))
 	if stayed := w.Time.Seconds(w.StaySince); stayed > 0 {
