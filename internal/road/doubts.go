@@ -4,7 +4,7 @@ type Doubt uint8
 
 const (
 	Old   Doubt = iota // a reading was older than a day when it was stored, or 28 days if its source is trusted
-	Fast               // a source's quarter hour was limited to 1.3 times the speed of others
+	Fast               // a source's speed in a quarter hour was limited to 1.3 times that of others
 	Share              // a new stretch is beyond the source's share
 	NumDoubts
 )

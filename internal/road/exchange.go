@@ -13,7 +13,7 @@ import (
 // The order and types of the fields of evidence are a format (see Drain).
 type evidence struct {
 	Stretch driving.Stretch
-	// the stretch before, and what it drove there, if it has just entered this one
+	// the stretch before, and what the car drove there, if it has just entered Stretch
 	From                    driving.Stretch
 	Unix                    uint32 // seconds since 1970
 	Metres, Seconds         float32

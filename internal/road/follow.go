@@ -12,7 +12,7 @@ import (
 const (
 	// A position of worse accuracy cannot identify a stretch.
 	worstAccuracyMetres    = 50
-	fastestMetresPerSecond = 300 / 3.6   // 300 km/h
+	fastestMetresPerSecond = 300 / 3.6
 	halvesWithin           = time.Second // between a latitude and a longitude that come alone
 	receiverMetres         = 100         // allows for the errors of receivers
 )
@@ -20,18 +20,17 @@ const (
 const (
 	headingMetres     = 20 // measure a direction: long beside a receiver's noise
 	hysteresisDegrees = 10 // outside the octant change it
-	// A car that has left the place where it began is farther away or faster: car parks and yards
+	// So far from where its drive began, or so fast, a car has left that place: car parks and yards
 	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
 	compassKmh              = 10 // the least speed for the receiver's heading
-	compassDegrees          = 60 // a heading that is farther from the motion is wrong
+	compassDegrees          = 60 // a heading farther from the direction of motion is wrong
 	// Below stationaryKmh, noise changes neither direction nor stretch.
 	stationaryKmh = 1
 	partMetres    = 25
 	// Between closer positions, the speeds show better how far the car drove.
 	measuredMetres = 40
 	// A longer gap begins a new way. A limit of distance would leave out the passages of fast cars.
-	// This is the default of --max-age.
 	mostGap = 5 * time.Minute
 	// lineKmh is the least speed assumed on a line.
 	mostParts, lineKmh = 256, 20
@@ -121,7 +120,7 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         driving.Stretch
 	metres, seconds float32
-	// before is what it had already driven there on the same way; from, of the stretch before, is
+	// before is what the car had driven there before on this way; from, of the stretch before, is
 	// set if it has just entered.
 	before, from driving.WayStep
 }
@@ -163,10 +162,10 @@ func follow(w *driving.Way, f fix, driven []part) []part {
 }
 
 const (
-	standsAfter    = 2 * time.Minute // in a circle, one position outside does not show that the car left
-	comparedMetres = 300             // by positions or speeds, before they are compared
-	// A car cannot drive less than the line, but more around corners and blocks, so only a line
-	// shorter by speedFactor refutes speeds.
+	standsAfter    = 2 * time.Minute // after this in a circle, one position outside does not show that the car left
+	comparedMetres = 300             // by positions or speeds, before these are compared
+	// A car cannot drive less than the line, but more around corners and blocks: a line refutes
+	// speeds if over lineFactor times as long as they show, or below speedFactor times.
 	lineFactor, speedFactor = 1.25, 0.4
 	doubtsRefute            = 2 // contradictions refute speeds, as many agreements restore trust
 )

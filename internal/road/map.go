@@ -13,11 +13,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The way ahead ends aheadMetres after where the car is in aheadSeconds and a quarter of its
-// reporting interval. Evaluations compare with 300 m behind to 300 m ahead.
+// The way ahead ends aheadMetres beyond where the car will be after aheadSeconds and a quarter of
+// its reporting interval. Evaluations judge by traffic from 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// Unless the free flow of this share is known, nothing is concluded.
+// Unless the free flow of this share of the way is known, nothing is concluded.
 const knownShare = 0.5
 
 // Map is safe for concurrent use. The zero Map is empty and without a limit.
@@ -37,7 +37,7 @@ type Map struct {
 func (m *Map) shardOf(name driving.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
 // Bound limits the stretches to most, a multiple of 64. A full map replaces those that one source
-// alone has driven, or counts unknown ones in [Map.Refused]. No other method may run meanwhile.
+// alone has driven, or refuses new ones ([Map.Refused]). No other method may run meanwhile.
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		m.shards[i].most = uint32(min(max(1, most/shards), mostInShard))
@@ -98,7 +98,7 @@ func begin(s *vehicle.State, f fix) {
 	}
 }
 
-// voiceOf returns the source's voice if the sender could invent cars, or that of the car, with
+// voiceOf returns the voice of the source if the sender could invent cars, or of the car, with
 // source 0. It is the same on all nodes. Samples stored by an early version have no source.
 func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	if x.Source != 0 && !x.Crowd {
@@ -114,8 +114,8 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 
 func unixOf(t signal.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// Readings older than this when stored teach nothing. After nextHolds, a source teaches no next
-// stretch: it could pass many times at once.
+// Readings older than this when stored teach nothing. After nextHolds, those of a source teach no
+// next stretch: dated back, one car's could count in many quarter hours at once.
 const (
 	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
 	nextHolds               = quarterSeconds * time.Second
@@ -143,8 +143,8 @@ func (m *Map) show(driven []part, x *vehicle.Sample, source uint32, voice, gap u
 			most := st.mostSeconds(st.seconds)
 			wasMetres, wasSeconds := atMost(most, p.before.Metres, p.before.Seconds)
 			metres, seconds := atMost(most, p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// If the cap has fallen, because other cars drove here since p.before, the difference
-			// is negative, and nothing is added.
+			// If the seconds exceed most, the metres are scaled down with them. They may be fewer
+			// than before if the car has slowed down; then none are added.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -214,8 +214,9 @@ func (t *wayTally) own(s *stretch, step *driving.WayStep, unix uint32) {
 	}
 }
 
-// A car is in another stream if it was faster than others by apartFactor and than leavesKmh, and
-// drove at steadyShare of its cruising speed. After apartMetres, others show nothing about it.
+// A car is in another stream of traffic if it was faster than others by apartFactor and than
+// leavesKmh, and drove at steadyShare of its cruising speed. After apartMetres so, others show
+// nothing about it.
 const apartFactor, apartMetres, steadyShare = 2, 150, 0.9
 
 func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
@@ -236,7 +237,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road, or only a Time if too little.
+// around returns what is known of the road, or only a Time if that is too little.
 func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) driving.RoadAround {
 	road := driving.RoadAround{Time: at}
@@ -309,7 +310,7 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 
 const maxAhead = 16
 
-// carsOf is linear counting (Whang et al., 1990): -32·ln(empty/32).
+// carsOf is linear counting (Whang et al., 1990).
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))

@@ -8,32 +8,32 @@ import (
 	"example.org/carstate/internal/driving"
 )
 
-// Reasoning chose these numbers, not a search. On the simulated roads of docs/verdicts.md, no
-// single one has much influence.
+// Reasoning chose these numbers, not a search. On the simulated roads of docs/verdicts.md, none has
+// much influence alone.
 const (
-	// Time constants, fastDecay above fastKmh; on a street, the decay must average over the cycles
-	// of lights.
+	// Time constants of the present traffic, fastDecay for a free flow above fastKmh; on a street,
+	// the decay must average over the cycles of lights.
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
-	// A car is counted in one period and the next, so for 3 to 6 minutes.
+	// A car is counted in one such period and the next, so for 3 to 6 minutes.
 	voicesSeconds = 180
 	// Fewer cars show nothing.
 	fewestCars = 3
-	// One source cannot raise the free flow further above the fastest of others, so flowing traffic
-	// is still normal.
+	// One source can raise the free flow to at most this times the speed of the fastest other car,
+	// so that flowing traffic is still normal.
 	othersFactor = 1.3
-	// Later readings are not used for the present traffic.
+	// Readings older than the newest by more than this are not used for the present traffic.
 	lateSeconds = 60
-	// The most that one passage adds: capPassages in light traffic, or capSeconds if that is
-	// unknown, but at least capShare of all time. A stationary car makes no jam.
+	// The most seconds that one passage adds: those of capPassages in light traffic, or capSeconds
+	// if that is unknown, but at least capShare of all seconds. So one stationary car makes no jam.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow is a quantile of quarter hours with fewestCars. A maximum would rise daily. One
-	// quarter hour in seven is above it, so a road jammed most of the day is still known as it is
-	// when free.
+	// The free flow is a quantile of the speeds of quarter hours with fewestCars. A maximum would
+	// rise daily. One quarter hour in seven is above it, so a road jammed most of the day is still
+	// known as it is when free.
 	//
-	// Each quarter hour moves the estimate by a step, after some 20 by leastStep·freeQuantile up or
-	// leastStep·(1-freeQuantile) down: three hours of roadworks a day are learned in a fortnight,
-	// and one day changes it by a tenth at most.
+	// Each quarter hour moves the estimate by a step; from about the 20th on, by
+	// leastStep·freeQuantile up or leastStep·(1-freeQuantile) down: three hours of roadworks a day
+	// are learned in a fortnight.
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
@@ -43,7 +43,7 @@ const (
 	// lights.
 	youngQuarters = 4
 	streetKmh     = 25
-	leastFreeKmh  = 10 // least free flow of an open road
+	leastFreeKmh  = 10 // of an open road
 
 	// A shorter passage does not show a speed.
 	passageMetres = 30
@@ -58,19 +58,19 @@ type stretch struct {
 	newest          uint32
 	voices, before  uint32 // cars of the period that contains newest, and of the one before
 	crowd           uint32 // those of their bits that single cars set; the others are of sources
-	// If alone, only lead has driven here. Otherwise it has most seconds, by at least leadSeconds.
+	// lead is a source (see limited); if alone, none other drove here.
 	lead                uint32
 	leadSeconds         float32
 	since, passedFreely uint32 // when state began, and a passage was last not slow
 
-	next       [2]place // the two most often entered (see passed)
+	next       [2]place // the two stretches most often entered from here
 	nextWeight [2]uint8
 	voted      uint16 // voices of sources in this quarter hour
 
 	free         float32 // m/s; 0 if there was no quarter hour
 	now          tally   // of the quarter hour in progress
 	quarter      uint8   // since 1970, modulo 256
-	quarters     uint8   // in the profile, at most 255
+	quarters     uint8   // quarter hours in the profile, at most 255
 	lengthMetres uint8   // of a passage; 0: unknown
 	freely       uint8   // 1 + the voice of the source that passed freely in this quarter hour
 	state        driving.State
@@ -86,7 +86,7 @@ const placeBits = 26
 
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// add returns the source whose quarter hour was not believed, or 0.
+// add returns the source whose speed was limited (see tally.speed), or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
 	// Older evidence ends no quarter hour, or each pair in the wrong order would end one.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
@@ -127,7 +127,7 @@ func (s *stretch) add(e *evidence) (doubted uint32) {
 }
 
 // All cars of a source add at most what one passage may. A majority vote (Boyer and Moore, 1981)
-// finds the source with most seconds.
+// makes lead the source with more than half of the sources' seconds, if there is one.
 func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) {
 	metres, seconds = e.Metres, e.Seconds
 	switch {
@@ -160,8 +160,8 @@ func (s *stretch) mostSeconds(all float32) float32 {
 
 type tally struct {
 	metres, seconds float32
-	// top is the source that drove fastest, if others were slower. fastest and others: 1/speedUnits
-	// m/s
+	// top is the source that drove fastest; fastest is its highest speed, and others that of all
+	// others, in 1/speedUnits m/s.
 	top             uint32
 	voices          uint16 // each voice sets one bit
 	fastest, others uint8
@@ -169,8 +169,8 @@ type tally struct {
 
 const speedUnits = 3
 
-// Positions trustedGap seconds apart show the way. A longer line cuts corners and weighs less, so
-// cars that report often decide.
+// Positions up to trustedGap seconds apart show the way. With a longer gap, the line cuts corners
+// and weighs less, so cars that report often decide.
 const trustedGap = 10
 
 func (t *tally) add(e *evidence, metres, seconds float32) {
@@ -189,7 +189,7 @@ func (t *tally) add(e *evidence, metres, seconds float32) {
 	}
 }
 
-// speed returns a limited mean, and the source that was too fast, or 0.
+// speed returns the mean, at most othersFactor times others, and the source that was above, or 0.
 func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
 	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
@@ -201,7 +201,7 @@ func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
 
 // With too few cars, the next quarter hour continues the sums: jams, which have more readings, must
-// not be alone in having enough. endQuarter returns the source that was not believed, or 0.
+// not be alone in having enough. endQuarter returns the source that was limited, or 0.
 func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
 		return 0
@@ -248,8 +248,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace in s/m, and the voices. A source must not learn of a single car, so two
-// other sources or fewestCars beside the bit asker are needed.
+// present returns the pace in s/m, and the voices. A source must not learn of a single car, so
+// beside the bit asker, fewestCars are needed, or two of which one is a source.
 func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -265,8 +265,8 @@ func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok b
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// relaxed ends a jam without cars: after jamSilence, the time beyond that in light traffic fades.
-// Where fewer than jamCars were at once, they are seen less often.
+// relaxed ends a jam without cars: after jamSilence, the seconds beyond those of light traffic
+// fade. Where fewer than jamCars were at once, cars come less often, so the silence must be longer.
 func (s *stretch) relaxed(unix uint32) float32 {
 	const jamSilence, jamFades, jamCars = 45, 30, 2
 	cars := s.seconds / float32(s.decay().Seconds())
@@ -294,7 +294,7 @@ func (s *stretch) stateAt(unix uint32) driving.State {
 
 // The Misra-Gries algorithm keeps the two most frequent next stretches. Of a source that is one
 // voice, only the first passage in a quarter hour counts, and no late one. That its car passes
-// freely is believed once another source says so.
+// freely is believed once another source says so, too.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)

@@ -11,7 +11,7 @@ import (
 // one source alone has driven is ever removed; it is the next of no other.
 const (
 	shards      = 64
-	pageSize    = 128 // stretches; together 11,264 bytes
+	pageSize    = 128 // stretches
 	sourceShare = 8   // 1/8 of a shard may be of one source alone
 )
 
@@ -22,8 +22,8 @@ type shard struct {
 	most  uint32   // zero means mostInShard
 	index []uint32 // open addressing: numbers of stretches plus one; zero is free
 	late  map[uint32]lateQuarter
-	// stretches that a source alone has driven: their number, and queue, the oldest first, with
-	// some that others have driven since
+	// alone counts the stretches that only this source has driven; queue has these, the oldest
+	// first, and some that others have driven since.
 	alone map[uint32]uint32
 	queue []uint32
 }
@@ -60,13 +60,13 @@ func (sh *shard) find(name driving.Stretch) (uint32, bool) {
 // With mostLate late quarter hours, a shard adds them all to the profiles.
 const mostLate = 4096
 
-// lateQuarter sums readings that come for example a day later, and still show light traffic.
+// lateQuarter sums readings that come, say, a day late, and still teach the free flow.
 type lateQuarter struct {
 	quarter uint32 // number since 1970
 	tally
 }
 
-// addLate returns the source that was not believed, or 0.
+// addLate returns the source whose speed was limited (see tally.speed), or 0.
 func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
@@ -116,7 +116,7 @@ func (sh *shard) hasShare(source uint32) bool {
 	return source != 0 && sh.alone[source] >= max(1, cmp.Or(sh.most, mostInShard)/sourceShare)
 }
 
-// insert replaces the oldest stretch of one source alone if the shard is full.
+// insert replaces the oldest stretch that one source alone has driven if the shard is full.
 func (sh *shard) insert(name driving.Stretch) (i uint32, ok bool) {
 	for sh.count >= cmp.Or(sh.most, mostInShard) {
 		if len(sh.queue) == 0 {

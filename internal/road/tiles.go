@@ -75,8 +75,8 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	return b
 }
 
-// Load adds a tile's profiles, or none if one is malformed. The map keeps its own from at least as
-// many quarter hours. What a full map refuses counts in [Map.Refused].
+// Load adds a tile's profiles, or none if one is malformed. The map keeps its own profile of a
+// stretch if from at least as many quarter hours. What a full map refuses counts in [Map.Refused].
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
