@@ -18,7 +18,7 @@ func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milli
 
 func (m UnixMilli) Seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
 
-// Readings are the signals read at one time, without earlier values of others.
+// Readings are the signals read at one time, without earlier values of other signals.
 type Readings struct {
 	present uint32
 	value   [Num]float32
@@ -88,7 +88,7 @@ func (r *Readings) SetIgnition(name string) error {
 	if i == int(IgnitionUndefined) {
 		return nil
 	}
-	return r.Set(LowVoltageSystemState, float64(i)) // -1 is not in the range
+	return r.Set(LowVoltageSystemState, float64(i)) // an unknown name has -1, which is not in the range
 }
 
 const (
@@ -104,8 +104,8 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Groups may come from different senders, or with different delays, so each is ordered by time. The
-// signals of no other group are of the motion.
+// Groups of signals may come from different senders, or with different delays, so each is ordered
+// by time. All signals in neither of these two groups are of the motion.
 const (
 	ofThrottle = 1<<(MILOn+1) - 1<<EngineLoad
 	ofPosition = 1<<(CurrentAccuracy+1) - 1<<CurrentLatitude
@@ -117,7 +117,7 @@ func (r *Readings) Groups() (motion, throttle bool) {
 
 func (l *Latest) ThrottleTime() UnixMilli { return newestOf(l[EngineLoad : MILOn+1]) }
 
-// PlateTime is of the plate's sensors and command.
+// PlateTime is the newest time of the plate's sensors and command.
 func (l *Latest) PlateTime() UnixMilli { return newestOf(l[ThrottlePosition : ThrottleActuator+1]) }
 
 func (l *Latest) PositionTime() UnixMilli { return newestOf(l[CurrentLatitude : CurrentAccuracy+1]) }
@@ -138,9 +138,8 @@ func (l *Latest) Speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// Select removes from r each reading of time t that is older than the newest of its group, or whose
-// signal was already read at t; but not codes if they are new. It reports whether t is later than
-// all readings of the throttle system.
+// Select removes from r the readings of time t that the fold of a state ignores, but with newCodes
+// not the codes. It reports whether t is later than all readings of the throttle system.
 func (l *Latest) Select(r *Readings, t UnixMilli, newCodes bool) (throttleNext bool) {
 	throttle := l.ThrottleTime()
 	if t < throttle {

@@ -35,7 +35,7 @@ const (
 )
 
 // The ranges of percentages are those of SAE J1979. Those of speeds exceed it (255 km/h, 16,384
-// rpm), because other sources report more. A position with an error above 1,000 km is useless.
+// rpm), because other sources report more.
 var table = [Num]struct {
 	name     string
 	unit     string
@@ -133,7 +133,7 @@ var ErrNotAvailable = errors.New("not available")
 
 // isAbsent reports whether senders mean "not available". iOS sends a negative speed or course, AIS
 // the latitude 91, the longitude 181 and the course 511, SAE J1939 the bytes 0xFE and 0xFF at the
-// end of a range. They are recognized only where no reading has the value: a car may drive 255
+// end of a range. Such a value is recognized only where no reading has it: a car may drive 255
 // km/h, but no engine reaches the 0xFFFF of J1979.
 func (s Signal) isAbsent(v float64) bool {
 	near := func(x float64) bool { return math.Abs(v-x) < 0.01 } // senders round
