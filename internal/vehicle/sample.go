@@ -51,7 +51,7 @@ type Sample struct {
 	Vehicle ID
 	Time    signal.UnixMilli
 	Source  uint32           // number of the source; 0 if none
-	Crowd   bool             // the source is trusted not to invent cars, so each is a voice on roads
+	Crowd   bool             // the source is trusted not to invent cars, so on roads, each counts
 	Stored  signal.UnixMilli // when the telemetry log stored the sample, or 0
 	signal.Readings
 }

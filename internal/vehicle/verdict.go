@@ -80,7 +80,8 @@ func (s *State) ExplainThrottle() signal.Explanation {
 
 func (s *State) ThrottleAlarm() throttle.Alarm { return s.judged(new(throttle.Memory)).Alarmed() }
 
-// judged runs the rules in m, so that [State.Throttle] needs no allocation.
+// judged runs the rules for the newest readings in m, a copy, so that [State.Throttle] needs no
+// allocation.
 func (s *State) judged(m *throttle.Memory) throttle.Car {
 	*m = s.ThrottleMemory
 	c := s.throttle(m)
