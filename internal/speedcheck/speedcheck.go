@@ -20,7 +20,8 @@ const (
 	silence = 5 * time.Minute
 	// A leg, over which speeds and positions are compared, has no lower speed (km/h as sent).
 	slowest = 7
-	// Two successive speeds of a leg differ by less, so that their mean is the speed in between.
+	// Two successive speeds of a leg differ by less than this share, so their mean is the speed in
+	// between.
 	similar = 0.2
 	// between two successive speeds of a leg
 	maxStep = time.Minute
@@ -28,9 +29,9 @@ const (
 	legMetres, legTime = 25, 3 * time.Second
 	// legs of a round; a factor is found after minRounds
 	legs, minRounds = 10, 3
-	// a wrong ratio; tyres and receivers differ by less
+	// a factor from which on speeds are wrong; tyres and receivers differ by less
 	off = 1.15
-	// the greatest quotient of the 7/8 quantile and the median of a round
+	// a round with a 7/8 quantile above this many medians shows nothing
 	scatter = 1.2
 	// the greatest quotients of two factors that count as one, and of a factor and its unit
 	agree, unitWithin = 1.15, 1.12
@@ -72,7 +73,7 @@ type car struct {
 	from   position
 	metres float32
 	ratios []float32 // of this round
-	// median of the last rounds: 1 is right, zero unknown
+	// what the last round found: 1 is right, zero unknown
 	factor float32
 	rounds uint8
 }
@@ -127,8 +128,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= driving.StayMetres
 }
 
-// add reports whether x ends a round. Late and repeated samples are ignored. Receivers repeat
-// positions, so a leg begins and ends only where it is new.
+// add reports whether x ends a round. Receivers repeat positions, so a leg begins and ends only
+// with a new position.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {
@@ -163,8 +164,9 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	return true
 }
 
-// ratio is 1 for a shorter line if the car may have driven a curve or stopped, which change the
-// velocity by about twice the speed: impossible at more than 4 m/s².
+// ratio divides a leg's line by its metres as the speeds show them. If the car may have turned, a
+// shorter line is ignored (1): turns change the velocity by up to twice the speed, at less than 4
+// m/s².
 func ratio(line, metres, seconds float32) float32 {
 	if line < metres && metres < 2*seconds*seconds {
 		return 1
@@ -198,8 +200,8 @@ func (k *car) judge() {
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
 
-// One car is enough only if there is no other. If most cars are right, only m/s is found: no other
-// factor above 1 is so great.
+// One car is enough only if there is no other. If most cars are right, only m/s is found for the
+// others: no other factor above 1 is so great.
 func (c *Check) judge() {
 	c.Found = Finding{}
 	var wrong []float64
