@@ -14,8 +14,8 @@ func ownerOf(p int, members []string) (owner string) {
 	return owner
 }
 
-// All nodes of a cluster must compute the same score, even if they run different releases. The last
-// steps mix, so that similar inputs get very different scores.
+// All nodes of a cluster must compute the same score, even if they run different releases. The last steps
+// are splitmix64.
 func score(member string, p int) uint64 {
 	name := fnv.New64a()
 	name.Write([]byte(member))

@@ -2,7 +2,7 @@
 // acknowledged samples in stored order, applies [Config.Fold] to each, and publishes the answers.
 // It stores the states in checkpoints. The package has no rules of its own.
 //
-// DESIGN.md describes leases, takeover, checkpoints and what is in memory.
+// DESIGN.md explains how.
 package derive
 
 import (
@@ -40,14 +40,12 @@ type Config struct {
 	Loaded func(vehicles int)
 	// Members assigns the partitions to nodes. If nil, this node has all.
 	Members *Members
-	// Release gives up partition p if this node owns it, perhaps by a Take whose response was lost.
-	// It is not used without Members.
+	// Release gives up partition p if this node owns it. It is not used without Members.
 	Release func(ctx context.Context, p int) error
 	// GiveUp is called when this node cannot read a partition's records of a newer version. If nodes of
 	// that version are there to fold, it should end the context of Run. It may be nil.
 	GiveUp func()
-	// Checkpoint is the interval at which changed states are stored. After a crash, the telemetry
-	// since then is folded again. 0 means 10 s.
+	// Checkpoint is the interval at which changed states are stored. 0 means 10 s.
 	Checkpoint time.Duration
 	// SilentDays is the number of days with telemetry after which the state of a vehicle that had none
 	// is dropped. 0 means 30.
@@ -88,9 +86,8 @@ func New(c Config) *Deriver {
 	return &Deriver{config: c, ending: make(chan struct{}, 2)}
 }
 
-const retryAfter = time.Second // the pause after an error before this node takes the partition again
+const retryAfter = time.Second
 
-// newerPause follows an error about a newer version. It is the default interval of lease renewals.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. After an error, it takes the
@@ -123,8 +120,8 @@ func (d *Deriver) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renewAfter is how long a partition is idle before its cursor is written again. Otherwise it could
-// become the oldest record of the stream STATES, which drops that when it is full.
+// renewAfter is how long a partition is idle before its cursor is written again: the stream STATES, when
+// full, drops its oldest record, which the cursor must not be.
 const renewAfter = time.Minute
 
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
@@ -149,7 +146,6 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 		err = d.foldPartition(ctx, assigned, p, f)
 	}
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
-		// The next owner continues from the last checkpoint.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
 		if failed := d.config.Release(last, p); failed != nil {
@@ -185,8 +181,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin limits the last two checkpoints of a partition; the first has three quarters of it. A
-// node has only half a second more, for the release.
+// storeWithin limits the last two checkpoints of a partition; the first has three quarters of it. Then an
+// ending node has only leaveWithin, for the release.
 const storeWithin = 2 * time.Second
 
 // When ctx or assigned ends, foldPartition stores a checkpoint while it goes on folding, and then what

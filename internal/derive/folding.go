@@ -32,18 +32,18 @@ type folding struct {
 	states   *packedStates
 	seq      uint64 // all telemetry up to here is folded
 	live     bool   // answers are published
-	restored bool   // some states were restored
-	broken   error  // a group is folded in part, so no checkpoint may be stored
+	restored bool
+	broken   error // a group is folded in part, so no checkpoint may be stored
 	// ahead holds, for each loaded state that is ahead of the checkpoint, up to which sequence samples
 	// are folded into it.
 	ahead   map[vehicle.ID]uint64
 	aheadTo uint64 // greatest sequence in ahead
-	// A process before may have folded all up to the sequence shownTo, and after it what was stored
-	// within two checkpoint intervals after shownAt, when the first group after shownTo was stored.
+	// An earlier process may have folded all up to the sequence shownTo, and what was stored until two
+	// checkpoint intervals after shownAt, the time at which the first group after shownTo was stored.
 	shownTo uint64
 	shownAt time.Time
-	// day counts the days on which telemetry was stored, and date is the last of them. So a clock that
-	// jumps ahead is a day, and no vehicle was silent for years.
+	// day counts the days on which telemetry was stored; date is the last of them. So a clock that
+	// jumps ahead by years is one day, and no vehicle was silent for years.
 	day  uint16
 	date int64 // Unix day
 
@@ -144,9 +144,9 @@ func since(all []store.Checkpoint, first uint64) []store.Checkpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < first })
 }
 
-// While a clock, of a machine or a car, is wrong, a state may get a time in the future, until which
-// the rules would reject every sample as too old. apply resets it at the first sample whose time
-// differs by at most vehicle.MaxAhead from that of its storing, so a replay resets the same states.
+// While a clock is wrong, a state may get a time in the future, until which the rules would reject every
+// sample as too old. apply resets it at the first sample whose time differs by at most vehicle.MaxAhead
+// from that of its storing, so a replay resets the same states.
 func (f *folding) apply(g store.Group) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +235,7 @@ func (f *folding) publish(id vehicle.ID, s *vehicle.State) {
 	}
 }
 
-// goLive publishes all answers once the telemetry of the time of the take is folded: no answer is
+// goLive publishes all answers once all telemetry stored before the take is folded: no answer is
 // older than one that another process may have shown. A checkpoint follows, so that the telemetry
 // that several crashes fold again does not add up.
 func (f *folding) goLive(ctx context.Context) {
@@ -317,7 +317,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	for _, c := range window {
 		bytes += c.Bytes
 	}
-	// The new one has all states if the checkpoints that a start must read would have each twice.
+	// The new one has all states if a start would otherwise read twice their bytes.
 	if full = full || bytes >= 2*live; full {
 		bytes, window = live, nil
 	} else {
@@ -360,7 +360,6 @@ func (f *folding) pending() bool {
 	return f.seq != f.last.Seq || changed != 0
 }
 
-// atOnce has ended: a checkpoint does not pause between its pieces.
 var atOnce = func() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()
@@ -382,7 +381,7 @@ func (f *folding) runCheckpoints(leaving, storing context.Context, turns chan st
 			case <-storing.Done():
 			}
 			if last = true; storing.Err() != nil {
-				return nil // a checkpoint that is cut makes the next one a whole one
+				return nil // an interrupted checkpoint would make the next one a whole one
 			}
 		case <-f.now:
 			hurry = atOnce

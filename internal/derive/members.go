@@ -10,8 +10,8 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// heldPoll is the pause before a look whether a partition is assigned to this node, or released, and
-// after a failed release or renewal of the lease.
+// heldPoll is the pause before this node looks again for an assignment or a release of a partition, and
+// after a failed release or renewal.
 const heldPoll = 250 * time.Millisecond
 
 // Leases stores the leases by which nodes with the role derive know of each other.
@@ -38,9 +38,8 @@ type Members struct {
 
 	mu   sync.Mutex // guards the fields below except unrenewed
 	seen map[string]*member
-	// heard is when renewals of this node's own lease were delivered. A lease time after the last
-	// delivery, this node is disconnected, and considers no other dead. The silence of others before
-	// deliveries resumed is ignored.
+	// heard is when renewals of this node's own lease were delivered. A lease time after the
+	// last delivery, this node is disconnected, and considers no other dead.
 	heard contact
 	// The next two fields tell up to which time this node has received all renewals, even if the
 	// feed is late: it delivers them in stored order, so one of our own shows that those before it
@@ -142,7 +141,7 @@ func (m *Members) renew(ctx context.Context) {
 // at once.
 const leaveWithin = 500 * time.Millisecond
 
-// beatAt is the beat of our renewal that began at a time. For other nodes it is just a number.
+// beatAt is the beat of our renewal that began at a time.
 func (m *Members) beatAt(began time.Time) uint64 { return uint64(1 + began.Sub(m.began)) }
 
 // gap is longer than the time between two renewals: an outage.
@@ -199,10 +198,10 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-// isAlive reports whether a node may be alive. It is dead without a renewal for a lease time, or after
-// an outage of the store for two thirds of it, from stored.resumed to asOf, because every live node renews
-// its lease as soon as the store is back. A renewal may be delivered before its acknowledgement ends
-// another outage.
+// isAlive reports whether a node may be alive. It is dead without a renewal for a lease time. After an
+// outage of the store, two thirds of it are enough, from stored.resumed to asOf, because every live node
+// renews its lease as soon as the store is back. asOf is limited to stored.last: a renewal may be delivered
+// before its acknowledgement ends another outage.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	asOf := m.asOf
 	if asOf.After(m.stored.last) {

@@ -25,26 +25,25 @@ type packedStates struct {
 	mu    sync.Mutex // guards the fields below, because several goroutines load
 	free  [][]byte   // blocks of rebuilt buckets
 	slab  []byte     // the next blocks are its parts
-	slabs [][]byte   // all slabs
+	slabs [][]byte
 }
 
 const (
-	// A bucket has about bucketBytes bytes, some 500 vehicles. A larger one would take longer to
-	// rebuild.
+	// A bucket has about bucketBytes bytes, some 500 vehicles.
 	bucketBytes = 256 << 10
 	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is
 	// larger.
 	blockBytes = 16 << 10
-	// Blocks are parts of slabs, except those of the first slabLater buckets, which grow, so that a
-	// small fleet takes little.
+	// Blocks are parts of slabs. While there are at most slabLater buckets, blocks are slices that grow
+	// instead, so that a small fleet takes little memory.
 	slabBytes, slabLater = 4 << 20, 16
 )
 
 // bucket has a part of the states. A record in a block is its size and the length of its state, two
 // bytes each, the length of the vid less 1, and 1 if the state has changed or isDropped, one byte
 // each, the day of its newest sample in two, the vid, the packed state, and room for the state to
-// grow. The state of a forgotten vehicle is empty (a marker): it is stored and published until the
-// vehicle is erased, so that every node learns of it.
+// grow. An empty state is the marker of a forgotten vehicle: it is stored and published until the
+// vehicle is erased.
 type bucket struct {
 	blocks   [][]byte
 	index    []uint32 // hash table with linear probing; 0 is free
@@ -59,14 +58,14 @@ const (
 	isDropped    = 2
 	usualRecord  = 512 // bytes
 	// An entry of an index is the place of a record, its block * blockBytes + where it begins there + 1,
-	// in placeBits, enough for several times bucketBytes, and above them a part of the hash.
+	// in placeBits, and above them a part of the hash.
 	placeBits = 22
 )
 
 func tagOf(hash uint64) uint32 { return uint32(hash) >> placeBits }
 
-// newPackedStates returns buckets of a usual size, and as many as a number of bytes needs, but at
-// least CheckpointCycle: a split then keeps the turn of a vehicle to be stored.
+// newPackedStates returns as many buckets of room bytes as are needed for bytes, but at least
+// CheckpointCycle: then a vehicle that a split moves keeps its turn to be stored.
 func newPackedStates(seed uint64, room, bytes int) *packedStates {
 	p := &packedStates{room: room, buckets: make([]bucket, max(store.CheckpointCycle, 1+bytes/room))}
 	binary.LittleEndian.PutUint64(p.key[:], seed)
@@ -253,8 +252,8 @@ func (b *bucket) records(yield func(r []byte) bool) {
 
 // piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from
 // which bucket the next piece continues; done is set after the last one. A checkpoint has the records
-// that have changed since the one before, and those in due buckets: every CheckpointCycle-th, or
-// with full, all. They count as unchanged then. piece first drops the due ones that are gone.
+// that have changed since the one before, and those in due buckets: every CheckpointCycle-th, or with
+// full, all. They count as unchanged then. In due buckets, piece first drops records that are gone.
 func (p *packedStates) piece(
 	from, size int, number uint64, full bool, gone func(r []byte) bool,
 ) (b []byte, next int, done bool) {
