@@ -1,5 +1,5 @@
-// Package demo shows `carstate demo` on a running service, through its listeners alone: a recorded
-// drive that ends in a traffic jam, and then a simulated fleet.
+// Package demo shows `carstate demo` on a running service: a recorded drive that ends in a traffic
+// jam, and then a simulated fleet.
 package demo
 
 import (
@@ -22,7 +22,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// NOTICE names the author of drive, which ends in a traffic jam.
+// NOTICE names the author of drive.
 //
 //go:embed drive.csv.gz
 var drive []byte
@@ -111,8 +111,8 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// Drive simulates a fleet until ctx ends, which is no error. After an hour of light traffic in the
-// past, which teaches the roads, it catches up with the clock: soon, cars are in every state.
+// Drive simulates a fleet until ctx ends, which is no error. It begins in the past and catches up
+// with the clock: soon, cars are in every state.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.NamedOrAll(fleet.IDs()...)

@@ -11,9 +11,9 @@ const (
 	longestDrive = 366 * day
 )
 
-// plainClock: with times of day, a step of more than half a day back has passed midnight, and one
-// ahead is a clock set back across midnight. Another step back, or of more than a day, does not
-// show the time that passed: it becomes 1 ms and is counted.
+// plainClock: in a log of times of day, a step of more than half a day back has passed midnight,
+// and such a step ahead is a clock set back across midnight. Another step back, or of more than a
+// day, does not show the time that passed: it becomes 1 ms and is counted.
 func plainClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -71,8 +71,8 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn of a TDS log is an average over a minute, blank in the first 10 to 59 rows: where
-// sessionBlanks blank rows follow a value, a recording begins.
+// sessionColumn of a TDS log is an average over a minute, blank in a recording's first 10 to 59
+// rows: where sessionBlanks blank rows follow a value, a recording begins.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5

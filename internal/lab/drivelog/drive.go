@@ -23,8 +23,7 @@ type Drive struct {
 	Lines           int
 	RowsLeftOut     []Count
 	ReadingsLeftOut []Count
-	// Mended counts what was corrected rather than left out.
-	Mended []Count
+	Mended          []Count
 }
 
 type Row struct {

@@ -39,10 +39,10 @@ func changes(t *table) []readSet {
 // The KIT logger reads a sensor every 0.09 s: such a gap is a pause, not a failed read.
 const pollingPause = 2 * time.Second
 
-// roundRobin is for loggers that read one sensor for each row and repeat the others. Without a
-// change, only the order shows which: with 10 columns, row n reads column n mod 10. A failed read
-// writes no row, and shifts the order: 4 of the 38 KIT drives of 2017 have 2 to 127 shifts. So the
-// order is used only between two changes without a shift or a pause.
+// roundRobin is for loggers that read one sensor for each row and repeat the others. If no value
+// changes, only the order shows which was read: with 10 columns, row n reads column n mod 10. A
+// failed read writes no row, and shifts the order: 4 of the 38 KIT drives of 2017 have 2 to 127
+// shifts. So the order is used only between two changes without a shift or a pause.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	var ever readSet
@@ -69,8 +69,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 			continue
 		}
 		if bits.OnesCount64(uint64(read)) > 1 {
-			// Rows before it were left out, and each of these cells was read since. But the first
-			// values may be old if the log begins within a drive.
+			// Rows before this one were left out, and each of these cells was read since. But the
+			// first values may be old if the log begins within a drive.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
 			}
@@ -91,7 +91,7 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 }
 
 const (
-	// In all 54 carOBD files, two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, so
+	// In all 54 carOBD files, two changes of a cell are 3, 4, 7, 8, 11, 12 … rows apart, so
 	// all sensors are read once in 1.8 s.
 	snapshotCycle = 4
 	snapshotPause = 5 * time.Second

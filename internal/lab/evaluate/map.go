@@ -19,7 +19,7 @@ import (
 const spotDegrees = 0.0001
 
 const (
-	pictureLasts = 2 * time.Minute // for a verdict
+	pictureLasts = 2 * time.Minute // how long a verdict is shown
 	pictureEvery = time.Minute
 )
 
@@ -97,7 +97,7 @@ func (p *Picture) Map(name string) string {
 		south, north = min(south, latitude), max(north, latitude)
 		west, east = min(west, longitude), max(east, longitude)
 	}
-	narrow := math.Cos((south + north) / 2 * math.Pi / 180) // length of a degree east by one north
+	narrow := math.Cos((south + north) / 2 * math.Pi / 180) // length of a degree east divided by that of one north
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
 	const margin = 20
 	scale := min((pageWidth-2*margin)/wide, (mapHeight-2*margin)/high)

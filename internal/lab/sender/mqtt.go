@@ -165,7 +165,7 @@ func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*
 			return resp, err
 		}
 		wait := waitInWords.FindStringSubmatch(reasonOf(resp))
-		if wait == nil { // not for the rate
+		if wait == nil { // not refused for the rate
 			return resp, err
 		}
 		seconds, _ := strconv.Atoi(wait[1])

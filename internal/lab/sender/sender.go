@@ -1,5 +1,4 @@
-// Package sender sends telemetry to a service's public listeners, by HTTP or MQTT. A batch counts
-// as sent only when the service has acknowledged it.
+// Package sender sends telemetry to a service's public listeners, by HTTP or MQTT.
 package sender
 
 import (
@@ -22,7 +21,7 @@ type Sender interface {
 	Close()
 }
 
-// Refusal of samples is for good; the others of the batch were stored.
+// Refusal: the other samples of the batch were stored.
 type Refusal struct {
 	Samples int
 	Reason  string // of the first of them

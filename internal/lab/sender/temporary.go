@@ -12,7 +12,7 @@ import (
 
 const (
 	TemporaryLife = 24 * time.Hour      // longer than any replay that is not live
-	EndlessLife   = 30 * 24 * time.Hour // until the user ends the program
+	EndlessLife   = 30 * 24 * time.Hour // for programs without an end
 	// A busy store takes seconds, but an operator who has pressed Ctrl-C waits.
 	tidyTime = 10 * time.Second
 )

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	askEvery     = 10 * time.Second // about one car, longer if that would be more than askPerSecond
+	askEvery     = 10 * time.Second // for each car; longer if all cars would be more than askPerSecond
 	askPerSecond = 200
 	askers       = 4
 )
@@ -45,8 +45,8 @@ func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.I
 	}
 }
 
-// At the end, the simulation waits so long for answers that include the last samples, but little
-// longer once one does: the reading behind an answer may be older than the last.
+// At the end, the simulation waits judgedWithin for answers that include the last samples, but only
+// judgedAfter once one does: the reading behind an answer may be older than the last sample.
 const (
 	judgedWithin = 2 * time.Minute
 	judgedAfter  = 10 * time.Second

@@ -8,9 +8,9 @@ import (
 	"example.org/carstate/internal/signal"
 )
 
-// A fleet is mixed if each state has at least 1/mixedShare of the cars from mixedBefore, because
-// verdicts are later than traffic, until mixedAfter. Faults begin at mixedFirst; by mixedLast the
-// tide was there.
+// A fleet is mixed at a time if each state has at least 1/mixedShare of the cars from mixedBefore
+// it, because verdicts are later than traffic, to mixedAfter it. Faults begin at mixedFirst; by
+// mixedLast, the tide has come.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute
@@ -18,7 +18,7 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// So large fleets are always mixed.
+	// Fleets of this size are always mixed.
 	alwaysMixed = 1000
 )
 
@@ -29,7 +29,7 @@ func Mixed(c Config) time.Duration {
 	}
 	c.PerSecond = 1.0 / 3600 // the number of readings does not change the traffic
 	fleet := underWay(c.Config)
-	var rarest []int // state's cars, by step
+	var rarest []int // cars of the rarest state, by step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
 		if fleet.Step(func(int, time.Duration, signal.Readings) {}); fleet.Now()%mixedStep != 0 {

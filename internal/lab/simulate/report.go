@@ -25,7 +25,7 @@ type Report struct {
 
 type drivingScore struct {
 	score.Agreement
-	// wrong answers about cars on a road, and those within a minute of a change of its state
+	// wrong answers about cars on a road, and of these, those within a minute of a change of its state
 	Disagreed int `json:"disagreed"`
 	SoonAfter int `json:"disagreed_within_60_s_of_a_change"`
 	// answers; those Behind are too old to be compared
@@ -45,8 +45,8 @@ type roadScore struct {
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Each alarm and each fault is counted once. Precision is faults with an alarm, by these and
-	// FalseAlarms; Recall is Found by Telling.
+	// Each alarm and each fault is counted once. Precision is the faults with an alarm, divided by
+	// these and FalseAlarms; Recall is Found divided by Telling.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
@@ -56,7 +56,7 @@ type throttleReport struct {
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// queries came after it was observable for a minute
+	// faults about which queries came after they were observable for a minute
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
 	// time to find faults that became observable after the queries had begun, or nil

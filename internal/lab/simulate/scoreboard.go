@@ -61,9 +61,9 @@ type known struct {
 // While samples are later than this, no verdict is compared: it cannot include them.
 const lateMost = 2 * time.Second
 
-// behind is by more than lateMost on a road; a parked car's answer must have the latest sample,
-// which may be the first that says so. "Not driving" has no time, and no car in a side street is
-// compared.
+// behind reports whether an answer is too old: on a road, by more than lateMost. A parked car's
+// must have the latest sample, which may be the first that says so. "Not driving" has no time, and
+// no car in a side street is compared.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:
@@ -79,7 +79,7 @@ var states = map[client.DrivingState]driving.State{
 	client.TrafficJam: driving.Jam,
 }
 
-// An answer behind is compared only at the end.
+// An answer that is behind is compared only at the end.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := states[a.State]
 	switch {
@@ -107,8 +107,8 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// Before a fault is observable, only "anomaly" is counted; a healthy car is left out until recovers
-// has passed.
+// Before a fault is observable, only "anomaly" is counted. A car whose fault has ended is left out
+// until recovers has passed.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {

@@ -49,8 +49,7 @@ const (
 	fewRoads      = 30
 	shortestMeter = 400
 	tide          = 30 * time.Minute
-	// The tide adds to each road at least 1-leastSwell times as many cars per kilometre as to the
-	// busiest of its kind.
+	// The tide of the calmest road is 1-leastSwell of that of the busiest of its kind.
 	leastSwell    = 0.8
 	stay          = 20 * time.Minute // mean time on one road
 	parkingShare  = 0.3              // of the cars leaving a road

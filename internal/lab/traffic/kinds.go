@@ -20,9 +20,8 @@ type lights struct {
 
 const yellow = 3 * time.Second
 
-// Drivers on the motorway are those of the paper at driver: the flow is greatest at 26 cars per
-// kilometre. Those in town are from Treiber and Kesting, "Traffic Flow Dynamics" (2013), table
-// 11.2, slightly less hurried.
+// Drivers on the motorway are those of the paper at driver; those in town are from Treiber and
+// Kesting, "Traffic Flow Dynamics" (2013), table 11.2, slightly less hurried.
 var kinds = [...]kind{
 	{
 		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,

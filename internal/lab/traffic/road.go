@@ -56,7 +56,7 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// waveShare is the speed of the green wave, by the desired speed.
+// waveShare is the speed of the green wave, divided by the desired speed.
 const waveShare = 0.85
 
 // A car passes yellow if it would have to brake at more than 3 m/s², and red only if even hard

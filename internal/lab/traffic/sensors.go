@@ -34,7 +34,6 @@ func newSensors(random *rand.Rand) sensors {
 	return s
 }
 
-// All cars are a compact with 75 kW.
 const (
 	massKg        = 1400
 	powerWatt     = 75_000
