@@ -273,8 +273,8 @@ func weight(counted time.Duration) float64 {
 
 // share computes Share at t: the car's own mean speed divided by the free flow, or if others show
 // the traffic (road), the free travel time divided by the present one, just behind and ahead.
-// Ahead, the delay is the others'; behind, theirs weighs othersWeight·ShownBehind, and the car's
-// own the rest.
+// Ahead, only the others' delay counts. Behind, theirs has the weight othersWeight times the share of
+// that road which they show, and the car's own delay has the rest.
 func (c Car) share(t signal.UnixMilli) (road bool) {
 	m, a := &c.Traffic, &c.Road
 	m.FreeKmh, m.Source = c.freeFlow(t)

@@ -32,7 +32,8 @@ const (
 	measuredMetres = 40
 	// A longer gap begins a new way. A limit of distance would leave out the passages of fast cars.
 	mostGap = 5 * time.Minute
-	// lineKmh is the least speed assumed on a line.
+	// The time between two positions is divided among the parts of the line between them as if the
+	// car was nowhere slower than lineKmh.
 	mostParts, lineKmh = 256, 20
 	behindMetres       = 300
 )

@@ -51,8 +51,7 @@ const (
 	// stamp are compared. With 5 s, 23 of 94 healthy drives thinned to a reading in 3 or 4 s had a
 	// false anomaly.
 	bracketWithin = 2.5
-	// A sensor's extremes are kept for periods of bucketMillis, as a logger gives all readings of a
-	// row one time stamp.
+	// The lowest and highest values of a sensor are those of periods of bucketMillis.
 	bucketMillis = 500
 	// The most seconds that one reading adds to a measure; coversAlone if it is not within
 	// bracketWithin of the sensor's last one, because time stamps may then be wrong by seconds.

@@ -61,9 +61,8 @@ type known struct {
 // While samples are later than this, no verdict is compared: it cannot include them.
 const lateMost = 2 * time.Second
 
-// behind reports whether an answer is too old: on a road, by more than lateMost. A parked car's
-// must have the latest sample, which may be the first that says so. "Not driving" has no time, and
-// no car in a side street is compared.
+// behind reports whether an answer is too old to compare: on a road, by more than lateMost. A parked
+// car's must include the latest sample, because no earlier one may say that it parks.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:
