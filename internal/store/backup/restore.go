@@ -27,7 +27,7 @@ const (
 	restoreTimeout = 6 * time.Hour
 	batchRecords   = 500
 	batchBytes     = 4 << 20
-	statesBytes    = 128 << 10 // of a batch of states: its questions may be messages of NATS
+	statesBytes    = 512 << 10 // of a batch of states: its questions may be messages of NATS
 	batchWriters   = 2         // few, because folding comes first
 )
 
