@@ -144,6 +144,17 @@ func (f *Forgotten) Covers(id vehicle.ID) bool {
 	return ok && t.Covers()
 }
 
+func (f *Forgotten) Len() (n int) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, t := range f.tombstones {
+		if t.InForce() {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *Forgotten) All() []Tombstone {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

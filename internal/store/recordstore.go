@@ -125,7 +125,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	k.config.Registry.MustRegister(k.roadsRefused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_forgotten_vehicles",
 		Help: "Forgotten vehicles, whose telemetry is refused.",
-	}, func() float64 { return float64(len(k.tombstones(access.Tombstone.InForce))) }))
+	}, func() float64 { return float64(k.forgotten.Len()) }))
 	return k
 }
 
