@@ -158,7 +158,7 @@ func (f *Forgotten) Len() (n int) {
 func (f *Forgotten) All() []Tombstone {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return slices.Collect(maps.Values(f.tombstones))
+	return slices.AppendSeq(make([]Tombstone, 0, len(f.tombstones)), maps.Values(f.tombstones))
 }
 
 const ReceiptFormat = "carstate-forget-receipt/1"
