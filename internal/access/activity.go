@@ -10,8 +10,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Refusal is why telemetry or a source's key was refused. The set is fixed, so a sender cannot
-// cause new labels.
+// Refusal is why telemetry or a source's key was refused. The set is fixed, so no sender can
+// add labels to the metrics.
 type Refusal uint8
 
 // The reasons up to Empty are for samples (input that cannot be parsed counts as one sample), those
@@ -99,7 +99,7 @@ type SampleCounts struct {
 // in bytes; a longer text is cut
 const MaxRefusalText = 200
 
-// update calls change under mu. Tokens, which share the type, have no activity.
+// update calls change under mu. Tokens have a usage, too, but no activity.
 func (u *usage) update(change func(*SourceActivity)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -126,7 +126,8 @@ func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Findin
 	return found, first
 }
 
-// WrongSpeeds counts sources whose speeds are off by a factor, by its unit or "other".
+// WrongSpeeds counts sources whose speeds are off by a factor, by the unit that explains the factor,
+// or "other".
 func (t *Sources) WrongSpeeds() map[string]int {
 	n := map[string]int{"other": 0}
 	for _, u := range speedcheck.Units {
@@ -144,7 +145,8 @@ type Claims map[Hash]Hash
 
 const maxClaims = 1 << 20
 
-// Claim reports whether name is the first with this vid. After maxClaims vids, it begins again.
+// Claim reports whether name is the first from which a format made this vid: two names may differ
+// only in what the format strips. After maxClaims vids, it forgets all of them.
 func (c *Claims) Claim(id vehicle.ID, name string) bool {
 	if *c == nil || len(*c) >= maxClaims {
 		*c = make(Claims)
@@ -168,7 +170,8 @@ func (u *usage) CountRefused(r Refusal, n int) {
 }
 
 // NoteRefused notes a refusal. text must be safe to show: no vehicle, key or value. Strangers can
-// cause [WrongKey], so it is not noted within 10 minutes of another reason, and replaces its like.
+// cause [WrongKey]. So that it hides no other reason, it replaces an earlier WrongKey, and is not
+// noted within 10 minutes of another reason.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -205,7 +208,7 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.NoteRefused(r, text, now)
 }
 
-// keyRefusals has the errors of verify that come with the source.
+// keyRefusals has the errors that verify returns together with a source.
 var keyRefusals = map[error]Refusal{ErrExpired: KeyExpired, ErrRevoked: KeyRevoked, ErrReplaced: KeyReplaced}
 
 const KeyRefused = "the source key is refused: "

@@ -19,7 +19,7 @@ type Event struct {
 	Action  string    `json:"action"` // such as token.issue
 	Object  string    `json:"object"` // never a secret
 	Detail  string    `json:"detail,omitempty"`
-	Outcome string    `json:"outcome"` // "intended"; a second event has "failed" if it failed
+	Outcome string    `json:"outcome"` // "intended"; if the operation fails, a second event has "failed"
 }
 
 // Reserved reports whether an event is stored even if little disk space is left.

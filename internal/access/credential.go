@@ -16,7 +16,7 @@ type Credential struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"` // a token's ID (cstid…), or a source's or operator's name, with which a source logs in by MQTT
 	Hash Hash   `json:"hash"`
-	// Earlier has replaced secrets, oldest first: the valid ones, and the last few that have ended.
+	// Earlier has replaced secrets, oldest first: those still valid, and the last maxEnded others.
 	Earlier  []Earlier `json:"earlier,omitempty"`
 	Vehicles Vehicles  `json:"-"` // empty for an operator
 	Created  time.Time `json:"created"`
@@ -33,8 +33,8 @@ type Credential struct {
 	// Of sources; Strict refuses samples with an unknown signal or a wrong value.
 	Strict   bool           `json:"strict,omitzero"`
 	OnChange OnChange       `json:"-"`
-	Format   *format.Format `json:"-"` // if nil, the service's own
-	// nil: true if the source covers all vehicles; see Crowd
+	Format   *format.Format `json:"-"` // if nil, the service's own format
+	// If nil, true for a source of all vehicles; see Crowd.
 	TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
 	// Number stands for the source's name in the telemetry log. It never changes.
 	Number uint32 `json:"number,omitzero"`
@@ -42,8 +42,8 @@ type Credential struct {
 	ReadOnly bool `json:"read_only,omitzero"` // of operators
 }
 
-// Limit is the Rate or, for a source with named vehicles and the zero Rate, 10/s for each and
-// 36,000 samples at once.
+// Limit is the Rate or, for a source with named vehicles and the zero Rate, 10 samples a second for
+// each vehicle, after a burst of 36,000.
 func (c *Credential) Limit() Rate {
 	if c.hasDefaultRate() {
 		return Rate{defaultBurst, max(defaultBurst*defaultEach/time.Duration(max(1, c.Vehicles.Len())), defaultBurst)}
@@ -81,10 +81,10 @@ const (
 
 type Policy struct {
 	Noun       string
-	Begin, End string // verbs
-	Listed     bool   // also after its end: its name is never reused
-	Overlap    bool
-	AdminOnly  bool // changes need the admin key
+	Begin, End string // verbs of its operations, such as issue and revoke
+	Listed     bool   // lists show it even after its end, because its name is never reused
+	Overlap    bool   // a replaced secret may stay valid for a while
+	AdminOnly  bool   // changes need the admin key
 }
 
 var policies = map[Kind]Policy{
@@ -143,7 +143,7 @@ type Change struct {
 	TrustedCrowd *bool
 }
 
-// Change applies to. A later expiry revives an expired credential, but not a revoked one
+// Change changes what to names. A later expiry revives an expired credential, but not a revoked one
 // ([ErrRevoked]). After another error, c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
@@ -185,7 +185,8 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// MaxNamed keeps records small. A longer list of an earlier version may stay, but not grow.
+// A grant names at most MaxNamed vehicles, so that records stay small. A longer list that an earlier
+// version stored may stay, but not grow.
 const MaxNamed = 10_000
 
 func (c *Credential) SetVehicles(v Vehicles) error {
@@ -198,8 +199,8 @@ func (c *Credential) SetVehicles(v Vehicles) error {
 	return nil
 }
 
-// Crowd reports whether each car is a voice on roads; otherwise all are one, because the holder may
-// invent them.
+// Crowd reports whether each car of the source counts as one of the cars on a road. Otherwise all of
+// them count as one car, because the holder of the key may invent cars.
 func (c *Credential) Crowd() bool {
 	if c.TrustedCrowd != nil {
 		return *c.TrustedCrowd
@@ -276,13 +277,11 @@ var (
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
-// maxName is in bytes.
 const maxName = 200
 
-// AdminName, of the admin key, grants no right; see [Actor].
+// AdminName is the actor of the admin key. The name alone grants no right; see [Actor].
 const AdminName = "admin"
 
-// maxPlainName is in bytes.
 const maxPlainName = 64
 
 var (

@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// VehicleHash is the HMAC-SHA-256 of a vid under a key of this installation, without which not even
-// trying all vids would recover it.
+// VehicleHash is the HMAC-SHA-256 of a vid under a key of this installation. Without the key, not
+// even trying all vids would recover the vid.
 type VehicleHash [sha256.Size]byte
 
 func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
@@ -36,11 +36,11 @@ type TombstoneState uint8
 
 const (
 	StateForgotten TombstoneState = iota // all
-	StateRemoved                         // no state and no grant, but samples on their way
-	StateQuiet                           // no further sample
-	StateTrimmed                         // no sample
-	StateErased                          // none
-	StateAllowed                         // new data only
+	StateRemoved                         // samples, and more may be on their way; no state, no grant
+	StateQuiet                           // samples; no node stores more
+	StateTrimmed                         // only the marker
+	StateErased                          // nothing
+	StateAllowed                         // only what was sent after Allow
 )
 
 // Tombstone prevents data of a forgotten vehicle from being stored again.
@@ -49,9 +49,9 @@ type Tombstone struct {
 	Forgotten time.Time      `json:"forgotten"` // also tells this forget from others of the vehicle
 	State     TombstoneState `json:"state,omitzero"`
 	Since     time.Time      `json:"since,omitzero"` // since when it has this state
-	// Ends has the newest sequence of each stream of telemetry at the start of StateQuiet.
+	// Ends has the newest sequence number of each stream of telemetry at the start of StateQuiet.
 	Ends []uint64 `json:"ends,omitempty"`
-	// Seen is when this process received the tombstone. It does not depend on the clock.
+	// Seen is when this process received the tombstone, by the monotonic clock.
 	Seen time.Time `json:"-"`
 	// Unread: a newer version wrote it, so its state is unknown.
 	Unread bool `json:"-"`
@@ -171,7 +171,7 @@ type ForgetReceipt struct {
 	ForgottenAt time.Time  `json:"forgotten_at"`
 	AllowedAt   *time.Time `json:"allowed_at"`
 	// ErasedBy is when no byte on the disk names the vehicle. It is nil after Allow, and on a
-	// cluster, where NATS compacts its files.
+	// cluster, where NATS decides when it compacts its files.
 	ErasedBy *time.Time   `json:"erased_by"`
 	Removed  RemovedCount `json:"removed"`
 }

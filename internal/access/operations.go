@@ -30,7 +30,6 @@ func (o Operations) Names() []string {
 	return names
 }
 
-// ParseOperations refuses an empty list.
 func ParseOperations(names []string) (Operations, error) {
 	var o Operations
 	for _, n := range names {

@@ -9,7 +9,7 @@ import (
 )
 
 // Rate allows a burst of Calls, which become available again evenly, Calls per Window. The zero
-// Rate is no limit.
+// Rate is no limit or, for a source with named vehicles, the default rate (see [Credential.Limit]).
 type Rate struct {
 	Calls  int64
 	Window time.Duration
@@ -18,7 +18,7 @@ type Rate struct {
 // maxCalls leaves 1 µs or more between two calls.
 const maxCalls = 1_000_000
 
-// NoRate is no limit, for a source; its zero Rate is the default rate (see [Credential.Limit]).
+// NoRate is no limit for any source.
 var NoRate = Rate{Window: -1}
 
 const (
@@ -77,9 +77,9 @@ func monotonic(t time.Time) int64 { return began.UnixNano() + int64(t.Sub(began)
 
 const MaxBatch = 10_000
 
-// Take uses n calls, at most [MaxBatch]. r must have a limit. If at least one is left, the others
-// are taken in advance, and none is available until they have refilled. next is the time until one
-// more is available; while some remain, that of one refill.
+// Take uses n calls, at most [MaxBatch], if at least one is available. If n are not, the missing ones
+// are taken in advance: no call is available until they have refilled. r must have a limit. next is
+// the time until one call is available or, while calls remain, until one more has refilled.
 func (b *Budget) Take(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := monotonic(now)
 	each := int64(r.Window) / r.Calls

@@ -18,7 +18,7 @@ type BadBackup string
 func (e BadBackup) Error() string { return string(e) }
 
 type RestoreOptions struct {
-	Key     string // of the service that wrote the backup, besides the own ones
+	Key     string // of the service that wrote the backup; the restoring service's own keys are accepted, too
 	Anybody bool   // accept any origin, without authentication
 	Compare bool   // change nothing
 }
@@ -35,7 +35,7 @@ type RestoreCount struct {
 	// of forgotten vehicles, so not restored
 	Forgotten int `json:"forgotten,omitzero"`
 
-	// Of a comparison; Newer and Older, of states, by the last sample's time.
+	// Of a comparison. Newer and Older count states, by the time of their last sample.
 	Equal     int `json:"equal,omitzero"`
 	Newer     int `json:"newer,omitzero"` // in the service than in the backup
 	Older     int `json:"older,omitzero"`

@@ -94,7 +94,7 @@ func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) 
 
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
-// HoldsSecret also finds most of a secret.
+// HoldsSecret also finds a secret whose end is missing.
 func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
 // errNameIsSecret: names appear in logs, metrics and pages.

@@ -19,7 +19,8 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// WithoutPath returns the cause in an [fs.PathError], for messages that have the path or must not.
+// WithoutPath returns the cause in an [fs.PathError], for messages that name the path already, or
+// must not.
 func WithoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

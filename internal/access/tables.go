@@ -85,7 +85,8 @@ func (t *Credentials) Put(c Credential) {
 	t.replace(old, g)
 }
 
-// old or g may be nil. The caller holds mu. A reader of hashes finds every secret, or hasUnread.
+// replace puts g in place of old; either may be nil. The caller holds mu. A reader that holds hashes
+// finds each secret in byHash, or hasUnread is set.
 func (t *Credentials) replace(old, g *Grant) {
 	t.hashes.Lock()
 	defer t.hashes.Unlock()
@@ -129,7 +130,8 @@ func (t *Credentials) usageOf(id string) *usage {
 	return t.usage(id)
 }
 
-// verify does the same work for known and unknown secrets. Its error can be shown to the caller.
+// verify does the same work for known and unknown secrets, so its duration tells nothing. Its error
+// can be shown to the client.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -177,8 +179,8 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 }
 
 // VerifyNamed verifies a key that is sent with the source's name, as in MQTT. The key of another
-// source is [ErrNotKnown]. A wrong key is counted for the named source, but not with [ErrUnread],
-// because it may be valid.
+// source is [ErrNotKnown]. A wrong key is counted as a refusal of the named source. A key with
+// [ErrUnread] is not counted, because it may be valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {

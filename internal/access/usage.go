@@ -49,8 +49,8 @@ type Usage struct {
 	Reason      Outcome   `json:"reason,omitzero"`       // of the last refusal
 }
 
-// Plus leaves out times more than maxSkew after now: those of a fast clock would hide all later
-// ones.
+// Plus leaves out times more than maxSkew after now: a fast clock noted them, and they would hide
+// all later ones.
 func (u Usage) Plus(other Usage, now time.Time) Usage {
 	sum := Usage{Calls: u.Calls + other.Calls, Refusals: u.Refusals + other.Refusals}
 	last := now.Add(maxSkew)
@@ -68,7 +68,7 @@ func (u Usage) Plus(other Usage, now time.Time) Usage {
 // usage belongs to a credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget          Budget
-	calls, refusals atomic.Int64 // that stored does not contain
+	calls, refusals atomic.Int64 // not contained in stored
 	lastUsed        atomic.Int64 // Unix seconds
 	lastRefused     atomic.Int64 // Unix seconds << 8 | reason
 
@@ -82,8 +82,8 @@ type usage struct {
 // in seconds; a finer step would need a write to shared memory for each query
 const lastUsedStep = 60
 
-// Count takes no lock and does not allocate. Its times replace later ones, which a fast clock has
-// noted.
+// Count takes no lock and does not allocate. now replaces even a later time, which a fast clock must
+// have noted.
 func (u *usage) Count(o Outcome, now time.Time) {
 	at := now.Unix()
 	u.calls.Add(1)
