@@ -31,8 +31,6 @@ func (p *Operations) Audited(
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength calls do once e is in the audit as "intended". If do fails, it writes e again, as
-// "failed".
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {

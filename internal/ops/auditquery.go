@@ -22,7 +22,7 @@ type AuditQuery struct {
 	Action  string    // such as "token.issue", or "token" for all actions on tokens
 	Since   time.Time // inclusive
 	Until   time.Time // exclusive
-	Vehicle string    // see VehicleMark
+	Vehicle string    // the beginning of a vehicle's hash; see VehicleMark
 	Before  uint64    // the Older of the previous page; 0: the newest event
 	Limit   int       // 0: DefaultEvents
 }
@@ -36,7 +36,8 @@ const (
 const (
 	searchPages  = 50 // of MaxEvents each
 	searchWithin = 2 * time.Second
-	// clocksApart: an event may be earlier than one stored before it, by another node.
+	// clocksApart: an event may have an earlier time than one stored before it, because the clocks
+	// of two nodes differ.
 	clocksApart = time.Hour
 )
 
@@ -44,7 +45,8 @@ type EventList struct {
 	Events []access.Event `json:"events"`
 	// Older is the next page's Before, even if Events is empty; 0: last page.
 	Older uint64 `json:"older"`
-	// MayConcern counts events that match but for Vehicle, and do not list all of their vehicles.
+	// MayConcern counts events that may concern Vehicle: they match the other filters, and do not list
+	// all of their vehicles.
 	MayConcern int `json:"may_concern"`
 }
 
@@ -120,7 +122,7 @@ func (q AuditQuery) isOf(action string) bool {
 // notAllListed matches a list that [Operations.named] shortened.
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// may: an event that is not selected may concern the vehicle all the same.
+// may: the event is not selected, but may concern the vehicle, because it does not list all.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {

@@ -30,7 +30,7 @@ type Changes struct {
 
 	// the last search for stale verdicts, in Unix milliseconds; 0: no client yet
 	swept   atomic.Int64
-	clients chan struct{} // one element for each
+	clients chan struct{} // one element for each client
 
 	mu     sync.Mutex // guards the fields below
 	newest []change   // change number n is in newest[n%keptChanges]
@@ -58,8 +58,8 @@ func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Cha
 	return &Changes{fleet: f, maxAge: maxAge, now: now, run: rand.Text()[:8], clients: make(chan struct{}, maxFollowers)}
 }
 
-// Put compares with the states at the last search for stale verdicts, so that each event of a
-// vehicle continues the one before.
+// Put takes the old states as they were at the last search for stale verdicts, because a verdict that
+// has become stale since has no event yet. Thus Was of each event is Is of the vehicle's event before.
 func (c *Changes) Put(id vehicle.ID, was, is fleet.Answer) {
 	if swept := signal.UnixMilli(c.swept.Load()); swept != 0 {
 		c.add(fleet.Listed{ID: id, Answer: is}, was, swept, signal.At(c.now()), func() bool { return true })
@@ -106,8 +106,8 @@ func (c *Changes) Run(ctx context.Context) {
 		}
 		c.swept.Store(int64(to))
 		for _, l := range c.fleet.ReadBetween(from.Add(-c.maxAge)-1, to.Add(-c.maxAge)-1) {
-			// A vehicle that has reported or was forgotten is not stale; its change waits for mu, and
-			// so follows.
+			// A vehicle that has reported or was forgotten meanwhile is not stale. If it reports after
+			// this check, its event follows, because Put waits for mu.
 			c.add(l, l.Answer, from, to, func() bool { return c.fleet.Get([]byte(l.ID)) == l.Answer })
 		}
 	}
@@ -205,7 +205,7 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
 			maxFollowers)
 	}
-	if r.Method == http.MethodHead { // begins no search
+	if r.Method == http.MethodHead { // must not begin the search for stale verdicts
 		p.ServeEvents(w, r, "", nil)
 		return nil
 	}

@@ -192,10 +192,10 @@ func (p *Operations) update(
 		// name may be any text, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
-	// A rotation always changes something, and would change the table's record here.
+	// change is tried on a copy first. A rotation always changes something, so it is not tried.
 	if after := known.Credential; verb != "rotate" && !by.ReadOnly && change(&after) == nil &&
 		reflect.DeepEqual(after, known.Credential) {
-		return after, nil // and no event
+		return after, nil // nothing changes, so there is no event
 	}
 	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
 	err = p.Audited(ctx, by, e, func(ctx context.Context) (err error) {
@@ -241,7 +241,7 @@ func (p *Operations) inWords(v access.Vehicles) string {
 // An event lists at most maxNamed vehicles: a grant may have 10,000.
 const maxNamed = 20
 
-// named has the form that notAllListed matches.
+// If named leaves out vehicles, notAllListed must match its text.
 func (p *Operations) named(ids []vehicle.ID) string {
 	if len(ids) == 0 {
 		return "none"

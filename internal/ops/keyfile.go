@@ -25,7 +25,7 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 		return secret, err
 	}
 	secret, _ = access.NewSecret(access.AdminKind)
-	// os.Link fails with [fs.ErrExist].
+	// os.Link replaces no file: it fails with [fs.ErrExist].
 	if err := placeKey(dir, secret, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 const stallTimeout = time.Minute
 
 // Moving moves the connection's deadline with each Read or Write, so only a transfer without
-// progress fails. Where a deadline cannot be set, the connection has failed.
+// progress fails. If a deadline cannot be set, the connection has failed, as Read or Write reports.
 type Moving struct {
 	W http.ResponseWriter
 	R io.Reader

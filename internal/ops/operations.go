@@ -20,13 +20,13 @@ type Config struct {
 	Tables *access.Tables
 	Store  Store
 
-	// Forgotten also hashes the vehicles in the audit.
+	// Forgotten has the tombstones, and hashes the vehicles in the audit.
 	Forgotten *access.Forgotten
 
 	// State returns the newest state, even if it is not stored yet.
 	State  func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
 	Append func(context.Context, []vehicle.Sample) error
-	// of a reading; an older verdict is stale
+	// MaxAge is of a reading: a verdict from an older one is stale.
 	MaxAge time.Duration
 
 	Fleet *fleet.Table
@@ -35,7 +35,8 @@ type Config struct {
 
 	Changes *Changes
 
-	// RoadsDoubted counts the evidence of the source with this number that was not believed.
+	// RoadsDoubted counts, by reason, the evidence of roads that was not believed of the source with
+	// this [access.Credential.Number].
 	RoadsDoubted func(number uint32) map[string]int64
 
 	AdminKey access.Hash
@@ -47,7 +48,8 @@ type Config struct {
 }
 
 // Store writes no audit events by itself. When a method returns nil, the record is durable and in
-// this node's tables. Errors wrap [access.ErrNotFound], [access.ErrExists], or an error of change.
+// this node's tables. Errors wrap [access.ErrNotFound], [access.ErrExists], or the error of
+// Update's change.
 type Store interface {
 	Create(ctx context.Context, c access.Credential) error
 	// Update may call change several times, and stores nothing if it fails. Only Listed credentials
@@ -80,7 +82,7 @@ type Operations struct {
 	cfg      Config
 	walks    chan struct{} // one element for each list in progress
 	adminKey atomic.Pointer[access.Hash]
-	rotating sync.Mutex // held while the key's file is replaced
+	rotating sync.Mutex // held while the admin key's file is replaced
 
 	closing context.Context
 	close   context.CancelFunc
@@ -120,7 +122,6 @@ func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	return ok && o.Ended.IsZero() && o.Hash == hash
 }
 
-// isAdminKey takes the same time for every hash.
 func (p *Operations) isAdminKey(hash access.Hash) bool {
 	return subtle.ConstantTimeCompare(hash[:], p.adminKey.Load()[:]) == 1
 }

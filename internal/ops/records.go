@@ -73,7 +73,7 @@ type SourceSummary struct {
 	VehicleCount VehicleCount   `json:"vehicle_count"`
 	Rate         string         `json:"rate"` // empty or none: no limit
 	Strict       bool           `json:"strict"`
-	OnChange     string         `json:"on_change"` // empty: recognized
+	OnChange     string         `json:"on_change"` // empty: the rules decide
 	Format       string         `json:"format"`    // empty: the service's own
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"`    // null: never
@@ -97,7 +97,7 @@ type SourceActivity struct {
 	RefusedKeys       NamedCounts `json:"refused_keys"`        // uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	UnusedValues      int64       `json:"unused_values"` // of known signals
-	RoadsDoubted      NamedCounts `json:"roads_doubted"` // by reason
+	RoadsDoubted      NamedCounts `json:"roads_doubted"` // evidence of roads, by reason
 
 	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: none was found
 }

@@ -41,8 +41,8 @@ func FormatAsked(r *http.Request) (string, error) {
 // row has the columns of CSV; as JSON, it is a line of NDJSON.
 type row interface{ columns() []string }
 
-// serve sends the rows of each as a file. It panics with [http.ErrAbortHandler] if it fails halfway,
-// so that the client notices that the file is incomplete.
+// serve sends the rows that each passes to do, as a file. It panics with [http.ErrAbortHandler] if it
+// fails halfway, so that the client notices that the file is incomplete.
 func (p *Operations) serve(
 	w http.ResponseWriter, name, format string, header []string, each func(do func(row) error) error,
 ) error {
@@ -55,7 +55,7 @@ func (p *Operations) serve(
 	out := bufio.NewWriterSize(Moving{W: w}, 32<<10)
 	lines := csv.NewWriter(out)
 	if format == "csv" {
-		_ = lines.Write(header) // kept in lines.Error
+		_ = lines.Write(header) // lines.Error has the error
 	}
 	err := each(func(r row) error {
 		if format == "csv" {

@@ -26,7 +26,7 @@ type VehicleQuery struct {
 	Throttle string // one of ThrottleFilters
 	Reason   string // one of ReasonFilters
 	Prefix   string
-	Source   string // a source that may report it
+	Source   string // only vehicles that this source may report
 	Sort     string // one of VehicleSorts; empty: the first
 	Limit    int    // 0: DefaultVehicles
 	Cursor   string // the Next of the previous page
@@ -37,7 +37,8 @@ const (
 	MaxVehicles     = 1000
 )
 
-// "trouble": anomalies, jams, slow, stale, unknown, not driving, normal; the latest report first.
+// "trouble" is anomalies first, then jams, slow, stale, unknown, not driving, normal; in each group,
+// the latest report first.
 var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
 var (
@@ -69,7 +70,7 @@ type VehiclePage struct {
 	Next     string          `json:"next"` // empty: the last page
 }
 
-// maxWalks pages are made at the same time: each reads the whole fleet table.
+// At most maxWalks pages are made at the same time: each reads the whole fleet table.
 const maxWalks = 2
 
 func (q *VehicleQuery) texts() map[string]*string {
@@ -153,7 +154,8 @@ func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fl
 	return question, nil
 }
 
-// rank is 0 for the worst to 6, 0 for all in a list by time, and negative for no match.
+// rank is 0 (the worst) to 6 or, in a list sorted by time, 0 for all. It is negative if the vehicle
+// does not match q.
 func (q VehicleQuery) rank(drives, throttles vehicle.Outcome, state driving.State, system throttle.System) int8 {
 	answer := "" // about driving
 	if drives == vehicle.Answered && state != 0 {

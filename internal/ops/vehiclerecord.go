@@ -35,7 +35,7 @@ type FactRecord struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"`
 	Unit      string     `json:"unit"`
-	Threshold *float64   `json:"threshold"` // null: it is not compared
+	Threshold *float64   `json:"threshold"` // null: Value is not compared
 	Limit     string     `json:"limit"`     // such as "anomaly from"
 	Time      *time.Time `json:"time"`
 }
@@ -49,7 +49,7 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns Facts without the scores of the rules and without zero measures of an anomaly.
+// Telling leaves out of Facts the evidence of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if (f.Value != 0 || f.Limit != throttle.AnomalyFrom) && !strings.HasPrefix(f.Name, throttle.Evidence) {
