@@ -58,7 +58,6 @@ func (c *chart) point(t time.Time, value float64, gap bool) plot.Point {
 	return plot.Point{X: c.x(t), Y: c.scale.At(value), Gap: gap}
 }
 
-// say sets the texts for n points, which at describes.
 func (c *chart) say(n int, clock string, at func(i int) (t time.Time, text string)) {
 	var xs, texts []string
 	for _, i := range sampled(n, mostReadouts) {

@@ -12,7 +12,8 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// chooser is the choice of a request. The page of each list has the values of State and Sort.
+// chooser says which entries of a list a request asks for, and in which order. The template of each
+// list has its values of State and Sort.
 type chooser struct {
 	Find        string
 	State, Sort string

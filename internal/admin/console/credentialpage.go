@@ -41,8 +41,8 @@ type credentialsView struct {
 	Page    paging
 	Chooser chooser
 	Form    url.Values // of a refused form
-	All     int        // number of all
-	Soon    int        // number of those that expire soon
+	All     int
+	Soon    int // how many expire soon
 }
 
 type credentialView struct {
@@ -198,8 +198,8 @@ type confirmView struct {
 	Fields url.Values
 }
 
-// sure reports whether the operator has confirmed the form, or asks. It is true for a credential
-// that does not exist, because the operation will be refused.
+// sure reports whether the operator has confirmed the form. If not, it answers with a page that asks.
+// It is true for a credential that does not exist, because the operation will be refused.
 func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session, q question) bool {
 	name := r.PathValue("name") // empty: the admin key
 	known, err := p.Ops.Credential(p.Kind, name)

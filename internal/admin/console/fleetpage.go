@@ -29,7 +29,7 @@ type fleetView struct {
 type listView struct {
 	Root  string
 	Rows  []listRow
-	Total int // number of all such vehicles, which may be older than Rows
+	Total int // number of all such vehicles, counted a moment before Rows
 }
 
 func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
@@ -60,7 +60,7 @@ func (c *Console) fleetPage(ctx context.Context, r *http.Request, s *session) (p
 	hours := hoursOf(r)
 	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: s.root}
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
-	ctx, cancel := context.WithTimeout(ctx, scanTime) // a node that folds may hang
+	ctx, cancel := context.WithTimeout(ctx, scanTime) // Ops.State may ask another node, which may hang
 	defer cancel()
 	m := c.Monitor
 	v.Jams = c.listView(ctx, s.root, m.jams, v.Driving["jam"], (*vehicle.State).ExplainDriving)

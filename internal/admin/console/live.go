@@ -16,14 +16,14 @@ const streamLife = 10 * time.Minute // After it, the browser must reconnect.
 // view makes a page, also for its live updates.
 type view func(context.Context, *http.Request, *session) (page, error)
 
-// The ends of a page's Live, without data and with the way of a car.
+// Ends of page.Live: the page has no data yet, or it has the way of a car.
 const (
 	unknownYet = "?unknown"
 	withWay    = "?way"
 )
 
-// serveLive sends the changed parts of a page. It ends with the connection, the session, the
-// operations, after streamLife, or once the page has another Live: the vehicle has appeared, sent
+// serveLive sends the changed parts of a page. It ends with the connection, the session or
+// the listener, after streamLife, or once the page has another Live: the vehicle has appeared, sent
 // its first position or was forgotten, or the first road is known.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, s *session, name string, v view) {
 	for _, streams := range []chan struct{}{s.streams, c.streams} {

@@ -42,7 +42,7 @@ type FleetCounts struct {
 
 func (s FleetCounts) Fresh() int { return s.Driving["normal"] + s.Driving["slow"] + s.Driving["jam"] }
 
-// ageLimits bound the classes of Ages but the last.
+// ageLimits are the upper limits of the classes of [fleet.Counts.Ages]; the last class has none.
 var ageLimits = []time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
@@ -50,8 +50,8 @@ var ageLimits = []time.Duration{
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of counts on a page, or the duration of a count times
-	// countRest, so that counting a large fleet uses at most a twentieth of one processor.
+	// Counts on a page are at most countMaxAge old or, if this is longer, countRest times the
+	// duration of a count, so that counting a large fleet uses at most a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
 	// A day of counts takes about 1 MB. They are lost with the process; Prometheus can keep such data.

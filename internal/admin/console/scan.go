@@ -45,7 +45,6 @@ type speed struct {
 
 type positions struct{ x, y float32 }
 
-// curve waits and scans for at most scanTime.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -103,7 +102,6 @@ type reading[V any] struct {
 	value V
 }
 
-// add ignores a reading that is not newer than the last one, or has no time.
 func (t *trail[V]) add(at signal.UnixMilli, value V) {
 	if n := len(*t); at == 0 || n > 0 && at <= (*t)[n-1].at {
 		return

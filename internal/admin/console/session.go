@@ -18,7 +18,7 @@ const (
 	sessionLife  = 12 * time.Hour
 	maxSessions  = 256  // of all operators
 	maxOwn       = 16   // of one operator
-	maxFormsSent = 1024 // whose marks are kept
+	maxFormsSent = 1024 // the newest ones, whose marks are kept (see first)
 
 	maxStreams    = 64 // live pages of all sessions
 	maxOwnStreams = 8  // of one session
@@ -72,8 +72,8 @@ func rootOf(r *http.Request) string { return "/s/" + r.PathValue("session") }
 
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
-// begin ends the sessions unused for longest if there are too many. The cookie is Secure also if
-// the Origin begins with https://: TLS may end at a proxy, and only the browser knows of it.
+// begin makes the cookie Secure also if the Origin begins with https://: TLS may end at a proxy, and
+// only the browser knows of it.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.Now()
 	secure := s.Secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")

@@ -11,8 +11,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Strips are the charts of the last hour in lists. A page requests those of visible rows, two at a
-// time. All scans together use at most one processor.
+// A strip is the chart of a vehicle's last hour in a list. The browser requests the strips of visible
+// rows, two at a time. Of all browsers, one strip is made at a time, so they use one processor.
 const (
 	stripTime  = 500 * time.Millisecond // of one scan
 	stripWait  = 10 * time.Second       // in the queue

@@ -26,7 +26,7 @@ type vehicleRow struct {
 
 func (v vehiclesView) Filtered() bool { return v.Address("sort", "") != "/vehicles" }
 
-// Address changes one parameter. An export ("format") has no order.
+// Address returns the page's URL with one parameter changed. An export ("format") has no order.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""

@@ -68,7 +68,7 @@ func (m *Monitor) longest(list map[vehicle.ID]watched, most int) (first []watche
 	return first
 }
 
-// dropStale removes stale vehicles from lists that are at least half full.
+// dropStale makes room in lists that are at least half full.
 func (m *Monitor) dropStale() {
 	oldest := signal.At(m.now().Add(-m.maxAge))
 	m.watching.Lock()
