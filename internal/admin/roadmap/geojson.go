@@ -111,7 +111,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		!strings.Contains(accepted, "gzip;q=0") {
 		w.Header().Set("Content-Encoding", "gzip")
 		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
-		defer func() { _ = packed.Close() }()               // the client has disconnected
+		defer func() { _ = packed.Close() }()               // fails if the client has disconnected
 		to = packed
 	}
 	some := s.Worst[:min(len(s.Worst), limit)]
@@ -122,11 +122,11 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
 		Jams: s.Jams,
 	}, some}
-	// All features at once are 5 MB, for each of 512 slow connections.
+	// All features at once would take 5 MB for each of up to 512 slow connections.
 	oneByOne := json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder, c road.Condition) error {
 		return json.MarshalEncode(e, Feature{"Feature", lineOf(c.Stretch), Describe(c)})
 	}))
-	if json.MarshalWrite(to, collection, oneByOne) == nil { // the client has disconnected
+	if json.MarshalWrite(to, collection, oneByOne) == nil { // else the client has disconnected
 		_, _ = to.Write([]byte("\n"))
 	}
 }

@@ -27,7 +27,6 @@ type Jam struct {
 
 func (j Jam) Kilometres() float64 { return j.LengthMetres / 1000 }
 
-// jams returns the jam with the longest delay first.
 func jams(worst []road.Condition) (found []Jam) {
 	conditions := make(map[driving.Stretch]road.Condition)
 	for _, c := range worst {
@@ -40,7 +39,7 @@ func jams(worst []road.Condition) (found []Jam) {
 			continue
 		}
 		group, _ := reach(conditions, c.Stretch)
-		// The stretch farthest from any is an end of the longest way.
+		// The stretch farthest from an arbitrary one is taken as an end of the longest way.
 		end := group[len(group)-1]
 		from, previous := reach(conditions, end)
 		way := []driving.Stretch{from[len(from)-1]}

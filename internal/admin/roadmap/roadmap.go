@@ -27,10 +27,11 @@ type Selection struct {
 	// Worst has at most [MaxStretches], the lowest share of free flow first, and those with too few
 	// cars last. Selections share it, so it must not be changed.
 	Worst []road.Condition
-	// Known counts all stretches in the box, ByState by the number of the state, 0 if unknown.
+	// Known counts all stretches in the box, ByState by the [driving.State] of their traffic; 0:
+	// unknown.
 	Known   int
 	ByState [4]int
-	// Jams begin with the longest delay. Of a jam across the edge, only the part inside counts.
+	// Jams begin with the longest delay. Of a jam across the box's edge, only the part inside counts.
 	Jams []Jam
 }
 
@@ -68,7 +69,6 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// worseFirst sorts stretches with too few cars last.
 func worseFirst(a, b road.Condition) int {
 	share := func(c road.Condition) float64 {
 		if c.SpeedKmh == 0 {
