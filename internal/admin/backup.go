@@ -30,7 +30,7 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restore answers with lines of JSON. An error before the first line is returned.
+// restore returns an error only if it has sent nothing. Later, the last line that it sends has it.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)

@@ -12,7 +12,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// explainBody repeats nothing of the body. For an unknown member, it lists the known ones.
+// explainBody repeats nothing of the body.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal

@@ -183,7 +183,7 @@ func rotate[Out any](
 	return func(r *http.Request, in wire.RotateRequest) (out Out, err error) {
 		overlap := access.DefaultOverlap
 		if seconds := in.OverlapSeconds; seconds != nil {
-			// In seconds, because a larger number may overflow a Duration.
+			// Compared in seconds, because a large number would overflow a Duration.
 			if limit := int64(access.MaxOverlap / time.Second); *seconds < 0 || *seconds > limit {
 				return out, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
 			}

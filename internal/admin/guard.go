@@ -13,8 +13,8 @@ import (
 )
 
 // guard refuses requests that a browser may have been tricked into sending: any page that the
-// operator opens can reach a listener on the loopback address. A page of another site shows in the
-// Origin or Sec-Fetch-Site header, and DNS rebinding in the Host header. No CORS headers are sent,
+// operator opens can reach a listener on the loopback address. The Origin or Sec-Fetch-Site header
+// shows a page of another site, and the Host header shows DNS rebinding. No CORS headers are sent,
 // so no such page can read a response, either. guard also refuses paths that are not clean, and
 // calls before the tables are filled.
 func (s *Server) guard(next http.Handler) http.Handler {
@@ -77,13 +77,12 @@ func (s *Server) started(ctx context.Context) bool {
 }
 
 // Probes may use any host name, because their responses contain nothing that a hostile page could
-// use. The metrics do: they say how the fleet drives.
+// use. The response of /metrics does: it says how the fleet drives.
 func isProbe(p string) bool {
 	return p == "/healthz" || p == "/readyz" || strings.HasPrefix(p, "/readyz/")
 }
 
-// An empty Host is accepted: probes of load balancers may use HTTP/1.0, and browsers always send
-// one.
+// An empty Host is accepted: probes of load balancers may use HTTP/1.0. Browsers always send a Host.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -100,8 +99,8 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin made the request automatically. It
-// cannot read the response, but could keep live pages open and make the node read telemetry.
+// loadedElsewhere reports whether a page of another origin made the request automatically. Such
+// a page cannot read the response, but could keep live pages open and make the node read telemetry.
 // Following a link is not such a request.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {

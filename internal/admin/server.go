@@ -70,7 +70,8 @@ type Node interface {
 }
 
 const (
-	// maxBody is far above the limits of lists, so that a list that is too long is refused as that.
+	// maxBody is far above the limits of lists, so that the refusal of a list that is too long says
+	// what its limit is.
 	maxBody       = 64 << 20
 	startPatience = 2 * time.Second
 )

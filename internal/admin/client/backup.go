@@ -16,7 +16,7 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.download(ctx, w, "/v1/backup", wire.BackupType, "the backup is incomplete: see the service's log")
 }
 
-// BackupKey returns the key that authenticates backups. It requires the admin key.
+// BackupKey returns the key that authenticates backups.
 func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }

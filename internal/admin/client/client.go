@@ -19,9 +19,9 @@ import (
 )
 
 // Client calls the admin API. Each error is one line that says what to do. It wraps
-// [access.ErrNotFound] if the record does not exist. It is an [*Error]; once the response of a
-// backup, a restore or an export has begun, perhaps that of ctx or the writer. Without a response,
-// the operation may have been carried out.
+// [access.ErrNotFound] if the record does not exist. It is an [*Error] or, once the response
+// of a backup, a restore or an export has begun, perhaps the error of ctx or of the writer. If no
+// response came, the operation may have been carried out.
 type Client struct {
 	URL  string
 	Key  string       // the admin key or an operator's
@@ -54,7 +54,6 @@ func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) 
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
 
-// RevokeToken may be repeated.
 func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
 }

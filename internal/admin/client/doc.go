@@ -1,2 +1,2 @@
-// Package client calls the admin API. The command line and tests use it.
+// Package client calls the admin API.
 package client

@@ -74,7 +74,7 @@ func refused(where string, resp *http.Response) *Error {
 	return e
 }
 
-// shown returns a URL without anything that looks like a secret.
+// shown returns the URL without secrets.
 func shown(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

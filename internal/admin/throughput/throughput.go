@@ -46,7 +46,7 @@ func (f Fill) Percent() float64 { return 100 * f.Bytes / f.Limit }
 
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// Read reads the metrics. Which exist depends on roles and engine; a missing one is zero.
+// Read takes a missing metric as zero: which ones exist depends on roles and engine.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
 	f := Figures{At: now, refused: map[Refusal]float64{}, Streams: map[string]Fill{}}
 	families, _ := g.Gather() // despite an error, Gather returns the rest
@@ -56,7 +56,7 @@ func Read(g prometheus.Gatherer, now time.Time) Figures {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			// A metric has one of the two; the other is zero.
+			// A metric is a counter or a gauge; the other value is zero.
 			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
 			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
@@ -69,7 +69,7 @@ func Read(g prometheus.Gatherer, now time.Time) Figures {
 			}
 		}
 	}
-	// The engine of one machine gives the size 0 until a table of the stream is on the disk.
+	// The local engine gives the size 0 until Pebble has written a table file of the stream.
 	maps.DeleteFunc(f.Streams, func(_ string, s Fill) bool { return !(s.Bytes > 0 && s.Limit > 0) })
 	slices.SortStableFunc(f.Backlogs, func(a, b Backlog) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	return f
@@ -111,7 +111,7 @@ type Rates struct {
 	Over             time.Duration // zero: unknown
 	Samples, Queries float64       // per second
 	P99              float64       // seconds; 0: no queries
-	Beyond           bool          // P99 is only the last bucket's bound, which it exceeds
+	Beyond           bool          // the true P99 exceeds the last bucket's bound, which P99 then is
 	Refused          []Refused     // by kind, the most frequent first
 }
 

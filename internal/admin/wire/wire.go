@@ -16,8 +16,8 @@ type IssuedToken struct {
 	Developer   string          `json:"developer"`
 	Operations  []string        `json:"operations"`
 	Vehicles    ops.VehicleList `json:"vehicles"`
-	ExpiresAt   *time.Time      `json:"expires_at"` // null: never
-	Rate        string          `json:"rate"`       // empty: no limit
+	ExpiresAt   *time.Time      `json:"expires_at"`
+	Rate        string          `json:"rate"`
 }
 
 type RotatedToken struct {
@@ -34,7 +34,7 @@ type AddedSource struct {
 	Vehicles ops.VehicleList `json:"vehicles"`
 	Rate     string          `json:"rate"`      // of samples; empty or none: no limit
 	Strict   bool            `json:"strict"`    // a sample with an unknown signal or an unused value is refused
-	OnChange string          `json:"on_change"` // see [access.OnChange]; empty: recognized
+	OnChange string          `json:"on_change"` // see [access.OnChange]; empty: the rules decide
 	Format   string          `json:"format"`    // a preset or YAML; empty: the service's own
 
 	TrustedCrowd bool `json:"trusted_crowd"` // see [access.Credential.Crowd]
@@ -43,7 +43,7 @@ type AddedSource struct {
 type RotatedSource struct {
 	Name         string      `json:"name"`
 	Key          string      `json:"key"`
-	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
+	EarlierUntil []time.Time `json:"earlier_until"`
 }
 
 type OperatorKey struct {
@@ -82,7 +82,7 @@ type (
 		TokenChange // Rate is of samples; empty: the default; none: no limit
 
 		Strict   *bool   `json:"strict,omitzero"`
-		OnChange *string `json:"on_change,omitzero"` // empty: recognized
+		OnChange *string `json:"on_change,omitzero"` // empty: the rules decide
 		Format   *string `json:"format,omitzero"`
 
 		TrustedCrowd *bool `json:"trusted_crowd,omitzero"`
@@ -95,7 +95,7 @@ type (
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
 		ExpiresAt jsontext.Value   `json:"expires_at,omitzero"` // left out: never
-		Rate      string           `json:"rate,omitzero"`       // as in a change
+		Rate      string           `json:"rate,omitzero"`       // as of SourceChange
 		Strict    bool             `json:"strict,omitzero"`
 		OnChange  string           `json:"on_change,omitzero"` // such as 15m
 		Format    string           `json:"format,omitzero"`    // a preset, such as traccar, or YAML
@@ -152,7 +152,7 @@ type (
 	BackupKey struct {
 		Key string `json:"key"`
 	}
-	// BuryRequest forgets vehicles again. A receipt identifies one by a keyed hash of its vid.
+	// BuryRequest forgets vehicles again.
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
