@@ -123,7 +123,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	}
 	free := store.Anyone
 	if n.cluster != nil {
-		c.Checkpoint = cmp.Or(c.Checkpoint, 30*time.Second) // NATS writes each byte six times
+		c.Checkpoint = cmp.Or(c.Checkpoint, 30*time.Second) // rarer than on one machine: NATS writes each byte six times
 		c.Members = n.joinMembers(ctx)
 		free = c.Members.Free
 		c.Release = func(ctx context.Context, p int) error { return n.engine.Release(ctx, p, n.member) }

@@ -18,7 +18,7 @@ type health struct {
 	maxFeedAge time.Duration                                // as [Config.MaxFeedAge]
 	ingests    bool
 	feeds      atomic.Int32  // feeds that have caught up
-	records    atomic.Int32  // those of tokens and sources among them
+	records    atomic.Int32  // of feeds, those of tokens and sources
 	started    chan struct{} // closed once records is recordFeeds
 	draining   atomic.Bool   // the probes fail, so that load balancers send no more requests
 	ending     atomic.Bool   // telemetry is refused
@@ -102,7 +102,6 @@ func (h *health) feedAge() (age time.Duration, ok bool) {
 	return time.Since(answers), ok
 }
 
-// Unlike answersNow, answers also fails while the node drains.
 func (h *health) answers() error {
 	if h.draining.Load() {
 		return errDraining
@@ -121,7 +120,6 @@ func (h *health) canStore() error {
 	return cmp.Or(h.inTouchNow(h.progress == nil), h.newer.Telemetry(), h.writable())
 }
 
-// Unlike canStore, takes also fails while the node drains.
 func (h *health) takes() error {
 	if h.draining.Load() {
 		return errDraining

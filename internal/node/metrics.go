@@ -39,7 +39,7 @@ type byState struct {
 
 const countRest = 20 // A count pauses for 20 times its cost, because scrapes need no key.
 
-// Describe sends none: described metrics of one name must have equal labels.
+// Describe sends no description: described metrics of one name must have equal labels.
 func (*byState) Describe(chan<- *prometheus.Desc) {}
 
 func (g *byState) Collect(to chan<- prometheus.Metric) {

@@ -23,7 +23,7 @@ func (c *Config) fitToFiles() {
 }
 
 // fitTo scales the limits of connections by one factor, but none below 16, to fit into the file
-// descriptors. Otherwise the clients of one listener could use up those of the others and the store.
+// descriptors. Otherwise the clients of one listener could use up the descriptors of the rest.
 func (c *Config) fitTo(files int) {
 	type limit struct {
 		flag string

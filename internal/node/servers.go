@@ -67,7 +67,6 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 }
 
-// Without the admin role, the listener serves only the probes and the metrics.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,

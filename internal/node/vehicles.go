@@ -12,7 +12,7 @@ import (
 
 const (
 	// foldedBytes is the memory of a state with all signals (902, by BenchmarkPackedStates of
-	// derive) and its answers; knownBytes is for a node that does not fold.
+	// derive) and its answers; knownBytes is that of the answers alone, on a node that does not fold.
 	foldedBytes   = 1000
 	knownBytes    = 64
 	vehiclesShare = 4 // 1/4 of the memory, for all vehicles
@@ -21,7 +21,7 @@ const (
 	mostMemory    = 1 << 40
 )
 
-// vehicleBound returns 0, no limit, on a node without states, which cannot tell new vehicles.
+// vehicleBound returns 0, no limit, on a node without states, which knows no vehicle.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
