@@ -82,7 +82,6 @@ func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error
 	return w.show(v)
 }
 
-// sureFlags are askFlags of a command that asks for confirmation first.
 type sureFlags struct {
 	askFlags
 	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`

@@ -24,7 +24,6 @@ type backupCommand struct {
 	JSON   bool   `name:"json" help:"Print the content of the backup as one JSON value and nothing else."`
 }
 
-// Run writes to a temporary file, and gives it its name once it has been verified.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -69,7 +68,6 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 
 var errBackupExists = errors.New("the file exists: choose another name, or replace it with --force")
 
-// publish gives the file tmp its name, which is then synced.
 func (c *backupCommand) publish(tmp string) (err error) {
 	if c.Force {
 		err = os.Rename(tmp, c.File)
@@ -133,7 +131,6 @@ type restoreCommand struct {
 	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run forgets the vehicles of receipts before it restores.
 func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	admin, err := c.client()
 	if err != nil {

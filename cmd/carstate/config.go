@@ -74,7 +74,6 @@ type nodeFlags struct {
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
 
-// validate rejects a configuration that cannot work. It opens nothing.
 func (f *serveFlags) validate() error {
 	for flag, n := range map[string]int{
 		"query": f.QueryConnections, "ingest": f.IngestConnections, "mqtt": f.MqttConnections, "admin": f.AdminConnections,

@@ -41,7 +41,7 @@ func (c *formatFlags) parse() (*format.Format, error) {
 	return f, nil
 }
 
-// logFormat returns nil if the files are recognized.
+// logFormat returns nil if no format is given: the format of each file is then recognized.
 func (c *formatFlags) logFormat() (*format.Format, error) {
 	if c.Format == "own" {
 		return format.Parse("lenient")

@@ -35,8 +35,6 @@ type streams struct {
 //go:embed output.tmpl
 var outputText string
 
-// show prints JSON with --json, and else uses the command's templates, which separate columns by
-// tabs.
 func (w streams) show(v any) error {
 	if !w.json {
 		return errors.Join(printResult(w.out, w.command, v), printResult(w.err, w.command+" (stderr)", v))

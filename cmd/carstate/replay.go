@@ -118,8 +118,8 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 		})
 }
 
-// send gives send a connection as the source in the flags, or as a temporary one for the given
-// vehicles, and a function that counts acknowledged samples. of names what is sent.
+// send calls its argument send with a connection, as the source in the flags or a temporary one for
+// the vehicles, and with a function that counts acknowledged samples. of names what is sent.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

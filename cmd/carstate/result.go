@@ -12,8 +12,8 @@ const (
 	exitError    = 1
 	exitUsage    = 2
 	exitNoAnswer = 3
-	// exitConfig is EX_CONFIG of sysexits.h: a restart does not help. A Go program exits with 2
-	// after a panic, too.
+	// exitConfig is EX_CONFIG of sysexits.h: a restart does not help. It differs from exitUsage,
+	// because a Go program exits with 2 after a panic, too.
 	exitConfig = 78
 	// exitStopped and exitPipe are what shells report after Ctrl-C and SIGPIPE.
 	exitStopped = 130
@@ -29,7 +29,7 @@ type partialError struct {
 func (p partialError) Unwrap() error { return p.error }
 func (p partialError) Error() string { return p.error.Error() + p.text }
 
-// errNoAnswer means that the service has no verdict, and that the reason was printed.
+// errNoAnswer needs no message, because the reason was printed.
 var errNoAnswer = errors.New("there is no answer")
 
 func usageError(format string, args ...any) error {

@@ -18,8 +18,8 @@ import (
 	"example.org/carstate/internal/term"
 )
 
-// Each field is a command. Each flag without env:"-" can also be set by an environment variable:
-// --query-addr by CARSTATE_QUERY_ADDR, for example.
+// Each flag without env:"-" can also be set by an environment variable: --query-addr by
+// CARSTATE_QUERY_ADDR, for example.
 type commands struct {
 	Serve    serveCommand    `cmd:"" help:"Run the service."`
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
@@ -52,7 +52,6 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// errHelped ends the parser once it has printed help.
 var errHelped = errors.New("the help was printed")
 
 func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
@@ -85,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	named, _ := kong.Trace(parser, args) // Parse returns its error
 	command := cmp.Or(named.Selected(), parser.Model.Node)
 	if named.Error == nil && len(command.Children) > 0 {
-		args = append([]string{"--help"}, args...) // the command only has subcommands; args may have a --
+		args = append([]string{"--help"}, args...) // it only has subcommands; first, because args may have a --
 	}
 	wrongUsage := exitUsage
 	if command.Name == "serve" {

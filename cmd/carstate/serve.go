@@ -60,7 +60,6 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	return errors.Join(err, n.Close())
 }
 
-// check prints the configuration, opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context, config node.Config) error {
 	certificateEnds, err := node.Check(config)
 	if err != nil {

@@ -104,7 +104,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// simulate asks for no verdicts if token is "". It prints the report even if the run failed.
+// simulate prints the report even if the run failed.
 func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {

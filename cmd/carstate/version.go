@@ -36,7 +36,7 @@ func (c *versionCommand) Run(w streams) error {
 	b := build{version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, nil}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			own := strings.Replace(m.Version, "(devel)", version, 1) // of our client, which go.work names
+			own := strings.Replace(m.Version, "(devel)", version, 1) // of our client, whose directory go.work names
 			b.Modules = append(b.Modules, module{m.Path, own, m.Sum})
 		}
 	}
