@@ -9,7 +9,6 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// examples maps the parser's names of values to words that users understand.
 var examples = map[string]string{
 	"duration":            "a duration such as 30s, 5m or 1h30m",
 	"duration value":      "a duration such as 30s, 5m or 1h30m",

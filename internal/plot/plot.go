@@ -15,8 +15,8 @@ type Scale struct {
 	from, to float64   // the positions of 0 and of the top
 }
 
-// NewScale begins with 0 at the position from, and includes high, which is above 0. Its top is
-// round, at the position to.
+// NewScale has 0 at the position from, and at the position to a round number not below high, which
+// must be above 0.
 func NewScale(high, from, to float64) Scale {
 	s := Scale{from: from, to: to}
 	step := roundStep(high / 5)
@@ -26,7 +26,6 @@ func NewScale(high, from, to float64) Scale {
 	return s
 }
 
-// At returns a position, which may be beyond the ends.
 func (s *Scale) At(v float64) float64 { return s.from + v/s.Top()*(s.to-s.from) }
 
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }

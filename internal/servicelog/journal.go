@@ -5,7 +5,6 @@ import (
 	"regexp"
 )
 
-// journal begins each line with its priority, so that `journalctl -p err` finds errors.
 type journal struct{ w io.Writer }
 
 // Only the first match is the level: it comes before the message, which may contain a similar text.

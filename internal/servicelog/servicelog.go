@@ -16,7 +16,7 @@ import (
 
 // New returns a logger and its level, which the caller may change. format is "json" or "text"; an
 // unknown level counts as info. If standard error is the systemd journal, each line begins with its
-// priority.
+// priority, for `journalctl -p err`.
 func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	if is, _ := systemd.StderrIsJournalStream(); is { // an error means that it is none
 		out = journal{out}
