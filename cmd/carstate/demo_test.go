@@ -52,7 +52,6 @@ func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
 	return d
 }
 
-// end checks that the demo complained of nothing, and left no file.
 func (d *demoProcess) end(t *testing.T) {
 	t.Helper()
 	testkit.NoError(t, d.cmd.Process.Signal(os.Interrupt))

@@ -111,7 +111,6 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// Each alert fires in a test of promtool, and has its section in docs/metrics.md.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	t.Parallel()
 	dir := deployDir + "/prometheus/"

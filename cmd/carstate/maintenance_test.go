@@ -26,7 +26,6 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// A node that drains serves on, and exits at once after a second signal.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")

@@ -216,7 +216,6 @@ func (m *matrix) grantable() (vids []string) {
 	return vids
 }
 
-// It grants a vehicle, or takes the grant away.
 func (m *matrix) grant(t *rapid.T) {
 	h := m.pickToken(t, func(h *holder) bool { return !h.all && !h.sandbox })
 	vid := rapid.SampledFrom(m.grantable()).Draw(t, "car")
@@ -327,7 +326,6 @@ func (m *matrix) ask(t *rapid.T) {
 	}
 }
 
-// If unlimited, the token has no rate limit.
 func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0,
 		holder: rng.IntN(len(m.holders))}

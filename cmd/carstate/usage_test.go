@@ -117,7 +117,6 @@ func TestServe_UnusableFiles(t *testing.T) {
 	}
 }
 
-// An error about a flag has an example, and quotes no token.
 func TestUsageSaysWhatIsWanted(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for args, want := range map[string]string{

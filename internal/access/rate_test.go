@@ -147,7 +147,6 @@ func TestBudget_TakeOfNoneUsesNothing(t *testing.T) {
 	})
 }
 
-// At least one must be left; the others are taken in advance.
 func TestBudgetBatch(t *testing.T) {
 	var b access.Budget
 	r := access.Rate{Calls: 10, Window: 10 * time.Second}

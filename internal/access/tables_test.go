@@ -234,7 +234,6 @@ func TestSources_VerifyAndList(t *testing.T) {
 	}
 }
 
-// Others stay valid.
 func TestUnreadCredential(t *testing.T) {
 	var tables access.Tables
 	lost, lostSecret := issue(t, "lost", noon)

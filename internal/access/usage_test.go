@@ -218,7 +218,6 @@ func TestRefusals_NewestFirst(t *testing.T) {
 	}
 }
 
-// A wrong password is always counted, but hides no other reason within ten minutes.
 func TestLastRefusal_StrangersHideNone(t *testing.T) {
 	table, g := gateway(t)
 	for i, step := range []struct {

@@ -106,7 +106,6 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 }
 
-// A forgotten vehicle is allowed again only once it is erased.
 func TestAllow_OnceErased(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "the erasure begins every 10 s")

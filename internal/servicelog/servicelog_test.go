@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/test/testkit"
 )
 
-// Neither in a message, nor in a text, an error or another value, nor in an attribute of With.
 func TestLogIsClean(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	adminKey, _ := access.NewSecret(access.AdminKind)

@@ -133,7 +133,6 @@ func TestFleetChart(t *testing.T) {
 	}
 }
 
-// Memory of what browsers send is bounded.
 func TestSessions_AreBounded(t *testing.T) {
 	var s sessions
 	for i := range 3 * maxFormsSent {
