@@ -27,8 +27,8 @@ func StateOfShare(share float32) State {
 // the other three were held back. On the recorded drives (tds), 511 random sets stayed below a
 // macro-F1 of 0.50.
 const (
-	// Within paceHolds after a change, the state changes only if the share is beyond a border by
-	// clearBy.
+	// Within paceHolds after a change of the state, it changes again only if the pace (Share) is
+	// beyond the border of the state by the factor clearBy.
 	clearBy, paceHolds = 1.03, time.Minute
 	// Weight of other cars in the delay of the stretches just driven.
 	othersWeight = 0.8

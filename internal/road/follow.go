@@ -61,7 +61,7 @@ type fix struct {
 	line                float64 // metres from the fix before
 }
 
-// fixOf returns the position of x, and NumDropped if it is accepted.
+// fixOf returns the position of x. If it is accepted, why is NumDropped, which is no reason.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(signal.CurrentLatitude)
 	longitude, east := x.Value(signal.CurrentLongitude)

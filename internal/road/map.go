@@ -297,8 +297,8 @@ func (m *Map) around(w *driving.Way, at signal.UnixMilli, gap uint8, cruiseKmh f
 	if ahead.shown > 0 {
 		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
 	}
-	// Others crawl, but this car drives on. After a long gap, it may not have driven along the
-	// line.
+	// Others crawl, but this car drives on, so it is in other lanes. After a long gap between its
+	// positions, it may not have driven on the straight line between them.
 	if gap <= trustedGap && 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
 		road.Apart = min(behind.apart/apartMetres, 1)
 	}

@@ -1,6 +1,5 @@
 // Package simulate sends a simulated fleet with throttle faults to a service, asks as a developer
-// does, and counts how the verdicts agree with the truth. It must never judge, nor depend on a
-// command line.
+// does, and counts how the verdicts agree with the truth.
 package simulate
 
 import (
