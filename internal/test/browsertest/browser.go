@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/test/testkit"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -51,21 +52,24 @@ func Open(t *testing.T, base string) *Browser {
 		options = append(options, chromedp.NoSandbox) // the sandbox refuses to run as root
 	}
 	// t.Context ends before the cleanup functions run.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
+	limited, cancel := context.WithTimeout(context.Background(), 10*patience)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	b := &Browser{t: t, ctx: ctx, Base: base}
+	b := &Browser{t: t, Base: base}
+	start := func() error {
+		ctx, cancel := chromedp.NewExecAllocator(limited, options...)
+		t.Cleanup(cancel)
+		b.ctx, cancel = chromedp.NewContext(ctx)
+		t.Cleanup(cancel)
+		return chromedp.Listen(b.ctx, b.hear)
+	}
+	if start() != nil { // It may crash.
+		testkit.NoError(t, start())
+	}
 	t.Cleanup(func() {
-		if err := chromedp.Cancel(ctx); err != nil {
+		if err := chromedp.Cancel(b.ctx); err != nil {
 			t.Errorf("the browser does not close: %v", err)
 		}
-		cancel()
 	})
-	if err := chromedp.Listen(ctx, b.hear); err != nil {
-		t.Fatalf("the browser does not start: %v", err)
-	}
 	call(b, traffic.Enable, traffic.EnableParams{})
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
@@ -200,12 +204,7 @@ func Axe(t *testing.T) string {
 	return string(script)
 }
 
-func (b *Browser) pause() {
-	select {
-	case <-b.ctx.Done():
-	case <-time.After(25 * time.Millisecond):
-	}
-}
+func (b *Browser) pause() { _ = periodic.Pause(b.ctx, 25*time.Millisecond) }
 
 // KeepAxe adds the script to every page opened later, so that [Browser.IsClean] need not send its
 // 0.6 MB.
