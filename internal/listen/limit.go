@@ -146,8 +146,8 @@ func (g *Guard) markExcess() {
 	}
 }
 
-// overloadPause estimates how long turnsBetween answers take, of which each open connection gets one
-// in a mean queueing delay.
+// overloadPause estimates how long turnsBetween answers take: each open connection gets one in a
+// mean queueing delay.
 func (g *Guard) overloadPause() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

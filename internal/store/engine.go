@@ -198,7 +198,7 @@ const (
 	AskDropAll    = "drop all"   // to drop the states of all forgotten vehicles
 	AskTombstones = "tombstones" // to wait until the owner has all stored tombstones
 	AskAnswers    = "answers"    // for the answers, from bucket From on, up to the size of a reply
-	AskStates     = "states"     // for the states, likewise
+	AskStates     = "states"     // for the states, as AskAnswers
 	AskRestore    = "restore"    // to have the states in Entries, unless the owner has newer ones
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
 	AskErase      = "erase"      // as AskCheckpoint, but without old markers, and to remove older checkpoints

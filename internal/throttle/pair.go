@@ -104,7 +104,7 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 // doubt is the greatest error of the slope that is still possible.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the distance of y from where the line leads from some value in x, or of x likewise if
+// off returns the distance of y from where the line leads from some value in x, or that of x if
 // greater: while the slope is in doubt, one may be 0 although only one sensor moves. The result is
 // not conclusive if almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
