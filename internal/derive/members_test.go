@@ -285,9 +285,7 @@ func TestMembers_RenewAfterOutage(t *testing.T) {
 		log := new(testkit.Buffer)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+5*time.Second)
 		defer cancel()
-		if err := NewMembers("self", 1, l, slog.New(slog.NewTextHandler(log, nil))).Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, NewMembers("self", 1, l, slog.New(slog.NewTextHandler(log, nil))).Run(ctx))
 		if len(l.stored) != 3 || l.stored[0] > heldPoll || l.stored[1]-l.stored[0] != 2*time.Second {
 			t.Errorf("got renewals after %v, want three, the first within %v", l.stored, heldPoll)
 		}

@@ -21,9 +21,7 @@ func BenchmarkSamples(b *testing.B) {
 	for _, each := range []int{10, 1} {
 		b.Run(fmt.Sprintf("%d a car", each), func(b *testing.B) {
 			e, err := local.Open(b.Context(), local.Config{DataDir: b.TempDir()})
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, err)
 			ctx, cancel := context.WithCancel(b.Context())
 			var running sync.WaitGroup
 			running.Go(func() {
@@ -72,9 +70,7 @@ func BenchmarkSamples(b *testing.B) {
 			b.ReportMetric(float64(testkit.ProcessorTime()-began)/float64(b.N), "cpu-ns/op")
 			cancel()
 			running.Wait()
-			if err := e.Close(); err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, e.Close())
 		})
 	}
 }

@@ -1,16 +1,15 @@
+//go:build !race
+
 package ingest_test
 
 import (
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/test/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // cheapBodies are cheap for their sender, and as expensive as possible for the service.
@@ -65,41 +64,4 @@ func TestHTTPCheapBytes(t *testing.T) {
 	}
 	request{header: "Content-Encoding: gzip", body: zip(lines), status: 202}.send(t, url, key)
 	request{body: strings.Repeat("\n", maxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
-}
-
-// Bodies that arrive slowly do not count.
-func TestHTTPDecodersOfASource(t *testing.T) {
-	f := newFixture(t)
-	var inside, most atomic.Int64
-	release := make(chan struct{})
-	f.Admit = func(vehicle.ID) bool {
-		defer inside.Add(-1)
-		n := inside.Add(1)
-		for {
-			before := most.Load()
-			if n <= before || most.CompareAndSwap(before, n) {
-				break
-			}
-		}
-		<-release
-		return true
-	}
-	_, url := startHTTP(t, f)
-	const bodies = 6
-	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
-	for range bodies {
-		dialHTTP(t, url, strings.TrimSuffix(posting(f.key, body+"\n"), "\n"))
-	}
-	var sending sync.WaitGroup
-	for range bodies {
-		sending.Go(func() { request{body: body, status: 202}.send(t, url, f.key) })
-	}
-	testkit.Await(t, "all bodies have memory, and two are decoded", func() bool {
-		return f.metric(t, "carstate_ingest_held_bytes") >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
-	})
-	close(release)
-	sending.Wait()
-	if got := most.Load(); got != decoders {
-		t.Errorf("%d bodies were decoded at a time, want %d", got, decoders)
-	}
 }

@@ -9,11 +9,14 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/test/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // until returns an append that blocks until release is closed, even beyond storeTimeout, because
@@ -298,4 +301,41 @@ func TestHTTPStoreOutlastsThePace(t *testing.T) {
 	f.store.append = func(ctx context.Context) error { return periodic.Pause(ctx, 200*time.Millisecond) }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
+}
+
+// Bodies that arrive slowly do not count.
+func TestHTTPDecodersOfASource(t *testing.T) {
+	f := newFixture(t)
+	var inside, most atomic.Int64
+	release := make(chan struct{})
+	f.Admit = func(vehicle.ID) bool {
+		defer inside.Add(-1)
+		n := inside.Add(1)
+		for {
+			before := most.Load()
+			if n <= before || most.CompareAndSwap(before, n) {
+				break
+			}
+		}
+		<-release
+		return true
+	}
+	_, url := startHTTP(t, f)
+	const bodies = 6
+	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
+	for range bodies {
+		dialHTTP(t, url, strings.TrimSuffix(posting(f.key, body+"\n"), "\n"))
+	}
+	var sending sync.WaitGroup
+	for range bodies {
+		sending.Go(func() { request{body: body, status: 202}.send(t, url, f.key) })
+	}
+	testkit.Await(t, "all bodies have memory, and two are decoded", func() bool {
+		return f.metric(t, "carstate_ingest_held_bytes") >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
+	})
+	close(release)
+	sending.Wait()
+	if got := most.Load(); got != decoders {
+		t.Errorf("%d bodies were decoded at a time, want %d", got, decoders)
+	}
 }

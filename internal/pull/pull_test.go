@@ -142,9 +142,7 @@ func mosquitto(t *testing.T, topic string) (addr string, publish func(string)) {
 	host, port, _ := net.SplitHostPort(addr)
 	file := filepath.Join(t.TempDir(), "conf")
 	config := fmt.Sprintf("user root\nlistener %s %s\nallow_anonymous true\n", port, host)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	server := exec.Command("mosquitto", "-c", file)
 	testkit.NoError(t, server.Start())
 	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })

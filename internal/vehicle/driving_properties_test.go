@@ -183,3 +183,93 @@ func TestRedLightAtAnyInterval(t *testing.T) {
 		}
 	})
 }
+
+func genSample(t *rapid.T, s vehicle.State) vehicle.Sample {
+	at := max(s.Time, 1_800_000_000_000) + signal.UnixMilli(steps.Draw(t, "step"))
+	return vehicle.Sample{Vehicle: "car", Time: at, Readings: genReadings(t)}
+}
+
+// TestRepeatedTailChangesNothing checks at-least-once delivery.
+func TestRepeatedTailChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := genState(t)
+		var seen []vehicle.Sample
+		for range rapid.IntRange(1, 8).Draw(t, "tail") {
+			x := genSample(t, s)
+			seen = append(seen, x)
+			s = vehicle.Observe(s, x)
+		}
+		again := s
+		for _, x := range seen[rapid.IntRange(0, len(seen)-1).Draw(t, "from"):] {
+			again = vehicle.Observe(again, x)
+		}
+		if again != s {
+			t.Fatalf("%+v became %+v", s, again)
+		}
+	})
+}
+
+func TestOlderSampleChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := genState(t)
+		older := s.Time - signal.UnixMilli(rapid.Int64Range(1, math.MaxInt64/2).Draw(t, "older"))
+		fold(t, s, vehicle.Sample{Vehicle: "car", Time: older, Readings: genReadings(t)})
+	})
+}
+
+// The signals of one sample are folded one by one, in two orders. The readings and the throttle
+// verdict are the same; with at most one of the two speeds, also whether the car is driving; and with
+// at most one of the signals that the driving rule compares, the whole state.
+func TestSplitSample(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := genState(t)
+		x := genSample(t, s)
+		x.Time++ // every signal is used
+		var pieces []vehicle.Sample
+		for g := range signal.Signal(signal.Num) {
+			if v, ok := x.Value(g); ok {
+				p := vehicle.Sample{Vehicle: x.Vehicle, Time: x.Time}
+				set(t, &p, g, float64(v))
+				if g == signal.DTCList {
+					p.Codes = x.Codes
+				}
+				pieces = append(pieces, p)
+			}
+		}
+		one, other := s, s
+		for _, p := range pieces {
+			one = vehicle.Observe(one, p)
+		}
+		for _, p := range rapid.Permutation(pieces).Draw(t, "order") {
+			other = vehicle.Observe(other, p)
+		}
+		check(t, one)
+		check(t, other)
+
+		for g := range signal.Signal(signal.Num) {
+			if g != signal.LowVoltageSystemState && one.Latest[g] != other.Latest[g] {
+				t.Fatalf("%s: %+v or %+v", g, one.Latest[g], other.Latest[g])
+			}
+		}
+		if one.Throttle() != other.Throttle() {
+			t.Fatalf("throttle: %+v or %+v", one.Throttle(), other.Throttle())
+		}
+		speeds := count(x, signal.Speed, signal.OBDSpeed)
+		d, e := one.Driving(), other.Driving()
+		if speeds <= 1 && (d.NotDriving != e.NotDriving || d.Time != e.Time) {
+			t.Fatalf("driving: %+v or %+v", d, e)
+		}
+		if speeds+count(x, signal.EngineSpeed, signal.LowVoltageSystemState, signal.FreeFlowSpeed) <= 1 && one != other {
+			t.Fatalf("%+v or %+v", one, other)
+		}
+	})
+}
+
+func count(x vehicle.Sample, signals ...signal.Signal) (n int) {
+	for _, g := range signals {
+		if x.Has(g) {
+			n++
+		}
+	}
+	return n
+}

@@ -44,9 +44,7 @@ func TestRecordedDrives(t *testing.T) {
 		for _, file := range files {
 			t.Run(filepath.Base(file), func(t *testing.T) {
 				d, err := drivelog.Open(t.Context(), file, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				checkSums(t, d)
 				if d.Format != c.format {
 					t.Errorf("read as a %s log", d.Format)

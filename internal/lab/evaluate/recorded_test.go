@@ -27,9 +27,7 @@ func recorded(t *testing.T, pattern string) (all evaluate.Drives) {
 	}
 	for _, file := range files {
 		d, err := drivelog.Open(t.Context(), file, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		all.Add(strings.TrimSuffix(filepath.Base(file), ".csv.gz"), d)
 	}
 	return all
@@ -42,9 +40,7 @@ func TestLabelledDrives(t *testing.T) {
 	if all.Total.Agreement == nil {
 		return
 	}
-	if err := all.WriteTables(t.Output()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, all.WriteTables(t.Output()))
 	if macro, jam := all.Total.MacroF1, all.Total.Of(driving.Jam).F1(); macro < 0.42 || jam < 0.39 {
 		t.Errorf("macro-F1 %.3f, jam F1 %.3f: worse than it was", macro, jam)
 	}

@@ -143,9 +143,7 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 		next = now + every
 		x := vehicle.Sample{Vehicle: "car", Time: start.Add(now)}
 		for g, v := range inventedCars[car](foot, plate) {
-			if err := x.Set(g, math.Round(min(max(v, 0), 100)*255/100)*100/255); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, x.Set(g, math.Round(min(max(v, 0), 100)*255/100)*100/255))
 		}
 		d.samples = append(d.samples, x)
 	}

@@ -95,14 +95,10 @@ var freeFlowOrigin = signal.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 func learn(t *testing.T, m *road.Map, name string) {
 	t.Helper()
 	fleet, err := fcd.Open(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	states := make(map[vehicle.ID]vehicle.State)
 	for x, err := range fleet.Samples(t.Context(), freeFlowOrigin) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s := states[x.Vehicle]
 		m.Fold(&s, &x, false)
 		states[x.Vehicle] = s
@@ -119,18 +115,12 @@ type edge struct {
 func edges(t *testing.T, name string) (all []edge) {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	rows, err := csv.NewReader(z).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, row := range rows[1:] {
 		var v [8]float64 // limit, length, ff, ff_n, lon0, lat0, lon1, lat1
 		for i := range v {

@@ -74,9 +74,7 @@ func TestFaultBook(t *testing.T) {
 			var r signal.Readings
 			plate := 20 + 10*float64(at/(30*time.Second)%3)
 			for _, g := range faultySensors {
-				if err := r.Set(g, plate); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, r.Set(g, plate))
 			}
 			healthy := r
 			b.apply(car, at, &r)
@@ -108,9 +106,7 @@ func TestSimulationFlushes(t *testing.T) {
 	defer cancel()
 	taken := make(chan int, 1000)
 	door := slowDoor{taken, cancel}
-	if err := s.Run(ctx, door, door, door, door); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Run(ctx, door, door, door, door))
 	close(taken)
 	sum := 0
 	for n := range taken {

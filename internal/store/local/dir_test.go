@@ -33,6 +33,7 @@ func filled(t *testing.T) string {
 	e := mustOpen(t.Context(), t, Config{DataDir: dir, Partitions: 4})
 	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("v", 1000, 50)}))
 	testkit.NoError(t, e.Close())
+	testkit.NoError(t, os.RemoveAll(filepath.Join(dir, reserveDir))) // 64 MB
 	return dir
 }
 
