@@ -25,8 +25,8 @@ MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '
 # Enters a module. Only the service and its client are in go.work, so that the others decide no version of its dependencies.
 ENTER := cd $(CURDIR)/$$m; case $$m in .|./client) unset GOWORK;; *) export GOWORK=off;; esac
 
-# The environment of `make build`. The tests without the race detector and lint have it, too, so that
-# go compiles each package once for all of them.
+# The environment of `make build`. The tests and lint have it, too, so that go compiles each package
+# once for all of them, and for all clones.
 SHIPPED := CGO_ENABLED=0 GOFLAGS='$(strip $(GOFLAGS) -trimpath -buildvcs=false)'
 
 # $(call TOOL,lint,NAME) is a program of tools/lint.
@@ -83,7 +83,7 @@ CHECKED := $(filter-out ./bench ./torture,$(MODULES))
 check: ## run the tests that need only Go and take less than a second each
 	@set -e; for m in $(CHECKED); do \
 		$(ENTER); \
-		go test -short -timeout 2m $(TESTFLAGS) ./...; \
+		$(SHIPPED) go test -short -timeout 2m $(TESTFLAGS) ./...; \
 	done
 
 # The tests that run without the race detector only are in files that begin with "//go:build !race":
@@ -104,7 +104,7 @@ test: ## install what the tests need and run all tests, with the race detector b
 	@$(MAKE) --no-print-directory -j 2 test-raced test-modules
 
 test-raced: setup
-	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 GOFLAGS='$(GOFLAGS)' \
+	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 \
 		$(GOTEST) -race -p 2 -parallel 4 -timeout 30m ./... ./client
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),

@@ -89,7 +89,7 @@ var build = sync.OnceValue(func() error {
 	if err := buildPlain(); err != nil || *unraced || *given != "" {
 		return err
 	}
-	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", binary)
+	build := exec.Command("go", "build", "-race", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary)
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
