@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/workers"
 )
 
 // A record of a later usageVersion is neither read nor replaced, because usage is only displayed
@@ -60,10 +61,12 @@ func (k *RecordStore) storeUsage(ctx context.Context) {
 	}
 	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	storing, writers := workers.New(timed, usageWriters)
+	writers, storing := errgroup.WithContext(timed)
+	writers.SetLimit(usageWriters)
 	ids := k.tables.Tokens.Unstored()
 	for _, id := range ids {
-		if writers.Start(func() error { return k.addUsage(storing, ctx, id) }) != nil {
+		writers.Go(func() error { return k.addUsage(storing, ctx, id) })
+		if storing.Err() != nil {
 			break
 		}
 	}

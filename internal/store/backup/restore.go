@@ -12,11 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/workers"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -177,12 +178,14 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 }
 
 func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
-	ctx, storing := workers.New(ctx, batchWriters)
+	storing, ctx := errgroup.WithContext(ctx)
+	storing.SetLimit(batchWriters)
 	batches, sizes := make(map[string][]store.Record), make(map[string]int)
 	flush := func(kind string) error {
 		batch := batches[kind]
 		batches[kind], sizes[kind] = nil, 0
-		return storing.Start(func() error { return r.restoreBatch(ctx, kind, batch) })
+		storing.Go(func() error { return r.restoreBatch(ctx, kind, batch) })
+		return context.Cause(ctx)
 	}
 	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		switch {
@@ -322,7 +325,8 @@ func (r *restore) forgotten(id vehicle.ID) bool {
 const compareReaders = 16
 
 func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
-	ctx, looking := workers.New(ctx, compareReaders)
+	looking, ctx := errgroup.WithContext(ctx)
+	looking.SetLimit(compareReaders)
 	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		switch {
 		case codec.IsSet(rec.Subject): // compared with its credential, which follows
@@ -333,11 +337,12 @@ func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
 			r.count(kind, n, 1)
 			return err
 		}
-		return looking.Start(func() error {
+		looking.Go(func() error {
 			n, err := r.compareOne(ctx, rec, kind)
 			r.count(kind, n, 1)
 			return err
 		})
+		return context.Cause(ctx)
 	})
 	return cmp.Or(err, looking.Wait())
 }
