@@ -84,9 +84,9 @@ func withKeys(ours, theirs [][]byte) ([][]byte, error) {
 	return ours, nil
 }
 
-// MergeVIDKeys adds the keys of a backup: hashes cannot be converted, so each vid is looked up with
+// mergeVIDKeys adds the keys of a backup: hashes cannot be converted, so each vid is looked up with
 // every key. The error is [Unfit] if there were too many.
-func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, err error) {
+func (k *RecordStore) mergeVIDKeys(ctx context.Context, r Record, dry bool) (added bool, err error) {
 	theirs, err := decodeVIDKeys(r.Body)
 	if err != nil {
 		return false, err
@@ -98,7 +98,7 @@ func (k *RecordStore) MergeVIDKeys(ctx context.Context, r Record) (added bool, e
 		}
 		n := len(ours.Keys)
 		ours.Keys, err = withKeys(ours.Keys, theirs.Keys)
-		if added = len(ours.Keys) > n; err != nil || !added {
+		if added = len(ours.Keys) > n; err != nil || !added || dry {
 			return nil, err
 		}
 		return AppendJSON(nil, codec.VIDKeysSubject, ours)
@@ -138,24 +138,28 @@ func (k *RecordStore) changeTombstone(
 	return t, err
 }
 
-func (k *RecordStore) MergeTombstone(ctx context.Context, r Record) (buried bool, err error) {
+// MergeTombstone adds a tombstone, or tombstone keys. If dry, it only reports whether one is missing.
+func (k *RecordStore) MergeTombstone(ctx context.Context, r Record, dry bool) (added bool, err error) {
+	if r.Subject == codec.VIDKeysSubject {
+		return k.mergeVIDKeys(ctx, r, dry)
+	}
 	t, err := decodeTombstone(r.Subject, r.Body)
 	if err != nil || !t.InForce() {
 		return false, err
 	}
-	return k.bury(ctx, t.Vehicle, t.Forgotten)
+	return k.bury(ctx, t.Vehicle, t.Forgotten, dry)
 }
 
 // bury forgets a vehicle, unless it is forgotten already, or was allowed again after at.
-func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
+func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time, dry bool) (did bool, err error) {
 	_, err = k.changeTombstone(ctx, hash, func(t *access.Tombstone) bool {
-		buried = t.Forgotten.IsZero() || !t.InForce() && at.After(t.Since)
-		if buried {
+		did = t.Forgotten.IsZero() || !t.InForce() && at.After(t.Since)
+		if did {
 			*t = access.Tombstone{Vehicle: hash, Forgotten: at, Since: k.now()}
 		}
-		return buried
+		return did && !dry
 	})
-	return buried && err == nil, err
+	return did && err == nil, err
 }
 
 // After an error of Bury, the receipts before it have been applied.
@@ -168,11 +172,10 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 		if r.AllowedAt != nil {
 			continue
 		}
-		did, err := k.bury(ctx, hash, r.ForgottenAt)
-		if err != nil {
+		switch did, err := k.bury(ctx, hash, r.ForgottenAt, false); {
+		case err != nil:
 			return buried, err
-		}
-		if did {
+		case did:
 			buried++
 		}
 	}

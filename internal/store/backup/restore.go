@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ const (
 	batchBytes     = 4 << 20
 	statesBytes    = 512 << 10 // of a batch of states: its questions may be messages of NATS
 	batchWriters   = 2         // few, because folding comes first
+	storePause     = 100 * time.Millisecond
+	compareReaders = 16
 )
 
 type restore struct {
@@ -189,12 +192,9 @@ func (r *restore) restoreData(ctx context.Context, file io.ReadSeeker) error {
 	}
 	err := r.eachRecord(file, func(rec store.Record, kind string) error {
 		switch {
-		case kind == codec.VIDKeysSubject:
-			added, err := r.MergeVIDKeys(ctx, rec)
+		case strings.HasPrefix(kind, "tombstone"):
+			added, err := r.MergeTombstone(ctx, rec, false)
 			return r.counted(kind, added, refuseUnfit(err))
-		case kind == "tombstone":
-			buried, err := r.MergeTombstone(ctx, rec)
-			return r.counted(kind, buried, err)
 		case inBatches[kind] == "":
 			return nil
 		}
@@ -314,15 +314,11 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []store.R
 	}
 }
 
-const storePause = 100 * time.Millisecond
-
 // A vehicle that was allowed again counts as forgotten if the backup was begun before that.
 func (r *restore) forgotten(id vehicle.ID) bool {
 	t, ok := r.engine.Forgotten().Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Since))
 }
-
-const compareReaders = 16
 
 func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
 	looking, ctx := errgroup.WithContext(ctx)
@@ -371,6 +367,10 @@ func compared(found, equal bool) access.RestoreCount {
 func (r *restore) compareOne(ctx context.Context, rec store.Record, kind string) (n access.RestoreCount, err error) {
 	if kind == "state" {
 		return r.compareState(ctx, rec)
+	}
+	if strings.HasPrefix(kind, "tombstone") { // the bytes differ after a restore
+		added, err := r.MergeTombstone(ctx, rec, true)
+		return compared(!added, true), refuseUnfit(err)
 	}
 	is, err := r.engine.Last(ctx, cmp.Or(inBatches[kind], codec.StreamOf(rec.Subject)), rec.Subject)
 	if err != nil {
