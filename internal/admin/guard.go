@@ -12,11 +12,9 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// guard refuses requests that a browser may have been tricked into sending: any page that the
-// operator opens can reach a listener on the loopback address. The Origin or Sec-Fetch-Site header
-// shows a page of another site, and the Host header shows DNS rebinding. No CORS headers are sent,
-// so no such page can read a response, either. guard also refuses paths that are not clean, and
-// calls before the tables are filled.
+// guard refuses requests that a browser may have been tricked into sending (DESIGN.md), paths
+// that are not clean, and calls before the tables are filled. The Origin or Sec-Fetch-Site header
+// shows a page of another site, and the Host header DNS rebinding.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -103,9 +101,7 @@ func (s *Server) answersTo(host string) bool {
 // a page cannot read the response, but could keep live pages open and make the node read telemetry.
 // Following a link is not such a request.
 func loadedElsewhere(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "cross-site", "same-site":
-		return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
-	}
-	return false
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") &&
+		(r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
 }

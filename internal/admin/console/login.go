@@ -1,15 +1,22 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 )
 
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // not empty after a login with a wrong key
-	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {
-		next = localPath(page) // without the query, which may contain a secret by mistake
+	path := strings.TrimPrefix(r.URL.Path, rootOf(r))
+	if r.Method == http.MethodGet && path != "/login" {
+		next = localPath(path) // without the query, which may contain a secret by mistake
+	}
+	inside := &http.Request{Method: r.Method, URL: &url.URL{Path: "/s/-" + strings.TrimSuffix(path, "/")}}
+	if _, pattern := c.mux.Handler(inside); status == http.StatusUnauthorized && strings.HasPrefix(pattern, " ") {
+		status = http.StatusNotFound // only patterns for nothing have no method
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
@@ -42,10 +49,7 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 
 // localPath returns "/" for what could redirect the login to another server.
 func localPath(next string) string {
-	if !localPaths.MatchString(next) {
-		return "/"
-	}
-	return next
+	return cmp.Or(localPaths.FindString(next), "/")
 }
 
 var localPaths = regexp.MustCompile(`^/[0-9A-Za-z][0-9A-Za-z/]*$`)

@@ -14,11 +14,11 @@ import (
 
 func TestLogin_IsAllWithoutASession(t *testing.T) {
 	f := newFixture(t)
-	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit",
-		"/nothing"} {
+	for path, status := range map[string]int{"/": 401, "/vehicles": 401, "/vehicles/A": 401, "/tokens": 401,
+		"/sources": 401, "/operators": 401, "/audit": 401, "/nothing": 404, "/s/x/nothing": 404, "/adminkey": 404} {
 		a := f.get(path)
-		f.want(a, http.StatusUnauthorized, "<h1>Log in</h1>", `name="next" value="`+path+`"`)
-		if !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") || strings.Contains(a.body, "<nav") {
+		f.want(a, status, "<h1>Log in</h1>", `name="next" value="`+strings.TrimPrefix(path, "/s/x")+`"`)
+		if (a.header.Get("WWW-Authenticate") != "") != (status == 401) || strings.Contains(a.body, "<nav") {
 			t.Errorf("%s shows more than the login", path)
 		}
 	}
@@ -42,7 +42,7 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 			t.Errorf("%.6s…: a cookie, or the key again", key)
 		}
 	}
-	f.want(f.get("/csa_0"), http.StatusUnauthorized, `name="next" value="/"`)
+	f.want(f.get("/csa_0"), http.StatusNotFound, `name="next" value="/"`)
 	f.want(f.post("/login", "key", "csa_x", "next", "/tokens"), http.StatusForbidden, `name="next" value="/tokens"`)
 	f.want(f.post("/login", "key", "csa_x", "next", "//evil.example"), http.StatusForbidden, `name="next" value="/"`)
 	for next, want := range map[string]string{
