@@ -21,7 +21,7 @@ func TestOperators(t *testing.T) {
 	s := start(t)
 	hers := s.addOperator(t, "ada")
 	_, err := s.AddOperator(t.Context(), "ada", false)
-	refused(t, "twice", err, http.StatusConflict, "an operator of this name exists")
+	refused(t, "twice", err, http.StatusConflict, "the name of this operator is taken")
 	if _, err := hers.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)

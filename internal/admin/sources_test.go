@@ -68,7 +68,7 @@ func TestSourceLife(t *testing.T) {
 	s.add(t, "a_gateway")
 
 	_, err := s.AddSource(t.Context(), access.Credential{Name: "car-7", Vehicles: access.AllVehicles()})
-	refused(t, "a name twice", err, http.StatusConflict, "a source of this name exists")
+	refused(t, "a name twice", err, http.StatusConflict, "the name of this source is taken")
 	list, err := s.Sources(t.Context())
 	if err != nil || len(list) != 2 || list[0].Name != "a_gateway" || list[1].Name != "car-7" {
 		t.Fatalf("list: %+v, %v", list, err)

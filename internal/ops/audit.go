@@ -99,8 +99,7 @@ func noRecord(action string) *Refusal {
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it
 		return Refuse(http.StatusServiceUnavailable,
-			"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
-				"damaged)")
+			"the part of the stored data that this needs is damaged: see When the store is damaged in docs/operations.md")
 	}
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {
@@ -113,15 +112,11 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 		return noRecord(action)
 	case errors.Is(err, access.ErrNotErased), errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty):
 		return Refuse(http.StatusConflict, "%v", err)
-	case errors.Is(err, access.ErrExists) && action == "operator.add":
-		return Refuse(http.StatusConflict,
-			"an operator of this name exists: choose another name, or remove that one first")
 	case errors.Is(err, access.ErrExists):
-		return Refuse(http.StatusConflict,
-			"a source of this name exists: choose another name, or remove that source first")
+		noun, _, _ := strings.Cut(action, ".")
+		return Refuse(http.StatusConflict, "the name of this %s is taken: choose another, or remove that %[1]s first", noun)
 	}
 	p.cfg.Log.Error("an operation failed", "action", action, "error", access.OneLine(err))
 	return Refuse(http.StatusServiceUnavailable,
-		"it could not be confirmed that this was stored: look at the record before trying again; the service's "+
-			"log says why")
+		"it could not be confirmed that this was stored: look at the record before a retry; the service's log says why")
 }
