@@ -54,7 +54,7 @@ reproduce: ## rebuild the commit of the binary in another folder, and compare (B
 	@./scripts/reproduce.sh $(BINARY) $(CACHE)
 
 .PHONY: release
-release: ## make a release of the commit in dist/, for Linux on amd64 and arm64 (VERSION=v0.1.0 if there is no tag)
+release: ## make a release of the commit in dist/, for Linux on amd64 and arm64 (VERSION=v0.2.0 if there is no tag)
 	@./scripts/release.sh '$(VERSION)' '$(COMMIT)' '$(DIST)' $(ARCHES)
 
 .PHONY: run

@@ -10,8 +10,8 @@ version=$1 commit=$2 dist=$3
 shift 3
 
 fail() { echo "$*" >&2; exit 1; }
-[[ $version != *-dirty ]] || fail "there are changes that no commit has: commit them, or name the version of the last commit, such as VERSION=v0.1.0"
-[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$ ]] || fail "VERSION is a tag such as v0.1.0 or v0.1.0-rc.1"
+[[ $version != *-dirty ]] || fail "there are changes that no commit has: commit them, or name the version of the last commit, such as VERSION=v0.2.0"
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$ ]] || fail "VERSION is a tag such as v0.2.0 or v0.2.0-rc.1"
 tsc=$PWD/.cache/npm/node_modules/.bin
 [[ -x $tsc/tsc ]] || fail "the TypeScript compiler is missing: run make setup"
 [[ ! -e $dist || -e $dist/SHA256SUMS ]] || fail "$dist holds something else than a release: remove it, or set DIST"

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -113,21 +114,17 @@ func TestReleaseRefuses(t *testing.T) {
 	full := t.TempDir()
 	testkit.NoError(t, os.WriteFile(filepath.Join(full, "mine"), nil, 0o600))
 	for _, c := range []struct{ version, dist, says string }{
+		{"v0.1.0", "", "> **Version:** v0.1.0"},
 		{"v9.9.9", "", "CHANGELOG.md has no section [9.9.9]"},
 		{"v0.1.0-3-gabc-dirty", "", "changes that no commit has"},
 		{"a/b", "", "VERSION is a tag"},
 		{"v0.0.0-rc.1", full, "holds something else than a release"},
 	} {
-		dist := c.dist
-		if dist == "" {
-			dist = filepath.Join(t.TempDir(), "dist")
-		}
+		dist := cmp.Or(c.dist, filepath.Join(t.TempDir(), "dist"))
 		out, err := release(t, c.version, dist)
-		if err == nil || !strings.Contains(out, c.says) {
-			t.Errorf("%s: %v\n%s", c.version, err, out)
-		}
-		if _, err := os.Stat(filepath.Join(dist, "SHA256SUMS")); err == nil {
-			t.Errorf("%s: there is a release", c.version)
+		_, none := os.Stat(filepath.Join(dist, "SHA256SUMS"))
+		if err == nil || none == nil || !strings.Contains(out, c.says) {
+			t.Errorf("%s: got error %v, no release %v; want it refused with %q\n%s", c.version, err, none, c.says, out)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(full, "mine")); err != nil {
