@@ -38,8 +38,8 @@ const url = process.env.CARSTATE_QUERY_URL + "/api/ic/if_dt_tflow_car_driving_st
 const { data }: Operation["responses"][200]["content"]["application/json"] = await (await fetch(url)).json();
 const status: number = data.status, state: string = data.vehicle_runing_state;
 console.log(data.vid, status, state);
-`, `$NPM/.bin/openapi-typescript openapi.json -o client.d.ts; echo '{"type":"module"}' >package.json
-		$NPM/.bin/tsc --strict --target es2022 --module nodenext --typeRoots $NPM/@types --types node main.ts; node main.js`},
+`, `$NPM/.bin/openapi-typescript openapi.json -o client.ts; echo '{"type":"module"}' >package.json
+		$NPM/.bin/tsc --strict --skipLibCheck --target es2022 --module nodenext --typeRoots $NPM/@types --types node main.ts; node main.js`},
 }
 
 func project(t *testing.T, p *process, file, program, script string, env ...string) string {
@@ -52,7 +52,7 @@ func project(t *testing.T, p *process, file, program, script string, env ...stri
 	cmd.Dir = dir
 	token := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ada", "--sandbox"))
 	cmd.Env = append(append(os.Environ(), "CARSTATE_TOKEN="+token, "CARSTATE_QUERY_URL="+p.URL(nodeprocess.Query),
-		"NPM="+npm, "GOFLAGS="), env...)
+		"NPM="+npm, "GOFLAGS=-trimpath", "CGO_ENABLED=0"), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: make setup installs the programs\n%s", err, out)
