@@ -94,7 +94,7 @@ UNRACEDTESTS = $(shell sed -nE 's/^func ((Test|Fuzz|Example)[A-Za-z0-9_]*).*/\1/
 space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests and packages run in parallel
-# than there are processors. cmd/carstate takes longest and is the first of the packages. Of the
+# than there are processors. The packages that take longest, or wait most, come first. Of the
 # other modules, which have the tools of the developers, the tests run without the race detector.
 # The flag -vet=off saves a pass over all packages that `make lint` makes in any case. Without GORACE,
 # each program with the race detector would wait a second before it ends.
@@ -105,7 +105,7 @@ test: ## install what the tests need and run all tests, with the race detector b
 
 test-raced: setup
 	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 \
-		$(GOTEST) -race -p 2 -parallel 4 -timeout 30m ./... ./client
+		$(GOTEST) -race -p 2 -parallel 4 -timeout 30m ./cmd/carstate ./internal/store/... ./... ./client
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
 # they take a third less processor time. These tests need nothing that setup installs.
