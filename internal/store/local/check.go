@@ -48,7 +48,7 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		FS: fsys, ReadOnly: true, ErrorIfNotExists: true, FormatMajorVersion: storeFormat, Logger: silent{},
 	})
 	if err != nil {
-		return nil, d.damaged("the store cannot be opened: " + access.OneLine(err))
+		return nil, d.damaged("the store cannot be opened: " + cause(err))
 	}
 	defer func() { _ = db.Close() }()
 	e := &Engine{
@@ -77,7 +77,7 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		}
 		is, err := e.checkSpan(ctx, letter, decode)
 		if _, err := e.lastSequence(letter); err != nil && is.Unreadable == "" && name != codec.Telemetry {
-			is.Unreadable = "the last sequence: " + access.OneLine(err)
+			is.Unreadable = "the last sequence: " + cause(err)
 		}
 		is.Stream = name
 		found = append(found, is)
@@ -100,7 +100,7 @@ func (e *Engine) checkSpan(ctx context.Context, letter byte, decode func(entry) 
 		case ctx.Err() != nil:
 			return found, ctx.Err()
 		case err != nil:
-			found.Unreadable = access.OneLine(err)
+			found.Unreadable = "the rest: " + cause(err)
 			return found, nil
 		}
 		switch err := decode(is); {

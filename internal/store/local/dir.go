@@ -117,8 +117,8 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	}
 	if d.lock, err = fsys.Lock(d.name(lockFile)); err != nil {
 		if errors.Is(err, syscall.EAGAIN) {
-			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one or choose "+
-				"another --data-dir", path)
+			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one and wait "+
+				"until it has ended", path)
 		}
 		return nil, d.unusable("written", "", err)
 	}
@@ -181,8 +181,8 @@ func (d *dataDir) identify() (id identity, err error) {
 	case missing && slices.Contains(entries, identityCopy):
 		return id, d.damaged(identityFile + " is missing, and its copy is invalid")
 	case missing && slices.ContainsFunc(entries, func(e string) bool { return !slices.Contains(harmless, e) }):
-		return id, store.ConfigError(fmt.Errorf("the directory %s holds files that are not carstate's: choose an "+
-			"empty or a new --data-dir", d.path))
+		return id, store.ConfigError(fmt.Errorf("the directory %s holds files that are not carstate's: name an "+
+			"empty or a new one, or that of a service", d.path))
 	case missing:
 		return id, nil
 	case err != nil:
@@ -202,7 +202,7 @@ func (d *dataDir) identityIn(file string) (id identity, err error) {
 		return id, d.damaged(file + " is invalid")
 	case id.Format < directoryFormat:
 		return id, store.ConfigError(fmt.Errorf("the data directory %s was written by an older carstate (format %d), "+
-			"which this version does not read: choose a new --data-dir", d.path, id.Format))
+			"which this version does not read: use that version or a new directory", d.path, id.Format))
 	case id.Format > directoryFormat:
 		return id, store.ConfigError(fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use "+
 			"that version", d.path, id.Format))
@@ -284,7 +284,7 @@ func (d *dataDir) checkOwner(dir *syscall.Stat_t) error {
 			"chmod o-w %s", d.path, d.path)
 	case dir.Uid != 0 && int(dir.Uid) != os.Geteuid():
 		return fmt.Errorf("the data directory %s belongs to another user (uid %d): run carstate as that user or "+
-			"choose another --data-dir", d.path, dir.Uid)
+			"use another directory", d.path, dir.Uid)
 	}
 	var lock syscall.Stat_t
 	if err := syscall.Lstat(d.name(lockFile), &lock); err == nil && lock.Mode&syscall.S_IFMT != syscall.S_IFREG {

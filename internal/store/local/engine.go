@@ -182,7 +182,7 @@ func (e *Engine) openError(err error) error {
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
 	}
-	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
+	return e.dir.damaged("the store cannot be opened: " + cause(err))
 }
 
 func (e *Engine) options() *pebble.Options {
@@ -240,7 +240,7 @@ const (
 // Except after damage, Pebble itself retries, such as on a full disk.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
-		e.fail(e.dir.damaged(access.OneLine(err)))
+		e.fail(e.dir.damaged(cause(err)))
 		return
 	}
 	e.tablesFailing.Store(true)

@@ -209,7 +209,13 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err))), false
 	}
-	return e.dir.damaged(access.OneLine(err)), true
+	return e.dir.damaged(cause(err)), true
+}
+
+// cause returns the first line: Pebble adds others for further tables, and a placeholder.
+func cause(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return access.OneLine(errors.New(line))
 }
 
 // When it opens, Pebble writes the records of all logs to tables, for which it needs space.
