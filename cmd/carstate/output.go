@@ -78,6 +78,7 @@ var outputFuncs = template.FuncMap{
 	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
+	"tenths":     func(f float64) string { return fmt.Sprintf("%.1f", f) },
 	"thousands":  func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"verdicts": func(v ops.VehicleRecord) map[string]ops.VerdictRecord {
 		return map[string]ops.VerdictRecord{"driving": v.Driving, "throttle": v.Throttle}
