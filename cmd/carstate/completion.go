@@ -23,6 +23,9 @@ type completeCommand struct {
 }
 
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
+	if len(c.Words) > 1 && c.Words[0] == "help" {
+		c.Words = c.Words[1:]
+	}
 	for _, next := range cmdline.Candidates(given.Kong, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {
 			return err

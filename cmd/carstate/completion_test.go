@@ -15,6 +15,7 @@ func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 	for words, want := range map[string]string{
 		"tok":                     "token",
 		"token re":                "revoke",
+		"help token re":           "revoke",
 		"token --":                "--help",
 		"token revoke --y":        "--yes",
 		"serve --log-level d":     "debug",

@@ -71,8 +71,11 @@ func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
 // run returns the exit code. It writes an error to stderr in one line, and after a wrong flag or
 // argument a second line about help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 1 && args[0] == "--version" {
+	switch {
+	case len(args) == 1 && args[0] == "--version":
 		args = []string{"version"}
+	case len(args) > 0 && args[0] == "help":
+		args = append([]string{"--help"}, args[1:]...)
 	}
 	help := stdout // the parser must see the terminal itself, to measure its width
 	out, errs := term.NewPrintable(stdout), term.NewPrintable(stderr)

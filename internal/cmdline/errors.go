@@ -39,19 +39,16 @@ func Unquoted(err error) string {
 	return complaint
 }
 
-// ExampleOf returns an example such as ", as in --vid=VID" for a missing argument or value, or "".
+// ExampleOf returns "" unless an argument or value is missing, or a flag is unknown.
 func ExampleOf(command *kong.Node, err error) string {
-	flag, _, isFlag := strings.Cut(err.Error(), ": expected string value")
-	_, examples, hasExample := strings.Cut(command.Detail, "Example:\n")
-	switch line, _, _ := strings.Cut(examples, "\n"); {
-	case hasExample && strings.HasPrefix(err.Error(), `expected "<`):
-		return ", as in: " + strings.TrimSpace(line)
-	case isFlag:
-		for _, f := range command.Flags {
-			if "--"+f.Name == flag {
-				return fmt.Sprintf(", as in %s=%s", flag, f.FormatPlaceHolder())
-			}
-		}
+	flag, _, _ := strings.Cut(err.Error(), ": expected string value")
+	_, examples, ok := strings.Cut(command.Detail, "Example:\n")
+	if ok && (strings.HasPrefix(flag, `expected "<`) || strings.HasPrefix(flag, "unknown flag")) {
+		line, _, _ := strings.Cut(examples, "\n")
+		return " (example: " + strings.TrimSpace(line) + ")"
+	}
+	if f := takesValue(command, flag); f != nil {
+		return fmt.Sprintf(", as in %s=%s", flag, f.FormatPlaceHolder())
 	}
 	return ""
 }
