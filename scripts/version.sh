@@ -10,5 +10,4 @@ sed -i -E "s|(\"version\": )\"[0-9][^\"]*\"|\1\"${version#v}\"|" clients/typescr
 	internal/query/docs/openapi.json.tmpl internal/admin/openapi_test.go
 sed -i -E "s#(client@|\*\*Version:\*\* |by carstate )v[0-9][^< ]*#\1$version#" README.md docs/{first-hour,operations}.md internal/query/docs/page.html.tmpl
 python=${version#v} python=${python/-rc./rc}
-sed -i -E "s|carstate-[0-9][^-]*(-py3)|carstate-$python\1|; s|carstate-[0-9][^ ]*(\.tgz)|carstate-${version#v}\1|" docs/first-hour.md
 sed -i -E "s|^(version = ).*|\1\"$python\"|" clients/python/pyproject.toml

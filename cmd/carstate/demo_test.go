@@ -94,7 +94,7 @@ func TestDemo(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Fatalf("the pasted lines answered %q", got)
 	}
-	if d.stdout.Count("600 simulated cars are on their way too, from vid SIM00000 to SIM00599") == 0 {
+	if d.stdout.Count("600 simulated cars are on their way too, from vid DEMO00000 to DEMO00599") == 0 {
 		t.Error("the demo does not tell of its fleet")
 	}
 	line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(d.stdout.String())
@@ -102,7 +102,7 @@ func TestDemo(t *testing.T) {
 	testkit.NoError(t, until(2*testkit.Patience, func() error {
 		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
 		for i := range 600 {
-			vid := fmt.Sprintf("SIM%05d", i)
+			vid := fmt.Sprintf("DEMO%05d", i)
 			driven, err1 := developer.CarDrivingState(t.Context(), vid)
 			system, err2 := developer.ThrottleSystem(t.Context(), vid)
 			if err := errors.Join(err1, err2); err != nil {

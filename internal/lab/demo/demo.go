@@ -107,7 +107,7 @@ func poll(ctx context.Context, ask func() error) (err error) {
 func Fleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
 		Vehicles: cars, PerSecond: 1, Seed: 1, Faults: max(0.5, 40/float64(max(1, cars))), FreeFlow: true,
-		WithoutPositions: withoutPositions, Prefix: "SIM",
+		WithoutPositions: withoutPositions, Prefix: "DEMO",
 	}
 }
 
