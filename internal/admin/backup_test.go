@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -61,6 +62,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		{errBadFile, nil, 0, http.StatusBadRequest, "cut off or damaged"},
 		{access.ErrBusy, nil, 0, http.StatusConflict, "a restore is in progress"},
 		{access.ErrNotEmpty, nil, 0, http.StatusConflict, "an empty service only"},
+		{nil, fmt.Errorf("of kind source: %w", access.ErrExists), 9, 0, "of kind source: the name is taken; it may"},
 		{nil, errors.New("the disk of V1 broke"), 0, http.StatusServiceUnavailable, "could not be confirmed"},
 		{nil, errors.New("the disk of V1 broke"), 9, 0, "stopped halfway"},
 	} {
@@ -71,7 +73,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 			t.Errorf("%v, %v after %d: %v", c.bad, c.fail, c.steps, err)
 		}
 	}
-	if events := s.store.Events(); len(events) != 5 || events[4].Outcome != "failed" {
+	if events := s.store.Events(); len(events) != 7 || events[6].Outcome != "failed" {
 		t.Errorf("audited %+v", events)
 	}
 	s.store.Fail("Audit intended", errDisk)

@@ -110,7 +110,8 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 	switch {
 	case errors.Is(err, access.ErrNotFound):
 		return noRecord(action)
-	case errors.Is(err, access.ErrNotErased), errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty):
+	case errors.Is(err, access.ErrNotErased), errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty),
+		errors.Is(err, access.ErrExists) && action == "backup.restore": // it says of what kind
 		return Refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, access.ErrExists):
 		noun, _, _ := strings.Cut(action, ".")
