@@ -313,7 +313,6 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 // Few enough for the race detector.
 func TestSomePowerCuts(t *testing.T) { cutPower(t, 50, 30) }
 func TestSomeFullDisks(t *testing.T) { fillDisks(t, 15) }
-func TestSomeDamage(t *testing.T)    { damage(t, 1) } // all of one workload, some 300
 
 // Unsynced data is lost in full, in part, or not at all. Of a workload, every n-th sync is cut.
 func cutPower(t *testing.T, cuts, every int64) {
