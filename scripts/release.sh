@@ -11,7 +11,7 @@ shift 3
 
 fail() { echo "$*" >&2; exit 1; }
 [[ $version != *-dirty ]] || fail "there are changes that no commit has: commit them, or name the version of the last commit, such as VERSION=v0.2.0"
-[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$ ]] || fail "VERSION is a tag such as v0.2.0 or v0.2.0-rc.1"
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$ ]] || fail "VERSION is a tag: make release VERSION=v0.2.0 or, before CHANGELOG.md has that section, VERSION=v0.2.0-rc.1"
 tsc=$PWD/.cache/npm/node_modules/.bin
 [[ -x $tsc/tsc ]] || fail "the TypeScript compiler is missing: run make setup"
 [[ ! -e $dist || -e $dist/SHA256SUMS ]] || fail "$dist holds something else than a release: remove it, or set DIST"
@@ -26,7 +26,7 @@ git archive "$commit" | tar -x -C "$tree"
 section=Unreleased
 [[ $version == *-rc.* ]] || section=${version#v}
 awk -v head="## [$section]" '/^## /{ found = index($0, head) == 1 } found' "$tree/CHANGELOG.md" > "$out/CHANGES"
-test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Unreleased] that name and the day, and commit"
+test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Unreleased] that name and the day, and commit, or make a candidate, such as $version-rc.1"
 
 # The packages of a candidate name another version than the commit.
 pack=$tmp/pack
