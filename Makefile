@@ -105,7 +105,7 @@ test: ## install what the tests need and run all tests, with the race detector b
 
 test-raced: setup
 	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 \
-		$(GOTEST) -race -p 2 -parallel 4 -timeout 30m ./cmd/carstate ./internal/store/... ./... ./client
+		$(GOTEST) -race -p 3 -parallel 4 -timeout 30m ./cmd/carstate ./internal/store/... ./... ./client
 
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
 # they take a third less processor time. These tests need nothing that setup installs.
