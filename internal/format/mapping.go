@@ -233,7 +233,8 @@ var yamlErrors = []struct {
 	is   *regexp.Regexp
 	text string
 }{
-	{regexp.MustCompile(`^(yaml: )?(line \d+: )?`), "$2"},
+	{regexp.MustCompile(`^line (\d+): did not `), "after line $1: did not "},
+	{regexp.MustCompile(`^(block|could|did|found|mapping values) `), "line 1: $1 "},
 	{regexp.MustCompile(`field ([a-z]{1,20}) not found in type .*`), "a mapping has no $1 here"},
 	{regexp.MustCompile(`(?s)field .* not found in type .*`), "a mapping has no such name here"},
 	{regexp.MustCompile(`(?s)cannot (unmarshal|decode) .*`), "a value of another type is needed"},
@@ -244,7 +245,7 @@ var yamlErrors = []struct {
 const errAlias = "a mapping has no aliases: write the value again"
 
 func readable(err error) error {
-	text := err.Error()
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
 		text = t.Errors[0]
 	}
