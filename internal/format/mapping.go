@@ -114,9 +114,10 @@ func (l *list[T]) UnmarshalYAML(n *yaml.Node) error {
 // Format is a compiled mapping; nil is the service's own format.
 type Format struct {
 	mapping
-	name string
-	text string
-	next *Format
+	AllTopics string
+	name      string
+	text      string
+	next      *Format
 
 	topics  [][]string
 	topic   []int // slots, indexes in Decoder.values, of paths; so are the next three
@@ -224,6 +225,7 @@ func parse(text string) (*Format, error) {
 			return nil, err
 		}
 		*next = f
+		first.AllTopics = strings.Trim(first.AllTopics+", "+strings.Join(f.Topics, ", "), ", ")
 		next = &f.next
 	}
 }

@@ -110,18 +110,16 @@ func TestMQTTMapped(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
 		tracks := f.mappedSource(t, "tracks", "owntracks", access.VehicleSet("V1"))
-		tesla := f.mappedSource(t, "tesla", "tesla", access.AllVehicles())
-		viss := f.mappedSource(t, "viss", "viss", access.AllVehicles())
 		_, addr := startMQTT(t, f.Config)
 		c := dialRaw(t, addr, version).logIn("tracks", tracks)
 		c.publish(2, 1, "owntracks/V/1", `{"_type":"location","tst":1795147201,"vel":50}`)
 		c.wantPuback(1, 0)
 		c.publish(2, 2, "owntracks/V/1", `{"_type":"lwt","tst":1795147201}`)
 		c.wantPuback(2, 0)
-		c = dialRaw(t, addr, version).logIn("tesla", tesla)
+		c = dialRaw(t, addr, version).logIn("tesla", f.mappedSource(t, "tesla", "tesla", access.AllVehicles()))
 		c.publish(2, 3, "telemetry/V2/v/VehicleSpeed", "10")
 		c.wantPuback(3, 0)
-		c = dialRaw(t, addr, version).logIn("viss", viss)
+		c = dialRaw(t, addr, version).logIn("viss", f.mappedSource(t, "viss", "viss", access.AllVehicles()))
 		c.publish(2, 4, topicV1, `{"data":{"path":"Vehicle.Speed","dp":{"value":"60","ts":"2026-11-20T04:00:02Z"}}}`)
 		c.wantPuback(4, 0)
 		f.login(t, addr, version).publish(2, 5, topicV1, "["+sampleLine("V1", 5, 1)+","+sampleLine("V1", 6, 2)+"]")
@@ -131,8 +129,13 @@ func TestMQTTMapped(t *testing.T) {
 			return
 		}
 		c = dialRaw(t, addr, version).logIn("tracks", tracks)
-		c.publish(2, 6, "owntracks/V/1/event", `{}`)
-		c.wantPuback(6, 0x90)
+		for i, topic := range []string{topicV1, "owntracks/V", "owntracks/V/1/event"} {
+			c.publish(2, uint16(i+8), topic, `{}`)
+			c.wantPuback(uint16(i+8), 0x90)
+		}
+		if g, _ := f.Sources.Get("tracks"); !strings.HasSuffix(g.Seen().Text, `takes "owntracks/+/+"`) {
+			t.Errorf("got last refusal %q", g.Seen().Text)
+		}
 		c.publish(2, 7, "owntracks/V/2", `{"_type":"location","tst":1795147201,"vel":50}`)
 		c.wantPuback(7, 0x99)
 	})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -225,12 +226,15 @@ func (m *MQTT) checkSource(c *conn, now time.Time) error {
 func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
 	source, topic := c.grant, string(pk.Topic)
 	id := vehicleOf(topic)
-	ok := id != "" || source.Format.Matches(topic) // with a format, the message may name the vehicle
+	ok := source.Format.Matches(topic) || source.Format == nil && id != "" // a message may name the vehicle
 	code := byte(mqtt.WrongPayload)
 	switch {
 	case why != nil:
 	case !ok && strings.HasPrefix(topic, brokerPrefix):
 		return nil, nil, 1 // every bridge sends such messages: no mistake
+	case !ok && source.Format != nil:
+		text := fmt.Sprintf("wrong topic: the format of this source takes %.200q", source.Format.AllTopics)
+		why, code = telemetry.Refuse(access.BadTopic, text), mqtt.WrongTopic
 	case !ok:
 		why, code = errTopic, mqtt.WrongTopic
 	case id != "" && !source.Vehicles.Include(id):
