@@ -57,6 +57,7 @@ func (f adminFlags) client() (*client.Client, error) {
 	switch {
 	case err != nil:
 	case f.KeyFile != "":
+		c.Flag = "--key-file"
 		c.Key, err = client.ReadKey(f.KeyFile)
 	default:
 		c.Key, err = ops.LoadKey(f.DataDir)

@@ -25,6 +25,7 @@ import (
 type Client struct {
 	URL  string
 	Key  string       // the admin key or an operator's
+	Flag string       // of Key
 	HTTP *http.Client // if nil, without proxy and redirects
 }
 
@@ -244,7 +245,7 @@ func (c *Client) do(
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
-		return nil, refused(where, resp)
+		return nil, refused(where, cmp.Or(c.Flag, "--data-dir"), resp)
 	}
 	return resp, nil
 }

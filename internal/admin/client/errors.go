@@ -51,7 +51,7 @@ func unreachable(where string, err error) *Error {
 	return e
 }
 
-func refused(where string, resp *http.Response) *Error {
+func refused(where, keyFlag string, resp *http.Response) *Error {
 	var f wire.Failure
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err == nil {
@@ -66,8 +66,8 @@ func refused(where string, resp *http.Response) *Error {
 	e := &Error{Status: resp.StatusCode, text: access.OneLine(errors.New(f.Error))}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		e.text = fmt.Sprintf("the carstate at %s does not accept this key: is it the service of this data "+
-			"directory? (--data-dir, --admin-addr)", where)
+		e.text = fmt.Sprintf("the carstate at %s does not accept this key: is it still valid, and of this "+
+			"service? (%s, --admin-addr)", where, keyFlag)
 	case http.StatusNotFound:
 		e.cause = access.ErrNotFound
 	}
