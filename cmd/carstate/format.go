@@ -111,6 +111,9 @@ func (c *formatTry) Run(ctx context.Context, w streams) error {
 				format.ErrTime: f.Time.Path}[s.Err]; at != nil {
 				fmt.Fprintf(w.err, ": %s", strings.Join(at, ", "))
 			}
+			if c.Topic == "" && (s.Err == format.ErrTopic || s.Err == format.ErrNoVID && f.VID.Topic != nil) {
+				fmt.Fprint(w.err, "; give its topic (--topic)")
+			}
 			fmt.Fprintln(w.err)
 		case s.Skipped:
 			fmt.Fprintf(w.err, "%d: skipped: a condition of the mapping\n", samples)
