@@ -130,7 +130,7 @@ func TestCommandsInAContainer(t *testing.T) {
 	p.stop(t)
 	var stdout, stderr testkit.Buffer
 	if code := run(t.Context(), []string{"health"}, &stdout, &stderr); code != exitError ||
-		!strings.Contains(stderr.String(), "does not answer") {
+		!strings.Contains(stderr.String(), "no carstate answers at") {
 		t.Errorf("the health of a service that ended: %d: %s%s", code, &stdout, &stderr)
 	}
 }

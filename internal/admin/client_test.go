@@ -133,7 +133,7 @@ func TestClientPatience(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	expect(t, fails(t, c, ctx), "did not answer in time")
+	expect(t, fails(t, c, ctx), "did not answer in time (--admin-addr)")
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	c = &client.Client{URL: slow.URL + "/interrupted", Key: key}

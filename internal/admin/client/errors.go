@@ -29,9 +29,12 @@ func errorf(format string, args ...any) *Error {
 }
 
 func unreachable(where string, err error) *Error {
-	cause := err
+	cause, perhaps := err, ": the operation may have been carried out, so check before you retry"
 	if u, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL that net/http adds
 		cause = u.Err
+		if u.Op == "Get" {
+			perhaps = " (--admin-addr)"
+		}
 	}
 	e := errorf("%s could not be reached: %s (--admin-addr)", where, access.OneLine(cause))
 	var late interface{ Timeout() bool }
@@ -41,11 +44,9 @@ func unreachable(where string, err error) *Error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e = errorf("no carstate answers at %s: is `carstate serve` running? (--admin-addr)", where)
 	case errors.As(err, &late) && late.Timeout():
-		e = errorf("%s did not answer in time: the operation may have been carried out, so check before you retry",
-			where)
+		e = errorf("%s did not answer in time%s", where, perhaps)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		e = errorf("%s disconnected without an answer: the operation may have been carried out, so check before "+
-			"you retry", where)
+		e = errorf("%s disconnected without an answer%s", where, perhaps)
 	}
 	e.cause = err
 	return e
@@ -58,10 +59,7 @@ func refused(where, keyFlag string, resp *http.Response) *Error {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil || f.Error == "" {
-		e := errorf("the server at %s is not carstate's admin listener: it answered %d (--admin-addr)", where,
-			resp.StatusCode)
-		e.Status = resp.StatusCode
-		return e
+		return foreign(where, resp)
 	}
 	e := &Error{Status: resp.StatusCode, text: access.OneLine(errors.New(f.Error))}
 	switch resp.StatusCode {
@@ -72,6 +70,11 @@ func refused(where, keyFlag string, resp *http.Response) *Error {
 		e.cause = access.ErrNotFound
 	}
 	return e
+}
+
+func foreign(where string, resp *http.Response) *Error {
+	return &Error{Status: resp.StatusCode, text: fmt.Sprintf(
+		"the server at %s is not carstate's admin listener: it answered %d (--admin-addr)", where, resp.StatusCode)}
 }
 
 // shown returns the URL without secrets.

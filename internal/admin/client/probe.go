@@ -21,9 +21,12 @@ func (c *Client) Probe(ctx context.Context, live bool) (line string, err error) 
 	}
 	resp, err := cmp.Or(c.HTTP, directly).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("the admin listener does not answer: %w (--admin-addr)", err)
+		return "", unreachable(shown(c.URL), err)
 	}
 	defer resp.Body.Close()
+	if s := resp.StatusCode; s != http.StatusOK && s != http.StatusServiceUnavailable {
+		return "", foreign(shown(c.URL), resp)
+	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Scan()
 	if resp.StatusCode != http.StatusOK {
