@@ -92,7 +92,7 @@ func noRecord(action string) *Refusal {
 	if noun == "vehicle" {
 		return Refuse(http.StatusNotFound, "this vehicle is not forgotten")
 	}
-	return Refuse(http.StatusNotFound, "there is no such %s: carstate %[1]s list shows the names", noun)
+	return Refuse(http.StatusNotFound, "there is no such %s: see `carstate %[1]s list`", noun)
 }
 
 // Explain returns err as a refusal, and logs it unless it only says what the caller did wrong.
