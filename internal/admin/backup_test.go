@@ -149,7 +149,7 @@ func TestReceiptsOverTheWire(t *testing.T) {
 		t.Errorf("%d were buried", n)
 	}
 	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "vehicle.forget", Object: "receipts",
-		Detail: "1 receipts", Outcome: "intended"}
+		Detail: "vehicles: 1", Outcome: "intended"}
 	if events := s.store.Events(); len(events) != 1 || events[0] != want {
 		t.Errorf("audited %+v", events)
 	}

@@ -107,7 +107,7 @@ func (p *Operations) Bury(
 			return 0, Refuse(http.StatusBadRequest, "receipt %d: %v", i+1, err)
 		}
 	}
-	e := access.Event{Action: "vehicle.forget", Object: "receipts", Detail: fmt.Sprintf("%d receipts", len(receipts))}
+	e := access.Event{Action: "vehicle.forget", Object: "receipts", Detail: fmt.Sprintf("vehicles: %d", len(receipts))}
 	err = p.auditedAtLength(ctx, by, e, func(ctx context.Context) (err error) {
 		buried, err = p.cfg.Store.Bury(ctx, receipts)
 		return err
