@@ -38,9 +38,10 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if _, err := os.Lstat(c.File); err == nil && !c.Force {
 		return errBackupExists
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+"-")
+	dir := filepath.Dir(c.File)
+	tmp, err := os.CreateTemp(dir, "."+filepath.Base(c.File)+"-")
 	if err != nil {
-		return fmt.Errorf("the backup cannot be written: %w", err)
+		return fmt.Errorf("the backup cannot be written to the directory %s: %w", dir, access.WithoutPath(err))
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
