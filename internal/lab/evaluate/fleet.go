@@ -162,8 +162,7 @@ func (r *FleetResult) Report() FleetReport {
 	return FleetReport{
 		Vehicles: r.Vehicles, Readings: r.Readings, Stretches: r.Stretches,
 		Confusion: r.All.Confusion, Sure: r.Sure.Confusion, MacroF1: r.All.MacroF1,
-		F1: stateF1{r.All.Of(driving.Normal).F1(), r.All.Of(driving.Slow).F1(),
-			r.All.Of(driving.Jam).F1()},
+		F1: stateF1{r.All.Of(driving.Normal).F1(), r.All.Of(driving.Slow).F1(), r.All.Of(driving.Jam).F1()},
 	}
 }
 

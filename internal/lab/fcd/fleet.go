@@ -92,15 +92,11 @@ func (f *Fleet) Samples(ctx context.Context, base signal.UnixMilli) iter.Seq2[ve
 }
 
 func open(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	var in *os.File
-	if err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file; it is read more than once, so name a file and not a pipe",
 			filepath.Base(path))
 	}
-	if err == nil {
-		in, err = os.Open(path)
-	}
+	in, err := os.Open(path)
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return nil, fmt.Errorf("%s cannot be read: %w", filepath.Base(path), p.Err)
 	}
