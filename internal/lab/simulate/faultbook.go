@@ -27,7 +27,6 @@ type standingFault struct {
 	injector     *faults.Injector
 	begun, until time.Duration
 	observable   time.Duration // when a reading first changed by more than healthy sensors err, or 0
-	ended        time.Duration // 0: the fault lasts
 	// queries after the fault was observable for a minute, and when one was first answered
 	// "anomaly", or 0
 	asked int
@@ -53,7 +52,7 @@ func (b *faultBook) apply(car int, at time.Duration, r *signal.Readings) {
 	gone := at - c.last
 	c.last = at
 	if c.now != nil && at >= c.now.until {
-		c.now.ended, c.mended, c.now = at, at, nil
+		c.now.until, c.mended, c.now = at, at, nil
 	}
 	if c.now == nil {
 		c.healthy.Watch(r)

@@ -46,10 +46,10 @@ type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
 	// Each alarm and each fault is counted once. Precision is the faults with an alarm, divided by
-	// these and FalseAlarms; Recall is Found divided by Telling.
+	// these and FalseAlarms; Recall is Found divided by Telling. Nil: 0/0.
 	FalseAlarms int         `json:"false_alarms"`
-	Precision   float64     `json:"precision"`
-	Recall      float64     `json:"recall"`
+	Precision   *float64    `json:"precision"`
+	Recall      *float64    `json:"recall"`
 	Kinds       []faultKind `json:"faults"`
 }
 
@@ -85,10 +85,10 @@ func (s *Simulation) Report() *Report {
 	return r
 }
 
-// judgeThrottle is called with mu locked.
+// mu is locked.
 func (s *Simulation) judgeThrottle() *throttleReport {
 	r := new(s.score.throttleReport)
-	telling, found, alarms := 0, 0, 0
+	telling, found := 0, 0
 	for kind := range faults.Kind(faults.NumKinds) {
 		k := faultKind{Kind: kind.String()}
 		var took []float64
@@ -97,9 +97,6 @@ func (s *Simulation) judgeThrottle() *throttleReport {
 				continue
 			}
 			k.Begun++
-			if f.found != 0 {
-				alarms++
-			}
 			if f.asked == 0 {
 				continue
 			}
@@ -119,7 +116,12 @@ func (s *Simulation) judgeThrottle() *throttleReport {
 			r.Kinds = append(r.Kinds, k)
 		}
 	}
-	r.Precision, r.Recall = score.Part(alarms, alarms+r.FalseAlarms), score.Part(found, telling)
+	if alarms := s.score.alarms + r.FalseAlarms; alarms > 0 {
+		r.Precision = new(score.Part(s.score.alarms, alarms))
+	}
+	if telling > 0 {
+		r.Recall = new(score.Part(found, telling))
+	}
 	return r
 }
 
@@ -163,16 +165,19 @@ func (r *drivingScore) print(t *score.Tables) {
 }
 
 func (r *throttleReport) print(t *score.Tables) {
-	t.Line("\nfault\tbegun\ttelling\tfound\tmedian")
+	t.Line("\nfault\tbegun\ttelling\tfound\tmedian (of faults since the first query)")
 	for _, k := range r.Kinds {
-		median := ""
-		if k.Median != nil {
-			median = fmt.Sprintf("%.0f s", *k.Median)
-		}
-		t.Line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
+		t.Line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, opt("%.0f s", k.Median))
 	}
 	t.Line("\nthrottle\tno verdict\tnormal\tanomaly")
 	t.Line("with an observable fault\t%d\t%d\t%d", r.Faulty.None, r.Faulty.Normal, r.Faulty.Anomaly)
 	t.Line("healthy\t%d\t%d\t%d", r.Healthy.None, r.Healthy.Normal, r.Healthy.Anomaly)
-	t.Line("\n%d false alarms, precision %.3f, recall %.3f", r.FalseAlarms, r.Precision, r.Recall)
+	t.Line("\n%d false alarms, precision %s, recall %s", r.FalseAlarms, opt("%.3f", r.Precision), opt("%.3f", r.Recall))
+}
+
+func opt(format string, v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v)
 }

@@ -14,7 +14,8 @@ type scoreBoard struct {
 	throttleReport                              // without what depends on the faults of the cars
 	byRoad         map[float64]*score.Agreement // by speed limit
 	alarmed        []bool                       // healthy, and the last answer said "anomaly"
-	failed         int                          // failed queries
+	failed         int                          // queries
+	alarms         int                          // faults with an alarm
 }
 
 type throttleCounts struct {
@@ -74,8 +75,7 @@ func (k *known) behind(a client.DrivingAnswer) bool {
 }
 
 var states = map[client.DrivingState]driving.State{
-	client.NormalDriving: driving.Normal, client.SlowDriving: driving.Slow,
-	client.TrafficJam: driving.Jam,
+	client.NormalDriving: driving.Normal, client.SlowDriving: driving.Slow, client.TrafficJam: driving.Jam,
 }
 
 // An answer that is behind is compared only at the end.
@@ -120,6 +120,7 @@ func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 		}
 		if alarm && f.found == 0 {
 			f.found = k.now
+			b.alarms++
 		}
 	case k.mended == 0 || k.now-k.mended >= recovers:
 		b.Healthy.add(a.System)

@@ -88,8 +88,8 @@ func TestFaultBook(t *testing.T) {
 	}
 	for _, f := range b.all {
 		kinds[f.fault.Kind]++
-		if f.begun <= firstFault || f.ended != 0 && f.ended-f.begun < shortestFault {
-			t.Errorf("a fault from %s to %s", f.begun, f.ended)
+		if f.begun <= firstFault || f.until-f.begun < shortestFault {
+			t.Errorf("a fault from %s to %s", f.begun, f.until)
 		}
 	}
 	// A car has a fault for about 5 minutes of an hour, and no second one in that time.
