@@ -235,8 +235,8 @@ var yamlErrors = []struct {
 	is   *regexp.Regexp
 	text string
 }{
-	{regexp.MustCompile(`^line (\d+): did not `), "after line $1: did not "},
-	{regexp.MustCompile(`^(block|could|did|found|mapping values) `), "line 1: $1 "},
+	{regexp.MustCompile(`^line (\d+): (did not find expected (<|node|key|'-'|',')|found undefined)`), "after line $1: $2"},
+	{regexp.MustCompile(`^(block|could|did|found|mapping (keys|values)) `), "line 1: $1 "},
 	{regexp.MustCompile(`field ([a-z]{1,20}) not found in type .*`), "a mapping has no $1 here"},
 	{regexp.MustCompile(`(?s)field .* not found in type .*`), "a mapping has no such name here"},
 	{regexp.MustCompile(`(?s)cannot (unmarshal|decode) .*`), "a value of another type is needed"},
