@@ -86,8 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	parser := newParser(&cmds, help, stderr)
 	named, _ := kong.Trace(parser, args) // Parse returns its error
 	command := cmp.Or(named.Selected(), parser.Model.Node)
-	if named.Error == nil && len(command.Children) > 0 {
-		args = append([]string{"--help"}, args...) // it only has subcommands; first, because args may have a --
+	if named.Error == nil && (len(command.Children) > 0 || command.Name == "help") {
+		args = append([]string{"--help"}, args...) // it cannot run; first, because args may have a --
 	}
 	wrongUsage := exitUsage
 	if command.Name == "serve" {
