@@ -8,6 +8,6 @@ version=${1:?the version, for example v0.2.0}
 sed -i -E "s|(/client) v[0-9][^ ]*|\1 $version|" go.mod go.work
 sed -i -E "s|(\"version\": )\"[0-9][^\"]*\"|\1\"${version#v}\"|" clients/typescript/package.json docs/openapi-*.json internal/ingest/docs/*.json \
 	internal/query/docs/openapi.json.tmpl internal/admin/openapi_test.go
-sed -i -E "s#(client@|\*\*Version:\*\* |by carstate )v[0-9][^< ]*#\1$version#" README.md docs/{first-hour,operations}.md internal/query/docs/page.html.tmpl
+sed -i -E "s#(client@|\*\*Version:\*\* |by carstate |VERSION=)v[0-9][^<\` ]*#\1$version#" README.md docs/{first-hour,operations}.md internal/query/docs/page.html.tmpl
 python=${version#v} python=${python/-rc./rc}
 sed -i -E "s|^(version = ).*|\1\"$python\"|" clients/python/pyproject.toml
