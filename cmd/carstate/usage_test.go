@@ -167,6 +167,7 @@ func TestHelpWithoutACommand(t *testing.T) {
 		"query --":         "throttle-system",
 		"-- help token":    "carstate help",
 		"help token issue": "--developer",
+		"demo --help":      "--max-age=24h ",
 		"help demo":        "debug, info, warn or error (warn)",
 		"serve --help":     "--max-age=5m ",
 	} {
