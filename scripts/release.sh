@@ -26,7 +26,7 @@ git archive "$commit" | tar -x -C "$tree"
 section=Unreleased
 [[ $version == *-rc.* ]] || section=${version#v}
 awk -v head="## [$section]" '/^## /{ found = index($0, head) == 1 } found' "$tree/CHANGELOG.md" > "$out/CHANGES"
-test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Unreleased] that name and the day, and commit, or make a candidate, such as $version-rc.1"
+test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Unreleased] that name and the day, and commit, or make a candidate, such as v0.2.0-rc.1"
 
 # The packages of a candidate name another version than the commit.
 pack=$tmp/pack
