@@ -377,6 +377,41 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
+// A file that could not be removed is removed later. Until then, nothing counts as erased.
+func TestErased_FileNotRemoved(t *testing.T) {
+	t.Parallel()
+	for _, suffix := range []string{".sst", ".log"} {
+		ctx, mem, stuck := testkit.Context(t), vfs.NewMem(), new(atomic.Bool)
+		e := open(t, small(failing(mem, stuck, syscall.EIO, func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpRemove && strings.HasSuffix(op.Path, suffix)
+		})))
+		stuck.Store(true)
+		for range 2 {
+			storeAll(ctx, t, e, codec.Tokens, record("token.1", "1"))
+			testkit.NoError(t, e.db.Flush())
+		}
+		if err := e.Erased(ctx); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: Erased: got %v, want %v", suffix, err, syscall.EIO)
+		}
+		stuck.Store(false)
+		if err := e.Erased(ctx); err != nil {
+			t.Errorf("%s: Erased, once files can be removed: got %v, want nil", suffix, err)
+		}
+		files := filesOf(t, mem)
+		is := func(suffix string) (n int64) {
+			for _, name := range files {
+				if strings.HasSuffix(name, suffix) {
+					n++
+				}
+			}
+			return n
+		}
+		if m := e.db.Metrics(); is(".sst") != m.Total().TablesCount || is(".log") != 1 {
+			t.Errorf("%s: got %q after Erased, want %d tables and a log", suffix, files, m.Total().TablesCount)
+		}
+	}
+}
+
 // The last record before the damaged block, and all after it, are removed, and then are no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
@@ -414,12 +449,7 @@ func TestRoadsDamage(t *testing.T) {
 	if again, damaged := scan(); again != found-1 || damaged != 0 {
 		t.Errorf("then %d tiles were read, %d parts damaged", again, damaged)
 	}
-	if err := e.Alive(); err != nil {
-		t.Error(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, errors.Join(e.Alive(), e.Close()))
 	e = mustOpen(ctx, t, config)
 	if again, damaged := scan(); again != found-1 || damaged != 0 {
 		t.Errorf("after a start %d tiles were read, %d parts damaged", again, damaged)

@@ -1,8 +1,10 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"hash/crc32"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -59,11 +61,24 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return f, err
 }
 
+// Pebble never tries again to remove a file that it could not remove, but removeAgain does.
 func (fs *haltingFS) Remove(name string) error {
-	if err := fs.e.dir.logRemoved(fs.PathBase(name)); err != nil {
-		return err
+	err := fs.e.dir.logRemoved(fs.PathBase(name))
+	if err == nil {
+		err = fs.FS.Remove(name)
 	}
-	return fs.FS.Remove(name)
+	fs.e.unremoved.Delete(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		fs.e.unremoved.Store(name, fs)
+	}
+	return err
+}
+
+func (e *Engine) removeAgain() (err error) {
+	for name, fs := range e.unremoved.Range {
+		err = cmp.Or(err, fs.(*haltingFS).Remove(name.(string)))
+	}
+	return err
 }
 
 // remover keeps Pebble from reusing old logs: they would take room, and could still name a forgotten

@@ -32,6 +32,7 @@ func (e *Engine) measure() {
 		e.measureDisk()
 		if n++; n%10 == 1 {
 			e.measureBytes()
+			_ = e.removeAgain() // Erased tells
 		}
 	}
 }
@@ -302,7 +303,11 @@ func (e *Engine) Erased(ctx context.Context) error {
 		files, err := e.config.FS.List(e.dir.name(storeDir))
 		old := func(file string) bool { return isLog(file) && slices.Contains(before, file) }
 		m := e.db.Metrics().Table
-		if err == nil && m.ZombieCount == 0 && m.ObsoleteCount == 0 && !slices.ContainsFunc(files, old) {
+		gone := err == nil && m.ZombieCount == 0 && m.ObsoleteCount == 0 && !slices.ContainsFunc(files, old)
+		if err := e.removeAgain(); err != nil {
+			return e.dir.unusable("written", storeDir, err)
+		}
+		if gone {
 			return nil
 		}
 	}
