@@ -110,7 +110,7 @@ test-raced: setup
 # TestPowerCuts and TestDamage allocate much and keep little. With fewer garbage collections (GOGC),
 # they take a third less processor time. These tests need nothing that setup installs.
 test-plain:
-	@echo "go test of what excludes the race detector"; GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 20m \
+	@echo "go test of what excludes the race detector"; GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 5m \
 		-run '^($(subst $(space),|,$(strip $(UNRACEDTESTS))))$$' $(sort $(dir $(UNRACED:%=./%)))
 
 test-modules: test-plain setup

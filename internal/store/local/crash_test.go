@@ -110,19 +110,20 @@ func (w *workload) put(id vehicle.ID, a *store.Answer) {
 
 // run returns nil when everything is done.
 func (w *workload) run(ctx context.Context) error {
-	folds, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	var working, folding sync.WaitGroup
 	var errs [3]error
 	folding.Go(func() {
-		if err := w.fold(folds, func() {}); !errors.Is(err, context.Canceled) {
+		if err := w.fold(ctx, func() {}); !errors.Is(err, context.Canceled) {
 			errs[0] = err
+			end() // or the others would wait
 		}
 	})
 	working.Go(func() { errs[1] = w.append(ctx, rand.New(rand.NewPCG(w.seed, 2))) })
 	working.Go(func() { errs[2] = w.count(ctx, rand.New(rand.NewPCG(w.seed, 8))) })
 	working.Wait()
-	cancel()
+	end()
 	folding.Wait()
 	return errors.Join(errs[:]...)
 }
