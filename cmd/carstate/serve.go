@@ -52,7 +52,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	err = n.Wait(ctx)
 	// The cause of ctx names the signal.
 	log.Info("ending", "reason", cmp.Or(err, context.Cause(ctx)).Error(), "version", version)
-	defer func(began time.Time) { log.Info("ended", "took", time.Since(began).Round(time.Millisecond).String()) }(time.Now())
+	defer func(began time.Time) { log.Info("ended", "took", time.Since(began)) }(time.Now())
 	if err == nil {
 		again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = n.Drain(again)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 	"unicode"
 
 	systemd "github.com/coreos/go-systemd/v22/journal"
@@ -30,13 +31,13 @@ func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// clean replaces secrets and control characters. slog's handlers quote line breaks.
+// clean replaces secrets and control characters, and writes durations with a unit.
+// slog's handlers quote line breaks.
 func clean(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Resolve(); v.Kind() {
-	case slog.KindString:
-		a.Value = slog.StringValue(printable(v.String()))
-	case slog.KindAny:
-		// v is an error, or another value that is printed as text.
+	case slog.KindDuration:
+		a.Value = slog.StringValue(v.Duration().Round(time.Millisecond).String())
+	case slog.KindString, slog.KindAny:
 		a.Value = slog.StringValue(printable(fmt.Sprint(v.Any())))
 	}
 	return a

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/servicelog"
@@ -22,11 +23,11 @@ func TestLogIsClean(t *testing.T) {
 		log.Info(testkit.Hostile, "text", testkit.Hostile, "error", errors.New(testkit.Hostile), "any", []string{testkit.Hostile, token})
 		log.With("token", token).WithGroup("g").Warn("to "+adminKey, "error",
 			fmt.Errorf("GET /?access_token=%s: %w", token, errors.New(adminKey)))
-		log.Error("invalid", "bytes", "\xff\xfe\x9b")
+		log.Error("invalid", "bytes", "\xff\xfe\x9b", "took", 1234567*time.Microsecond)
 		text := out.String()
 		testkit.CheckLog(t, format, text)
-		if n := strings.Count(text, "\n"); n != 3 {
-			t.Errorf("%d lines, want 3:\n%s", n, text)
+		if strings.Count(text, "\n") != 3 || !strings.Contains(text, "1.235s") {
+			t.Errorf("got the log below, want three lines, and 1.235s in the last:\n%s", text)
 		}
 		for _, secret := range []string{token[4:], adminKey[4:]} {
 			if strings.Contains(text, secret) {

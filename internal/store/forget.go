@@ -154,8 +154,7 @@ func (k *RecordStore) eraseMarkers(ctx context.Context, due []access.Tombstone) 
 		err = eraser.Erased(ctx)
 	}
 	if err == nil {
-		k.config.Log.Info("erased forgotten vehicles",
-			"vehicles", len(due), "took", k.config.Now().Sub(k.lastErased).Round(time.Millisecond))
+		k.config.Log.Info("erased forgotten vehicles", "vehicles", len(due), "took", k.config.Now().Sub(k.lastErased))
 	}
 	return err == nil, err
 }
