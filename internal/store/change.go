@@ -26,47 +26,51 @@ func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
-	var writes []Write
-	var lost error // error of the last attempt, if no response arrived
 	for until := time.Now().Add(patience); ; {
-		is, err := r.Last(ctx, stream, subject)
-		if err != nil {
-			if lost != nil {
-				err = fmt.Errorf("%w; then: %w", lost, err)
-			}
-			return 0, err
-		}
-		if lost == nil || is.Seq != writes[len(writes)-1].Expect {
-			if lost != nil && is.Seq != 0 && bytes.Equal(is.Sealed, writes[len(writes)-1].Record) {
-				return is.Seq, nil
-			}
-			lost = nil
-			is.Subject = subject
-			writes, err = change(is)
-			if err == nil && len(writes) == 0 {
-				return is.Seq, nil
-			}
-		}
-		sent := err == nil
-		if sent {
-			last := &writes[len(writes)-1]
-			last.Expect, last.Expected = is.Seq, true
-			seq, err = r.Store(ctx, stream, writes)
-		}
-		switch {
-		case err == nil:
-			return seq, nil
-		case errors.Is(err, ErrConflict):
-		case sent && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			lost = err
-		default:
-			return 0, err
-		}
-		if time.Now().After(until) {
-			return 0, err
+		seq, err = attempt(ctx, r, until, stream, subject, change)
+		if !errors.Is(err, ErrConflict) || time.Now().After(until) {
+			return seq, err
 		}
 		if err := periodic.Pause(ctx, changePause); err != nil {
 			return 0, err
+		}
+	}
+}
+
+func attempt(
+	ctx context.Context, r Records, until time.Time, stream, subject string, change func(is Record) ([]Write, error),
+) (seq uint64, err error) {
+	is, err := r.Last(ctx, stream, subject)
+	if err != nil {
+		return 0, err
+	}
+	is.Subject = subject
+	writes, err := change(is)
+	if err != nil {
+		return 0, err
+	}
+	if len(writes) == 0 {
+		return is.Seq, nil
+	}
+	last := &writes[len(writes)-1]
+	last.Expect, last.Expected = is.Seq, true
+	for {
+		seq, err = r.Store(ctx, stream, writes)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || time.Now().After(until) {
+			return seq, err
+		}
+		if err := periodic.Pause(ctx, changePause); err != nil {
+			return 0, err
+		}
+		is, failed := r.Last(ctx, stream, subject)
+		switch {
+		case failed != nil:
+			return 0, fmt.Errorf("%w; then: %w", err, failed)
+		case is.Seq == last.Expect: // not stored: they are sent again
+		case bytes.Equal(is.Sealed, last.Record):
+			return is.Seq, nil
+		default:
+			return 0, ErrConflict
 		}
 	}
 }
