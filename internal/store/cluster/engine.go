@@ -70,7 +70,7 @@ type Engine struct {
 	warned struct{ fold, commit, streams lograte.Warning }
 
 	// when a node of a newer version last renewed its lease, Unix ns
-	newerLease atomic.Int64
+	newerLease atomic.Pointer[time.Time]
 
 	stop    context.CancelFunc
 	running sync.WaitGroup

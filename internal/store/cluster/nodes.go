@@ -47,7 +47,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 			// The newer node has a share of the partitions, too, but only a second record shows
 			// that it is alive.
 			if newer[name] {
-				l.e.newerLease.Store(time.Now().UnixNano())
+				l.e.newerLease.Store(new(time.Now()))
 			}
 			newer[name] = true
 			put(name, r.Seq, false)
@@ -65,7 +65,8 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 }
 
 func (e *Engine) NewerFolds() bool {
-	return time.Since(time.Unix(0, e.newerLease.Load())) <= e.config.Timeouts.Lease
+	at := e.newerLease.Load()
+	return at != nil && time.Since(*at) <= e.config.Timeouts.Lease
 }
 
 func (e *Engine) ShareRoads(evidence []byte) {

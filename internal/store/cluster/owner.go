@@ -134,7 +134,7 @@ func (e *Engine) followFolded() (stop func()) {
 			}
 			v := &e.views[p]
 			v.folded.Store(seq)
-			v.heard.Store(time.Now().UnixNano())
+			v.heard.Store(new(time.Now()))
 			e.unfolded.Fold(int(p), seq)
 		}
 	})

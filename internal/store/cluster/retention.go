@@ -19,8 +19,8 @@ import (
 type view struct {
 	taken  atomic.Pointer[Partition] // nil unless this node has taken it
 	cursor atomic.Pointer[cursor]
-	folded atomic.Uint64 // the owner has folded up to here
-	heard  atomic.Int64  // when the owner last told folded, Unix ns
+	folded atomic.Uint64             // the owner has folded up to here
+	heard  atomic.Pointer[time.Time] // when the owner last told folded
 
 	lackSince atomic.Pointer[time.Time] // nil if its answers are complete
 
@@ -60,7 +60,8 @@ func (e *Engine) showsBacklog(p int, age time.Duration) bool {
 	if t := e.views[p].taken.Load(); t != nil && t.owned.Err() == nil {
 		return true
 	}
-	return age > 0 && time.Since(time.Unix(0, e.views[p].heard.Load())) > e.config.Timeouts.Lease
+	heard := e.views[p].heard.Load()
+	return age > 0 && (heard == nil || time.Since(*heard) > e.config.Timeouts.Lease)
 }
 
 func (e *Engine) watchBacklog(ctx context.Context) {
