@@ -68,9 +68,10 @@ func (u Usage) Plus(other Usage, now time.Time) Usage {
 // usage belongs to a credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget          Budget
-	calls, refusals atomic.Int64 // not contained in stored
-	lastUsed        atomic.Int64 // Unix seconds
-	lastRefused     atomic.Int64 // Unix seconds << 8 | reason
+	calls, refusals atomic.Int64  // not contained in stored
+	lastUsed        atomic.Int64  // Unix seconds
+	lastRefused     atomic.Int64  // Unix seconds
+	reason          atomic.Uint32 // an Outcome, of lastRefused or a moment later
 
 	mu       sync.Mutex      // guards the fields below
 	activity *SourceActivity // of a source, without LastSeen; may be nil
@@ -89,7 +90,8 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	u.calls.Add(1)
 	if o.refused() {
 		u.refusals.Add(1)
-		u.lastRefused.Store(at<<8 | int64(o))
+		u.lastRefused.Store(at)
+		u.reason.Store(uint32(o))
 	}
 	if last := u.lastUsed.Load(); !o.InvalidSecret() && (at < last || at-last >= lastUsedStep) {
 		u.lastUsed.Store(at - at%lastUsedStep)
@@ -100,7 +102,7 @@ func (u *usage) Count(o Outcome, now time.Time) {
 func (u *usage) withCounted(stored Usage, now time.Time) Usage {
 	since := Usage{Calls: u.calls.Load(), Refusals: u.refusals.Load(), LastUsed: u.latestUse()}
 	if n := u.lastRefused.Load(); n != 0 {
-		since.LastRefused, since.Reason = time.Unix(n>>8, 0).UTC(), Outcome(n&0xff)
+		since.LastRefused, since.Reason = time.Unix(n, 0).UTC(), Outcome(u.reason.Load())
 	}
 	return stored.Plus(since, now)
 }
