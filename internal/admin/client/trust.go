@@ -36,7 +36,7 @@ const clientTimeout = 2 * time.Minute
 func HTTPClient(trust *tls.Config) *http.Client {
 	return &http.Client{
 		Timeout:       clientTimeout,
-		Transport:     &http.Transport{TLSClientConfig: trust, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true},
+		Transport:     &http.Transport{TLSClientConfig: trust, IdleConnTimeout: time.Minute},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
