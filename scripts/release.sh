@@ -23,17 +23,18 @@ tree=$tmp/tree out=$tmp/dist
 mkdir "$tree" "$out"
 git archive "$commit" | tar -x -C "$tree"
 
-section=Unreleased
-[[ $version == *-rc.* ]] || section=${version#v}
-awk -v head="## [$section]" '/^## /{ found = index($0, head) == 1 } found' "$tree/CHANGELOG.md" > "$out/CHANGES"
-test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Unreleased] that name and the day, and commit, or make a candidate, such as v0.2.0-rc.1"
-
 # The packages of a candidate name another version than the commit.
 pack=$tmp/pack
 cp -r "$tree" "$pack"
 "$pack/scripts/version.sh" "$version"
 [[ $version == *-rc.* ]] || diff -r "$tree" "$pack" >&2 ||
 	fail "the commit names another version: run scripts/version.sh $version, commit and tag"
+
+section=Unreleased
+[[ $version == *-rc.* ]] || section=${version#v}
+awk -v head="## [$section]" '/^## /{ found = index($0, head) == 1 } found' "$tree/CHANGELOG.md" > "$out/CHANGES"
+test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Unreleased] that name and the day, and commit, or make a candidate, such as v0.2.0-rc.1"
+
 cp "$pack/LICENSE" "$pack/client" # as go does for a module in a folder of a repository
 GOWORK=off go -C "$tree/deploy/proxy" run . "$out/go" "$version" "$(git log -1 --format=%cI "$commit")" "$pack" "$pack/client"
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$pack/clients/python python3 -c 'import backend, sys; backend.build_wheel(sys.argv[1])' "$out"
