@@ -103,9 +103,8 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 	operations.MaxAge, operations.Now, operations.Log = 5*time.Minute, c.Now, log
 	operations.KeyDir = t.TempDir()
 	var err error
-	if f.key, err = ops.LoadOrCreateKey(operations.KeyDir); err != nil {
-		t.Fatal(err)
-	}
+	f.key, err = ops.LoadOrCreateKey(operations.KeyDir)
+	testkit.NoError(t, err)
 	operations.AdminKey = access.HashOf(f.key)
 	change(&operations)
 	f.Operations = ops.New(operations)
@@ -133,9 +132,7 @@ func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*conso
 
 func (f *fixture) anotherBrowser() *http.Client {
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testkit.NoError(f.t, err)
 	client := *f.server.Client()
 	client.Jar = jar
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -143,6 +140,7 @@ func (f *fixture) anotherBrowser() *http.Client {
 }
 
 type answer struct {
+	asked  string
 	status int
 	header http.Header
 	body   string
@@ -150,15 +148,11 @@ type answer struct {
 
 func (f *fixture) read(resp *http.Response, err error) answer {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testkit.NoError(f.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(body)}
+	testkit.NoError(f.t, err)
+	return answer{resp.Request.Method + " " + resp.Request.URL.RequestURI(), resp.StatusCode, resp.Header, string(body)}
 }
 
 func (f *fixture) at(path string) string {
@@ -192,7 +186,7 @@ func (f *fixture) logIn(key string) {
 	a := f.post("/login", "key", key, "next", "/")
 	root := a.header.Get("Location")
 	if a.status != http.StatusSeeOther || !strings.HasPrefix(root, "/s/") {
-		f.t.Fatalf("login: %d to %q", a.status, root)
+		f.t.Fatalf("the login: got %d to %q, want 303 to /s/", a.status, root)
 	}
 	f.roots[f.browser] = root
 }
@@ -205,11 +199,11 @@ func (a answer) leadsTo() string {
 func (f *fixture) want(a answer, status int, texts ...string) {
 	f.t.Helper()
 	if a.status != status {
-		f.t.Errorf("HTTP %d, not %d", a.status, status)
+		f.t.Errorf("%s: got HTTP %d, want %d", a.asked, a.status, status)
 	}
 	for _, text := range texts {
 		if !strings.Contains(a.body, text) {
-			f.t.Errorf("%q is not in the page:\n%s", text, a.body)
+			f.t.Errorf("%s: got a page without %q, want it there:\n%s", a.asked, text, a.body)
 		}
 	}
 }
@@ -218,7 +212,7 @@ func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	f.t.Helper()
 	for _, text := range texts {
 		if strings.Contains(a.body, text) {
-			f.t.Errorf("%s: %q is in the page:\n%s", wrong, text, a.body)
+			f.t.Errorf("%s: %s: got %q, want a page without it:\n%s", a.asked, wrong, text, a.body)
 		}
 	}
 }
@@ -249,9 +243,7 @@ func (f *fixture) create(r access.Credential) (access.Credential, string) {
 		r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
 	}
 	c, secret, err := f.Create(f.t.Context(), access.Actor{Name: "x", Admin: true}, r)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testkit.NoError(f.t, err)
 	return c, secret
 }
 

@@ -23,9 +23,7 @@ import (
 func (f *fixture) stream(path string) *http.Response {
 	f.t.Helper()
 	resp, err := f.browser.Get(f.at(path))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testkit.NoError(f.t, err)
 	f.t.Cleanup(func() { resp.Body.Close() })
 	return resp
 }
@@ -43,7 +41,7 @@ func next(t *testing.T, lines *bufio.Scanner, part string) string {
 			return html
 		}
 	}
-	t.Fatalf("the stream ended without %s: %v", part, lines.Err())
+	t.Fatalf("the stream: got its end, %v; want the part %s", lines.Err(), part)
 	return ""
 }
 
@@ -57,16 +55,16 @@ func TestLiveFleet(t *testing.T) {
 	f := loggedIn(t)
 	resp := f.stream("/live/fleet")
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+		t.Fatalf("/live/fleet: got %d %v, want 200 and text/event-stream", resp.StatusCode, resp.Header)
 	}
 	lines := scanner(resp)
 	if html := next(t, lines, "jam"); !strings.Contains(html, "No car is in a traffic jam.") {
-		t.Error(html)
+		t.Errorf("the jams: got %s, want no car", html)
 	}
 	f.report("carA", jammed(time.Minute))
 	f.clock.Advance(2 * time.Second)
 	if html := next(t, lines, "jam"); !strings.Contains(html, "/vehicles/carA") {
-		t.Error(html)
+		t.Errorf("the jams: got %s, want carA", html)
 	}
 }
 
@@ -98,21 +96,21 @@ func TestLiveVehicle(t *testing.T) {
 	f.logIn(f.key)
 	lines := scanner(f.stream("/live/vehicles/carA"))
 	if html := next(t, lines, "readings"); !strings.Contains(html, "10 km/h") {
-		t.Error(html)
+		t.Errorf("the readings: got %s, want 10 km/h", html)
 	}
 	speeds <- 11
 	if html := next(t, lines, "readings"); !strings.Contains(html, "11 km/h") {
-		t.Error(html)
+		t.Errorf("the readings: got %s, want 11 km/h", html)
 	}
 	speeds <- -1
 	for lines.Text() != "event: late" && lines.Scan() {
 	}
 	speeds <- 12
 	if html := next(t, lines, "curve"); !strings.Contains(html, "<path class=\"line\" d=\"M0.0") {
-		t.Error(html)
+		t.Errorf("the curve: got %s, want a line from M0.0 on", html)
 	}
 	if n := reads.Load(); n != 1 {
-		t.Errorf("the telemetry was read %d times", n)
+		t.Errorf("the telemetry: got it read %d times, want once", n)
 	}
 	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
 }
@@ -129,7 +127,7 @@ func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 		}
 	}
 	if last != "event: end" {
-		t.Errorf("it ended with %q", last)
+		t.Errorf("the end of the stream: got %q, want event: end", last)
 	}
 
 	f.logIn(f.key)
@@ -154,7 +152,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 				return
 			}
 		}
-		t.Error("the page is not loaded again")
+		t.Errorf("the stream: got its end, %v; want event: end before it", lines.Err())
 	}
 	page := f.get("/vehicles/carA")
 	f.want(page, http.StatusNotFound, "No vehicle with this vid has reported")
@@ -180,14 +178,14 @@ func TestLive_HeadHoldsNoStream(t *testing.T) {
 		testkit.NoError(t, err)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-			t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+			t.Fatalf("HEAD /live/fleet: got %d %v, want 200 and text/event-stream", resp.StatusCode, resp.Header)
 		}
 	}
 	resp, err := f.browser.Head(f.at("/live/vehicles/carA"))
 	testkit.NoError(t, err)
 	resp.Body.Close()
 	if n := f.livePages(); n != 0 {
-		t.Errorf("%g streams are open", n)
+		t.Errorf("the open streams: got %g, want 0", n)
 	}
 }
 
@@ -211,7 +209,7 @@ func TestLiveIsBounded(t *testing.T) {
 	a := f.get("/live/fleet")
 	f.want(a, http.StatusServiceUnavailable, "too many pages are open")
 	if a.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Errorf("the header of a page too many: got %v, want Retry-After", a.header)
 	}
 	open[0].Body.Close()
 	for f.livePages() == most {

@@ -38,16 +38,16 @@ func TestWatchlistIsBounded(t *testing.T) {
 		put(i, jammed(time.Minute))
 	}
 	if len(m.jams) != maxWatched {
-		t.Fatalf("%d are listed", len(m.jams))
+		t.Fatalf("the jams: got %d, want %d", len(m.jams), maxWatched)
 	}
 	put(0, vehicle.State{})
 	put(maxWatched+1, jammed(time.Hour))
 	if _, ok := m.jams["car0"]; ok || len(m.jams) != maxWatched {
-		t.Errorf("%d are listed, one that has left: %t", len(m.jams), ok)
+		t.Errorf("the jams: got %d, with car0 %t; want %d without car0", len(m.jams), ok, maxWatched)
 	}
 	all := m.longest(m.jams, maxWatched)
 	if len(all) != maxWatched || all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
-		t.Errorf("%d are listed, and the first one is %+v", len(all), all[0])
+		t.Errorf("the longest: got %d, the first %+v; want %d, car%d first", len(all), all[0], maxWatched, maxWatched+1)
 	}
 	if few := m.longest(m.jams, 3); !slices.Equal(few, all[:3]) {
 		t.Errorf("got %+v, want the first 3 of %+v", few, all[:3])
@@ -55,7 +55,7 @@ func TestWatchlistIsBounded(t *testing.T) {
 	now = noon.Add(time.Hour)
 	m.dropStale()
 	if len(m.jams) != 0 {
-		t.Errorf("%d that have gone silent are still listed", len(m.jams))
+		t.Errorf("the jams that have gone silent: got %d, want 0", len(m.jams))
 	}
 }
 
@@ -89,7 +89,7 @@ func TestMonitor_KeepsADay(t *testing.T) {
 	}
 	all := m.since(time.Time{})
 	if len(all) != historyPoints || !all[0].At.Equal(noon.Add(10*time.Minute)) || all[0].Vehicles != 10 {
-		t.Errorf("%d points from %s on", len(all), all[0].At)
+		t.Errorf("the history: got %d points from %s, want %d from 12:10 on", len(all), all[0].At, historyPoints)
 	}
 	if points := m.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 ||
 		!points[0].At.Before(points[2].At) {
@@ -110,26 +110,26 @@ func TestFleetChart(t *testing.T) {
 	}
 	if jam := c.Areas[0].Path; !strings.HasPrefix(jam,
 		"M0.0 240.0L16.7 192.0L16.7 240.0L0.0 240.0ZM500.0 216.0L516.7 144.0") || strings.Count(jam, "Z") != 3 {
-		t.Errorf("jam: %s", jam)
+		t.Errorf("the area of jams: got %s, want 3 parts from M0.0 240.0L16.7 192.0 on", jam)
 	}
 	if normal := c.Areas[2].Path; !strings.HasPrefix(normal, "M0.0 0.0L16.7 0.0L16.7 120.0L0.0 240.0Z") {
-		t.Errorf("normal: %s", normal)
+		t.Errorf("the area of normal cars: got %s, want it from M0.0 0.0L16.7 0.0L16.7 120.0 on", normal)
 	}
 	if len(c.Rows) != 5 || c.Rows[0].Fresh() != 10 || c.Rows[1].Driving["jam"] != 4 {
 		t.Errorf("got rows %+v, want 5 with the newest first", c.Rows)
 	}
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
-		t.Error("a chart of nothing is drawn")
+		t.Errorf("a chart of nothing: got %+v, want it empty", c)
 	}
 	// The chart of a new process begins at its first data.
 	young := append([]FleetCounts{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, at(60, 1234, 0, 0), 24)
 	if !c.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
-		t.Errorf("a young process: %+v", c.chart)
+		t.Errorf("a young process: got %+v, want a short chart from 11:00 on", c.chart)
 	}
 	if !strings.HasPrefix(c.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") ||
 		!strings.HasSuffix(c.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
-		t.Errorf("under the pointer: %s", c.Texts)
+		t.Errorf("under the pointer: got %s, want 10 normal at 11:00 to 1,234 normal at 12:00", c.Texts)
 	}
 }
 
@@ -188,18 +188,18 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	end := 0.
 	for _, b := range v.Bands {
 		if b.X != end {
-			t.Errorf("the bands leave gaps: %+v", v.Bands)
+			t.Errorf("the bands: got %+v, want no gap after %v", v.Bands, end)
 		}
 		end = b.X + b.Width
 	}
 	if end != chartWidth {
-		t.Errorf("the bands end early: %+v", v.Bands)
+		t.Errorf("the bands: got %+v, want them until %v", v.Bands, chartWidth)
 	}
 	if v.Spells[0].Class != "jam" || !v.Spells[0].Till.Equal(noon.Add(-time.Second)) {
 		t.Errorf("got spells %+v, want the jam first", v.Spells)
 	}
 	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
-		t.Errorf("the line is %.40s…", v.Line)
+		t.Errorf("the line: got %.40s…, want one part from M0.0 40.0 on", v.Line)
 	}
 	if v := con.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
 		t.Errorf("got %+v, want a failed curve without points", v)
@@ -217,7 +217,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 	k = &curve{speeds: trail[speed]{point(0, 10), point(7200, 10), point(7201, 11)}}
 	if v := k.view(); v.Points != 2 {
-		t.Errorf("more than an hour is drawn: %+v", v)
+		t.Errorf("more than an hour: got %+v, want the last 2 points", v)
 	}
 	for _, points := range []trail[speed]{nil, {point(0, 1)}, {point(0, 1), point(7200, 2)}} {
 		if v := (&curve{speeds: points}).view(); v.Points != 0 || v.Line != "" {
@@ -230,7 +230,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 	if v := (&curve{speeds: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces ||
 		!strings.Contains(v.Line, " 240.0") {
-		t.Errorf("%d points are drawn as %.40s…", v.Points, v.Line)
+		t.Errorf("got %d points in %.40s…, want %d in %d pieces at most", v.Points, v.Line, maxPoints, 2*drawnPieces)
 	}
 	k = new(curve)
 	for i := range maxPoints + 10 {
@@ -240,7 +240,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 		k.note(&s) // the same state again
 	}
 	if len(k.speeds) > maxPoints || len(k.speeds) < maxPoints/2 || k.speeds[0].at >= k.speeds[1].at {
-		t.Errorf("%d points are kept", len(k.speeds))
+		t.Errorf("the kept points: got %d, want %d to %d in order", len(k.speeds), maxPoints/2, maxPoints)
 	}
 }
 
@@ -251,13 +251,13 @@ func FuzzForms(f *testing.F) {
 		v, err := parseVehicles(list)
 		switch {
 		case err != nil && strings.ContainsAny(err.Error(), "\n\r"):
-			t.Errorf("%q", err)
+			t.Errorf("the list %q: got the error %q, want one line", list, err)
 		case err == nil && (v.All() || v.Len() == 0):
-			t.Error("an empty list, or all, came of a list")
+			t.Errorf("the list %q: got %d vehicles, all %t; want some", list, v.Len(), v.All())
 		}
 		if p := localPath(next); !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") ||
 			strings.ContainsAny(p, "\\:?#%\r\n") {
-			t.Errorf("%q leads to %q", next, p)
+			t.Errorf("the path %q: got %q, want a path of this server", next, p)
 		}
 	})
 }

@@ -21,19 +21,19 @@ import (
 
 func TestFooter_NamesVersionAndDocs(t *testing.T) {
 	f := newFixture(t, func(c *console.Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
-	f.lacks("got a footer at the login, want it only in a session", f.get("/login"), "<footer")
+	f.lacks("a footer before the login", f.get("/login"), "<footer")
 	f.logIn(f.key)
 	f.want(f.get("/tokens"), http.StatusOK, "<footer", "v1.2.3", `href="http://127.0.0.1:8080/"`)
 	f = newFixture(t)
 	f.logIn(f.key)
-	f.lacks("got a link to no documentation", f.get("/tokens"), "Documentation")
+	f.lacks("a link to no documentation", f.get("/tokens"), "Documentation")
 }
 
 func TestNotFound_IsNoAlert(t *testing.T) {
 	f := loggedIn(t)
 	for _, a := range []answer{f.get("/nothing"), f.post("/vehicles/a-b/allow"), f.post("/vehicles/a-b/forget")} {
 		f.want(a, http.StatusNotFound, "There is nothing here", "The navigation above has all pages.")
-		f.lacks("got an alert, want none", a, `role="alert"`)
+		f.lacks("an alert", a, `role="alert"`)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestTokenForm(t *testing.T) {
 	a = f.get("/tokens")
 	f.want(a, http.StatusOK, list[0].Name, "A, B, C", "10/s", "Ada &lt;b&gt;Lovelace&lt;/b&gt;")
 	if strings.Contains(a.body, secret) || strings.Contains(f.log.String(), secret) {
-		t.Error("the secret is shown again, or is in the log")
+		t.Error("the page and the log: got the secret again, want it once")
 	}
 
 	for what, c := range map[string]struct{ field, value, says string }{
@@ -72,7 +72,7 @@ func TestTokenForm(t *testing.T) {
 		f.want(a, http.StatusBadRequest, c.says, `role="alert"`, `value=" Ada &lt;b&gt;Lovelace&lt;/b&gt; "`)
 	}
 	if n := f.store.Tokens.Len(); n != 1 {
-		t.Errorf("%d tokens", n)
+		t.Errorf("the tokens after wrong forms: got %d, want 1", n)
 	}
 	// Otherwise a second try could grant more than the first.
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days",
@@ -118,7 +118,7 @@ func TestTokenOperations(t *testing.T) {
 	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusOK, "Revoke the token of Ada?", "This cannot be undone.",
 		"No: go back")
 	if did := f.did(); did != "" {
-		t.Errorf("before anybody was sure: %s", did)
+		t.Errorf("a revocation before anybody was sure: got %s, want nothing done", did)
 	}
 	f.store.Fail("Update token", errDisk)
 	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusServiceUnavailable,
@@ -162,14 +162,14 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.post(page+"/grant", "all", "yes", "add", ""), http.StatusOK, "Let the token of Ada see all vehicles?",
 		`name="all" value="yes"`)
 	if got := names(); got != "false [B C D]" {
-		t.Errorf("before anybody was sure: %s", got)
+		t.Errorf("a grant before anybody was sure: got %s, want false [B C D]", got)
 	}
 	f.want(f.post(page+"/grant", "all", "yes", "sure", "yes"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "all vehicles", "In place of all vehicles, these alone")
 	f.want(f.post(page+"/grant", "only", ""), http.StatusBadRequest, "name the vehicles")
 	f.want(f.post(page+"/grant", "only", "E"), http.StatusSeeOther)
 	if got := names(); got != "false [E]" {
-		t.Errorf("it sees %s", got)
+		t.Errorf("the vehicles of the token: got %s, want false [E]", got)
 	}
 
 	// A field that is submitted unchanged is not changed.
@@ -195,7 +195,7 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.post("/tokens/nobody/change", "days", "never"), http.StatusNotFound, "there is no such token")
 	if did := f.did(); !strings.HasSuffix(did, "admin token.grant, admin token.change, admin token.change, admin "+
 		"token.change, admin token.change, admin token.change") {
-		t.Error(did)
+		t.Errorf("the audit: got %s, want token.grant, then token.change 5 times, at the end", did)
 	}
 	f.want(f.post(page+"/revoke", "sure", "yes"), http.StatusSeeOther)
 	f.lacks("a revoked token can be edited", f.get(page), "<form method=\"post\" action=\""+f.roots[f.browser]+page)
@@ -230,7 +230,7 @@ func TestJamList_LongestFirst(t *testing.T) {
 	f.want(a, http.StatusOK, `/vehicles/car29"`, "and 22 more in a jam", "since 2026-11-20 11:30:00 UTC",
 		"raffic jam: ")
 	if strings.Index(a.body, "car29") > strings.Index(a.body, "car28") || strings.Contains(a.body, "car21") {
-		t.Error("the longest do not come first, or there are more than 8")
+		t.Errorf("the fleet page: got %s, want the 8 longest jams, car29 first", a.body)
 	}
 	seen, path := 0, "/vehicles?driving=jam"
 	for ; path != ""; seen++ {
@@ -239,7 +239,7 @@ func TestJamList_LongestFirst(t *testing.T) {
 			"raffic jam: ", `/vehicles?driving=jam&amp;format=csv" download>CSV`)
 		if n := strings.Count(a.body, `<a class="vid" href="`+f.roots[f.browser]+`/vehicles/car`); n !=
 			[2]int{25, 5}[seen] {
-			t.Errorf("page %d has %d cars", seen+1, n)
+			t.Errorf("page %d: got %d cars, want %d", seen+1, n, [2]int{25, 5}[seen])
 		}
 		_, rest, more := strings.Cut(a.body, `<a rel="next" href="`)
 		path, _, _ = strings.Cut(rest, `"`)
@@ -249,7 +249,7 @@ func TestJamList_LongestFirst(t *testing.T) {
 		}
 	}
 	if seen != 2 {
-		t.Errorf("%d pages", seen)
+		t.Errorf("the pages: got %d, want 2", seen)
 	}
 	f.report("car00", vehicle.State{})
 	f.fleet.Delete("car00")
@@ -303,18 +303,18 @@ func TestVehicle_Pages(t *testing.T) {
 	f.want(f.get("/vehicles/a-b"), http.StatusBadRequest, "letters and digits only")
 	a = f.post("/vehicles", "vid", " carA ")
 	if a.status != http.StatusSeeOther || a.leadsTo() != "/vehicles/carA" {
-		t.Errorf("found: %d %s", a.status, a.header.Get("Location"))
+		t.Errorf("the search: got %d to %s, want 303 to /vehicles/carA", a.status, a.header.Get("Location"))
 	}
 	f.want(f.post("/vehicles", "vid", `"><script>`), http.StatusBadRequest, "letters and digits only")
 	f.want(f.post("/vehicles/carA/forget", "vid", "carB"), http.StatusBadRequest, "type the vehicle&#39;s vid")
 	if did := f.did(); strings.Contains(did, "forget") {
-		t.Errorf("forgotten without a confirmation: %s", did)
+		t.Errorf("a wrong confirmation: got %s, want no vehicle.forget", did)
 	}
 	f.want(f.post("/vehicles/carA/forget", "vid", "carA"), http.StatusOK, "Forgotten", `/vehicles/carA">the vehicle`)
 	f.clock.Advance(time.Hour)
 	f.want(f.get("/login"), http.StatusOK)
 	if strings.Contains(f.log.String(), "carA") {
-		t.Error("a vid is in the log")
+		t.Errorf("the log: got %s, want it without carA", f.log.String())
 	}
 }
 
@@ -329,7 +329,7 @@ func TestForgetIsUndone(t *testing.T) {
 		"No vehicle with this vid has reported", "Forget it")
 	a = f.post("/vehicles/typo/allow")
 	if a.status != http.StatusSeeOther || a.leadsTo() != "/vehicles/typo" {
-		t.Errorf("allowing answered %d to %q, want a redirect to the vehicle's page", a.status, a.leadsTo())
+		t.Errorf("allowing: got %d to %q, want a redirect to the vehicle's page", a.status, a.leadsTo())
 	}
 	f.want(f.get("/vehicles/typo"), http.StatusNotFound, "Telemetry of this vehicle is accepted again.",
 		"No vehicle with this vid has reported")
@@ -338,7 +338,7 @@ func TestForgetIsUndone(t *testing.T) {
 	f.want(a, http.StatusNotFound, "Once it is erased completely")
 	f.lacks("the page of a vehicle that is not erased offers to accept its telemetry", a, "typo/allow")
 	if did := f.did(); !strings.Contains(did, "vehicle.allow") {
-		t.Errorf("the operator did %s, want vehicle.allow", did)
+		t.Errorf("the operator: got %s, want vehicle.allow", did)
 	}
 }
 
@@ -378,9 +378,8 @@ func TestAudit_Pages(t *testing.T) {
 
 func TestAuditIsSearched(t *testing.T) {
 	f := newFixture(t)
-	if _, err := f.Forget(t.Context(), access.Actor{Name: "ada"}, "carA"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Forget(t.Context(), access.Actor{Name: "ada"}, "carA")
+	testkit.NoError(t, err)
 	f.clock.Advance(48 * time.Hour)
 	f.create(access.Credential{Vehicles: access.VehicleSet("carB")})
 	f.logIn(f.key)
@@ -399,18 +398,18 @@ func TestAuditIsSearched(t *testing.T) {
 		"/audit?since=2026-11-22T11:59:30": "[x]", "/audit?since=2026-11-22T12:01": "[]",
 	} {
 		if did := fmt.Sprint(events(f.get(path))); did != want {
-			t.Errorf("%s: %s", path, did)
+			t.Errorf("%s: got events of %s, want %s", path, did, want)
 		}
 	}
 	for vid, want := range map[string]string{"carA": "[ada]", " carB ": "[x]", "carC": "[]"} {
 		a := f.post("/audit", "vid", vid, "actor", "")
 		to := strings.TrimPrefix(a.header.Get("Location"), f.roots[f.browser])
 		if a.status != http.StatusSeeOther || !strings.HasPrefix(to, "/audit?vehicle=") || strings.Contains(to, "car") {
-			t.Fatalf("%d to %q", a.status, to)
+			t.Fatalf("the search for %q: got %d to %q, want 303 to /audit?vehicle= and a hash", vid, a.status, to)
 		}
 		a = f.get(to)
 		if did := fmt.Sprint(events(a)); did != want || strings.Contains(a.body, "carA") {
-			t.Errorf("%s: %s", vid, did)
+			t.Errorf("the events about %q: got those of %s, want %s, and no vid", vid, did, want)
 		}
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
@@ -427,7 +426,7 @@ func TestAuditIsSearched(t *testing.T) {
 	a := f.get("/audit?actor=ada&format=csv")
 	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",x,") ||
 		a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
-		t.Errorf("%v\n%s", a.header, a.body)
+		t.Errorf("the CSV of ada: got %v\n%s, want audit.csv without an event of x", a.header, a.body)
 	}
 	f.want(f.get("/audit?format=csv&before=9"), http.StatusBadRequest, "leave out limit and before")
 	a = f.read(f.anotherBrowser().Get(f.at("/audit?format=csv")))
@@ -454,10 +453,10 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 		p := h.Get("Content-Security-Policy")
 		if !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") ||
 			!strings.Contains(p, "frame-ancestors 'none'") {
-			t.Errorf("%s: %s", path, p)
+			t.Errorf("%s: got the policy %q, want 'none' as default-src and frame-ancestors, no unsafe", path, p)
 		}
 		if h.Get("Referrer-Policy") != "same-origin" {
-			t.Errorf("%s: %v", path, h)
+			t.Errorf("%s: got the header %v, want Referrer-Policy same-origin", path, h)
 		}
 	}
 	for _, path := range []string{"/", "/tokens", "/sources", "/operators", "/vehicles", "/roads", "/audit"} {
@@ -495,7 +494,7 @@ func TestTokenChoice(t *testing.T) {
 		}
 		if none := strings.Contains(a.body, "No such token"); none != (len(want) == 0) ||
 			strings.Contains(a.body, "<script>x") {
-			t.Errorf("%s: %s", address, a.body)
+			t.Errorf("%s: got no such token %t, want %t, and no script:\n%s", address, none, len(want) == 0, a.body)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
 	f.t.Helper()
 	a := f.get(path)
 	if err := json.Unmarshal([]byte(a.body), &c); err != nil || a.status != http.StatusOK {
-		f.t.Fatalf("%s: %d, %v: %s", path, a.status, err, a.body)
+		f.t.Fatalf("%s: got %d, %v: %s, want 200 and stretches", path, a.status, err, a.body)
 	}
 	return c
 }
@@ -54,18 +54,18 @@ func TestRoadsPage(t *testing.T) {
 	f.want(a, http.StatusOK, `data-stretch="`+worst.Stretch+`"`, "Jam, ", "</span>East</span>", "0.3 km",
 		c.Jams[0].String(), `data-link="https://www.openstreetmap.org/?mlat=44.57`)
 	if len(c.Features) < 8 || worst.State != "jam" || c.Way != nil {
-		t.Errorf("%d stretches, the worst %+v", len(c.Features), worst)
+		t.Errorf("got %d stretches, the worst %+v; want 8 or more, a jam, no way", len(c.Features), worst)
 	}
 	if n := strings.Count(a.body, "data-stretch="); n > 21 || len(c.Jams) != 1 {
 		t.Errorf("got %d rows and %d jams, want at most 21 and 1", n, len(c.Jams))
 	}
 	if c := f.stretchesAt("/roads/stretches?bbox=0,0,1,1"); len(c.Features) != 0 {
-		t.Errorf("in the ocean: %+v", c)
+		t.Errorf("a box in the ocean: got %+v, want no stretch", c)
 	}
 	f.want(f.get("/roads/stretches?bbox=1"), http.StatusBadRequest, "bbox is west,south,east,north")
 	rows := next(t, scanner(f.stream("/live/roads")), "worst")
 	if !strings.Contains(rows, worst.Stretch) {
-		t.Errorf("the table that is live: %s", rows)
+		t.Errorf("the live table: got %s, want the stretch %s in it", rows, worst.Stretch)
 	}
 	noPlace(t, "the log", f.log.String())
 
@@ -81,7 +81,7 @@ func noPlace(t *testing.T, where, text string) {
 	t.Helper()
 	for _, digits := range []string{"44.57", "11.34", "11.35", "11.36"} {
 		if strings.Contains(text, digits) {
-			t.Errorf("%s holds a position, %s:\n%s", where, digits, text)
+			t.Errorf("%s: got the position %s, want none:\n%s", where, digits, text)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestVehicleWay(t *testing.T) {
 	noPlace(t, "what is live", next(t, scanner(f.stream("/live/vehicles/car1?way")), "way"))
 	c := f.stretchesAt("/vehicles/car1/stretches")
 	if len(c.Way) < 2 || len(c.Features) < 8 {
-		t.Fatalf("a way of %d stretches among %d", len(c.Way), len(c.Features))
+		t.Fatalf("got a way of %d stretches among %d, want 2 or more among 8 or more", len(c.Way), len(c.Features))
 	}
 	shown := make(map[string]bool)
 	for _, feature := range c.Features {
@@ -107,7 +107,7 @@ func TestVehicleWay(t *testing.T) {
 	}
 	for _, name := range c.Way {
 		if !shown[name] {
-			t.Errorf("the way leads over %s, which is not shown", name)
+			t.Errorf("the way: got %s, want stretches that are shown", name)
 		}
 	}
 
@@ -130,6 +130,6 @@ func TestVehicleWay(t *testing.T) {
 	for events.Scan() && events.Text() != "event: end" {
 	}
 	if events.Err() != nil || events.Text() != "event: end" {
-		t.Errorf("the page was not to be loaded again: %q, %v", events.Text(), events.Err())
+		t.Errorf("the end of the stream: got %q, %v; want event: end", events.Text(), events.Err())
 	}
 }

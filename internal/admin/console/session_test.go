@@ -19,7 +19,7 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 		a := f.get(path)
 		f.want(a, status, "<h1>Log in</h1>", `name="next" value="`+strings.TrimPrefix(path, "/s/x")+`"`)
 		if (a.header.Get("WWW-Authenticate") != "") != (status == 401) || strings.Contains(a.body, "<nav") {
-			t.Errorf("%s shows more than the login", path)
+			t.Errorf("%s: got the header %v and %s, want the login alone", path, a.header, a.body)
 		}
 	}
 	for _, path := range []string{"/vehicles", "/tokens", "/tokens/x/revoke", "/sources", "/operators", "/adminkey",
@@ -28,10 +28,10 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 	}
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
 	if did := f.did(); did != "" {
-		t.Errorf("without a session: %s", did)
+		t.Errorf("requests without a session: got %s, want nothing done", did)
 	}
 	if n := f.known.Swap(0); n != 0 {
-		t.Errorf("%d requests without a session count as known", n)
+		t.Errorf("requests without a session: got %d known, want 0", n)
 	}
 
 	token, _ := access.NewSecret(access.TokenKind)
@@ -39,7 +39,7 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 		a := f.post("/login", "key", key)
 		f.want(a, http.StatusForbidden, "not a key of this service")
 		if a.header.Get("Set-Cookie") != "" || len(key) > 10 && strings.Contains(a.body, key) {
-			t.Errorf("%.6s…: a cookie, or the key again", key)
+			t.Errorf("the key %.6s…: got a cookie, or the key again, want neither", key)
 		}
 	}
 	f.want(f.get("/csa_0"), http.StatusNotFound, `name="next" value="/"`)
@@ -52,7 +52,7 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 	} {
 		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther ||
 			a.leadsTo() != want {
-			t.Errorf("next %q: %d to %q", next, a.status, a.header.Get("Location"))
+			t.Errorf("next %q: got %d to %q, want 303 to %s", next, a.status, a.header.Get("Location"), want)
 		}
 	}
 	f.logIn(f.key)
@@ -60,18 +60,18 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 		f.known.Swap(0)
 		f.get(path)
 		if n := f.known.Swap(0); n != 1 {
-			t.Errorf("%s with a session counts as known %d times", path, n)
+			t.Errorf("%s with a session: got it known %d times, want once", path, n)
 		}
 	}
 	c := f.read(f.anotherBrowser().PostForm(f.server.URL+"/login",
 		map[string][]string{"key": {f.key}})).header.Get("Set-Cookie")
 	for _, attribute := range []string{"carstate-session=", "Path=/s/", "HttpOnly", "SameSite=Strict", "Max-Age="} {
 		if !strings.Contains(c, attribute) {
-			t.Errorf("the cookie %.20s… lacks %s", c, attribute)
+			t.Errorf("the cookie: got %.20s…, want it with %s", c, attribute)
 		}
 	}
 	if strings.Contains(f.log.String(), f.key[4:16]) {
-		t.Error("the key is in the log")
+		t.Error("the log: got the key, want it without")
 	}
 }
 
@@ -96,19 +96,19 @@ func TestCookieBehindAProxy(t *testing.T) {
 	begun := send("POST", "/login", "")
 	c, root := begun.Header.Get("Set-Cookie"), begun.Header.Get("Location")
 	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") {
-		t.Fatalf("the cookie is %.30s…", c)
+		t.Fatalf("the cookie: got %.30s…, want __Host-carstate-session=…; Secure", c)
 	}
 	mine, _, _ := strings.Cut(c, ";")
 	// Another server on the host can set the cookie without the prefix __Host-.
 	if resp := send("GET", root+"/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
-		t.Errorf("the session is not found: %d", resp.StatusCode)
+		t.Errorf("the session beside another cookie: got status %d, want 200", resp.StatusCode)
 	}
 	if c := send("POST", root+"/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c,
 		"__Host-carstate-session=;") {
-		t.Errorf("the logout takes back %.30s…", c)
+		t.Errorf("the logout: got the cookie %.30s…, want __Host-carstate-session=;", c)
 	}
 	if resp := send("GET", root+"/tokens", mine); resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("after the logout: %d", resp.StatusCode)
+		t.Errorf("after the logout: got status %d, want 401", resp.StatusCode)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 			resp.Body.Close()
 			cookies := resp.Cookies()
 			if len(cookies) != 1 {
-				t.Fatalf("%d cookies", len(cookies))
+				t.Fatalf("the login: got %d cookies, want 1", len(cookies))
 			}
 			return resp.Header.Get("Location"), cookies[0]
 		}
@@ -131,11 +131,11 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 		another, its := begin()
 		if len(root) != len("/s/")+26 || root == another || cookie.Value == its.Value ||
 			strings.Contains(root, cookie.Value) {
-			t.Errorf("the roots of two sessions are %q and %q", root, another)
+			t.Errorf("two sessions: got the roots %q and %q, want two of 26 letters without a cookie", root, another)
 		}
 		if want := map[bool]string{false: root, true: "/"}[secure]; cookie.Path != want ||
 			cookie.Secure != secure || strings.HasPrefix(cookie.Name, "__Host-") != secure || cookie.Domain != "" {
-			t.Errorf("secure %v: the cookie is %s; want the path %s", secure, cookie, want)
+			t.Errorf("secure %v: got the cookie %s, want the path %s", secure, cookie, want)
 		}
 		for path, status := range map[string]int{
 			"/tokens": 401, another + "/tokens": 401, "/s/x/tokens": 401, root + "x/tokens": 401,
@@ -148,7 +148,7 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 			req.AddCookie(&http.Cookie{Name: "carstate-session", Value: "other"})
 			req.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
 			if a := f.read(f.anotherBrowser().Do(req)); a.status != status {
-				t.Errorf("secure %v, %s: %d, not %d", secure, path, a.status, status)
+				t.Errorf("secure %v, %s: got status %d, want %d", secure, path, a.status, status)
 			}
 		}
 		withoutCookie := f.read(f.anotherBrowser().Get(f.server.URL + root + "/tokens"))
@@ -232,7 +232,7 @@ func TestForm_IsTakenOnce(t *testing.T) {
 		f.want(f.post(form[0], fields...), http.StatusConflict, "sent before")
 	}
 	if did := f.did(); did != "admin token.issue, admin source.add, admin operator.add" {
-		t.Error(did)
+		t.Errorf("the audit: got %s, want token.issue, source.add, operator.add", did)
 	}
 	// The form is of an ended session.
 	f.post("/logout")

@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -43,16 +44,15 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345, 678 of them too late</dd>", "<dt>Values not used</dt><dd>910</dd>", "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>, Vehicle.Speed must be &lt;= 500<", "<dt>Keys refused</dt><dd>4 ",
 		"<td>Vehicle.Speed must be &lt;= 500</td>", "<code>wrong_key</code> 4", "<dt>Signals ignored</dt><dd>3</dd>")
-	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute))
+	testkit.NoError(t, err)
 	f.want(f.get("/sources"), http.StatusOK, "3 min ago")
 	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusOK,
 		"End the old secret of gateway at once?")
 	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "css_",
 		"The old one has ended.")
 	if _, err := f.store.Sources.Verify([]byte(key), noon); err == nil {
-		t.Fatal("the old key still counts")
+		t.Fatal("the old key: got it accepted, want an error")
 	}
 	f.want(f.get("/sources"), http.StatusOK, ": <code>replaced</code>")
 	f.want(f.post("/sources/gateway/rotate", "mark", "3", "overlap", "x"), http.StatusBadRequest)
@@ -105,7 +105,7 @@ func TestSourceIsEdited(t *testing.T) {
 	}
 	if did := f.did(); did != "x source.add, admin source.change, admin source.change, admin source.change, admin "+
 		"source.change, admin source.change" {
-		t.Error(did)
+		t.Errorf("the audit: got %s, want source.add, then source.change 5 times", did)
 	}
 }
 
@@ -117,14 +117,12 @@ func TestListsAreSorted(t *testing.T) {
 		f.create(access.Credential{Kind: access.OperatorKind, Name: name})
 		f.clock.Advance(time.Minute)
 	}
-	if _, _, err := f.Rotate(t.Context(), by, access.OperatorKind, "beta", 0); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := f.Rotate(t.Context(), by, access.OperatorKind, "beta", 0)
+	testkit.NoError(t, err)
 	for name, days := range map[string]int{"beta": 40, "gamma": 3} {
 		end := f.clock.Now().Add(time.Duration(days) * 24 * time.Hour)
-		if _, err := f.ChangeCredential(t.Context(), by, access.SourceKind, name, access.Change{Expires: &end}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.ChangeCredential(t.Context(), by, access.SourceKind, name, access.Change{Expires: &end})
+		testkit.NoError(t, err)
 	}
 	for i, name := range []string{"gamma", "beta"} {
 		g, _ := f.store.Sources.Get(name)
@@ -154,7 +152,7 @@ func TestListsAreSorted(t *testing.T) {
 			t.Errorf("%s lists %q; want %q", address, got, want)
 		}
 		if none := strings.Contains(a.body, "<p class=\"quiet\">No such "); none != (want == "") {
-			t.Errorf("%s: %s", address, a.body)
+			t.Errorf("%s: got no such thing %t, want %t:\n%s", address, none, want == "", a.body)
 		}
 	}
 }
@@ -179,7 +177,7 @@ func TestOperators(t *testing.T) {
 	f.want(f.post("/operators/ada/remove", "sure", "yes"), http.StatusSeeOther)
 	hers.want(hers.get("/operators"), http.StatusUnauthorized)
 	if did := f.did(); did != "admin operator.add, admin operator.rotate, admin operator.remove" {
-		t.Error(did)
+		t.Errorf("the audit: got %s, want operator.add, operator.rotate, operator.remove", did)
 	}
 }
 

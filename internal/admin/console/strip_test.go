@@ -42,7 +42,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	f.want(f.get("/vehicles"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "Last hour")
 	f.want(f.get("/"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "the last hour")
 	if reads != 0 {
-		t.Errorf("the pages with lists read telemetry %d times, want 0", reads)
+		t.Errorf("the pages with lists: got telemetry read %d times, want 0", reads)
 	}
 
 	steady := make([]float64, 60)
@@ -54,7 +54,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	f.want(a, http.StatusOK, `aria-label="normal driving 11:50 to 12:00 UTC"`, `<rect class="band normal" x="100.`,
 		`width="19.`)
 	if strings.Contains(a.body, "on</span>") || reads != 1 {
-		t.Errorf("it covers the hour, read %d times:\n%s", reads, a.body)
+		t.Errorf("the whole hour: got it read %d times, want once, without its beginning:\n%s", reads, a.body)
 	}
 	samples = nil
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "no reading</span>")
@@ -79,6 +79,6 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	delete(f.states, "carA")
 	f.mu.Unlock()
 	if a := f.get("/vehicles/carA/hour"); a.body != "" {
-		t.Errorf("of a forgotten car: %s", a.body)
+		t.Errorf("a forgotten car: got %s, want nothing", a.body)
 	}
 }

@@ -58,7 +58,7 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	for _, drawn := range []string{`class="alarm" x1="8[3-9]`, `class="allowed" d="[^"Z]+Z"/>`,
 		`class="line x" d="M[^"M]+"/>`} {
 		if !regexp.MustCompile(drawn).MatchString(shown.body) {
-			t.Errorf("the page lacks %s", drawn)
+			t.Errorf("the page: got %s, want %s in it", shown.body, drawn)
 		}
 	}
 }
