@@ -36,11 +36,11 @@ func served(t *testing.T, r *roadmap.Reader, query string, way []string) roadmap
 	w := httptest.NewRecorder()
 	roadmap.Serve(w, httptest.NewRequest("GET", "/", nil), r.Within(box, noon), limit, way)
 	if kind := w.Header().Get("Content-Type"); kind != "application/geo+json" {
-		t.Errorf("it is %s", kind)
+		t.Errorf("%q: got the content type %s, want application/geo+json", query, kind)
 	}
 	var c roadmap.Collection
 	if err := json.Unmarshal(w.Body.Bytes(), &c, json.RejectUnknownMembers(true)); err != nil {
-		t.Fatalf("%v:\n%s", err, w.Body)
+		t.Fatalf("%q: got %s, %v; want a collection", query, w.Body, err)
 	}
 	return c
 }
@@ -64,7 +64,8 @@ func TestJammedStreet(t *testing.T) {
 	c := served(t, r, "", nil)
 	if c.Type != "FeatureCollection" || !c.At.Equal(noon) || c.Truncated || c.Known != len(c.Features) ||
 		len(c.Features) < 18 {
-		t.Fatalf("%d of %d stretches, truncated %t, at %v", len(c.Features), c.Known, c.Truncated, c.At)
+		t.Fatalf("got %d of %d stretches, truncated %t, at %v; want all of 18 or more, at %v",
+			len(c.Features), c.Known, c.Truncated, c.At, noon)
 	}
 	last, states := 0., map[string]int{}
 	for _, f := range c.Features {
@@ -73,11 +74,11 @@ func TestJammedStreet(t *testing.T) {
 		from, to := f.Geometry.Coordinates[0], f.Geometry.Coordinates[1]
 		perDegree := 111_195 * math.Cos(44.5*math.Pi/180)
 		if metres := math.Hypot((to[0]-from[0])*perDegree, (to[1]-from[1])*111_195); math.Abs(metres-70) > 1 {
-			t.Errorf("%s is drawn %g m long", p.Stretch, metres)
+			t.Errorf("%s: got a line of %g m, want 70 m", p.Stretch, metres)
 		}
 		for _, x := range []float64{from[0], from[1], to[0], to[1]} {
 			if math.Abs(x*1e6-math.Round(x*1e6)) > 1e-6 {
-				t.Errorf("%g has more than 6 decimals", x)
+				t.Errorf("%s: got the coordinate %g, want at most 6 decimals", p.Stretch, x)
 			}
 		}
 		if p.Share == nil {
@@ -87,7 +88,7 @@ func TestJammedStreet(t *testing.T) {
 			continue
 		}
 		if *p.Share < last {
-			t.Errorf("a share of %g after one of %g", *p.Share, last)
+			t.Errorf("%s: got the share %g after %g, want the worst first", p.Stretch, *p.Share, last)
 		}
 		if last = *p.Share; math.Abs(*p.Share-*p.SpeedKmh/p.FreeFlowKmh) > 0.01 || p.Cars < 3 || p.State == "unknown" {
 			t.Errorf("got %+v, want consistent figures of at least three cars", p)
@@ -96,34 +97,35 @@ func TestJammedStreet(t *testing.T) {
 	worst := c.Features[0].Properties
 	if worst.State != "jam" || *worst.Share > driving.JamShare || worst.Heading != 90 ||
 		!strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
-		t.Errorf("the worst is %+v", worst)
+		t.Errorf("the worst: got %+v, want an eastbound jam, which is not young", worst)
 	}
 	if line := c.Features[0].Geometry.Coordinates; line[1][0] <= line[0][0] || line[0][1] != line[1][1] {
-		t.Errorf("eastbound, it runs %v", line)
+		t.Errorf("the eastbound line: got %v, want it from west to east", line)
 	}
 	if states["jam"] < 5 || states["normal"] < 5 {
 		t.Errorf("got states %v, want at least 5 jam and 5 normal", states)
 	}
 	if s := r.Within(road.World, noon); s.ByState[driving.Jam] != states["jam"] || s.ByState[0] != states["unknown"] {
-		t.Errorf("%v of %v", s.ByState, states)
+		t.Errorf("the states: got %v, want %v", s.ByState, states)
 	}
 
 	part := served(t, r, "bbox=11.3,44.515,11.4,44.6", []string{"a-n", "b-n"})
 	if len(part.Features) < 8 || len(part.Features) >= len(c.Features) || part.Truncated || len(part.Way) != 2 {
-		t.Errorf("the part has %d of %d, truncated %t", len(part.Features), len(c.Features), part.Truncated)
+		t.Errorf("the part: got %d of %d, truncated %t, a way of %d; want 8 or more, not all, a way of 2",
+			len(part.Features), len(c.Features), part.Truncated, len(part.Way))
 	}
 	for _, f := range part.Features {
 		if f.Properties.State == "jam" {
-			t.Errorf("%+v is elsewhere", f)
+			t.Errorf("the part: got %+v, want the jam elsewhere", f)
 		}
 	}
 	few := served(t, r, "limit=2", nil)
 	if len(few.Features) != 2 || !few.Truncated || few.Known != c.Known ||
 		few.Features[0].Properties.Stretch != worst.Stretch {
-		t.Errorf("the 2 worst: %+v", few)
+		t.Errorf("limit 2: got %+v, want 2 of %d, truncated, the first %s", few, c.Known, worst.Stretch)
 	}
 	if none := served(t, r, "bbox=0,0,1,1", nil); none.Features == nil || len(none.Features) != 0 || none.Known != 0 {
-		t.Errorf("in the ocean: %+v", none)
+		t.Errorf("a box in the ocean: got %+v, want an empty list", none)
 	}
 }
 
@@ -166,7 +168,7 @@ func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	}
 	roadtest.Feed(&m.Map, s.Drive("car", 2, 30, noon.Add(-4*time.Minute), 10*time.Second))
 	if c := served(t, m, "", nil); m.Len() == 0 || c.Known != 0 || len(c.Features) != 0 {
-		t.Errorf("%d of %d stretches are shown: %+v", c.Known, m.Len(), c.Features)
+		t.Errorf("the stretches of one car: got %d of %d shown, %+v; want 0 of some", c.Known, m.Len(), c.Features)
 	}
 }
 
@@ -181,17 +183,18 @@ func TestManyStretches(t *testing.T) {
 	roadtest.Feed(&m.Map, jam.Drive("slow", 8, 10, noon.Add(-6*time.Minute), 5*time.Second))
 	s := m.Within(road.World, noon)
 	if s.Known <= roadmap.MaxStretches || len(s.Worst) != roadmap.MaxStretches || s.Worst[0].State != driving.Jam {
-		t.Fatalf("%d of %d, the first %+v", len(s.Worst), s.Known, s.Worst[0])
+		t.Fatalf("got %d of %d, the first %+v; want %d of more, a jam first",
+			len(s.Worst), s.Known, s.Worst[0], roadmap.MaxStretches)
 	}
 	if c := served(t, m, "", nil); !c.Truncated || len(c.Features) != roadmap.MaxStretches {
-		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
+		t.Errorf("got %d sent, truncated %t; want %d, true", len(c.Features), c.Truncated, roadmap.MaxStretches)
 	}
 	roadtest.Feed(&m.Map, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
 	if again := m.Within(road.World, noon.Add(time.Second)); again.At != s.At {
-		t.Error("read again after a second")
+		t.Errorf("a second later: got the map of %v, want that of %v", again.At, s.At)
 	}
 	if again := m.Within(road.World, noon.Add(2*time.Second)); again.At == s.At {
-		t.Error("not read again")
+		t.Errorf("two seconds later: got the map of %v, want it read again", again.At)
 	}
 }
 
@@ -201,17 +204,17 @@ func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	roadtest.Feed(&m.Map, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
 	c := served(t, m, "", nil)
 	if len(c.Features) < 5 {
-		t.Fatalf("%d stretches", len(c.Features))
+		t.Fatalf("got %d stretches, want 5 or more", len(c.Features))
 	}
 	for _, f := range c.Features {
 		for _, p := range f.Geometry.Coordinates {
 			if !(math.Abs(p[0]) <= 180) || !(math.Abs(p[1]) <= 90) {
-				t.Errorf("%s: %v", f.Properties.Stretch, p)
+				t.Errorf("%s: got the point %v, want it within 180 and 90 degrees", f.Properties.Stretch, p)
 			}
 		}
 		if from, to := f.Geometry.Coordinates[0][0], f.Geometry.Coordinates[1][0]; f.Properties.Heading == 90 &&
 			from > to {
-			t.Errorf("%s crosses the date line: %g to %g", f.Properties.Stretch, from, to)
+			t.Errorf("%s: got a line from %g to %g, want none across the date line", f.Properties.Stretch, from, to)
 		}
 	}
 }
@@ -227,7 +230,7 @@ func TestServe_Compresses(t *testing.T) {
 	testkit.NoError(t, err)
 	if text, err := io.ReadAll(z); err != nil || !bytes.Equal(text, plain.Body.Bytes()) ||
 		packed.Header().Get("Content-Encoding") != "gzip" {
-		t.Errorf("unpacked: %v, %s", err, text)
+		t.Errorf("the unpacked answer: got %s, %v; want %s", text, err, plain.Body)
 	}
 }
 
@@ -254,7 +257,7 @@ func FuzzAsked(f *testing.F) {
 		}
 		if !(math.Abs(b.West) <= 180 && math.Abs(b.East) <= 180 && b.South >= -90 && b.South <= b.North &&
 			b.North <= 90) || limit < 1 || limit > roadmap.MaxStretches {
-			t.Errorf("%q is %+v, %d", text, b, limit)
+			t.Errorf("%q: got %+v, limit %d; want a box on earth, 1 to %d", text, b, limit, roadmap.MaxStretches)
 		}
 	})
 }
