@@ -34,7 +34,7 @@ func TestBetween(t *testing.T) {
 	bytes, limit, age := gauge(store.MetricBytes), gauge(store.MetricLimit), gauge(store.MetricFeedAge)
 
 	if f := throughput.Read(registry, noon); f.FeedAge != 0 {
-		t.Errorf("of an idle node: %+v", f)
+		t.Errorf("an idle node: got %+v, want feed age 0", f)
 	}
 	queries.WithLabelValues("throttle_system", "rate_limited").Add(7)
 	old := throughput.Read(registry, noon)
@@ -60,7 +60,7 @@ func TestBetween(t *testing.T) {
 	now := throughput.Read(registry, noon.Add(10*time.Second))
 	r := throughput.Between(&old, &now)
 	if r.Samples != 12 || r.Queries != 5 || now.FeedAge != .5 || now.Streams["STATES"] != (throughput.Fill{10, 100}) {
-		t.Errorf("%+v, %+v", r, now)
+		t.Errorf("got %+v, %+v; want 12 samples, 5 queries, feed age .5, 10 of 100 in STATES", r, now)
 	}
 	type of = throughput.Refusal
 	if want := []throughput.Refused{{of{"sample", "time"}, 40, 4}, {of{"key", "unknown"}, 20, 2},
@@ -69,14 +69,14 @@ func TestBetween(t *testing.T) {
 		t.Errorf("refused: got %+v, want %+v", r.Refused, want)
 	}
 	if r.P99 != 2 || r.Beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
-		t.Errorf("p99: %v", r.P99)
+		t.Errorf("p99: got %v, beyond %t; want 2, false", r.P99, r.Beyond)
 	}
 	duration.WithLabelValues("car_driving_state").Observe(100)
 	later := throughput.Read(registry, noon.Add(20*time.Second))
 	if r := throughput.Between(&now, &later); r.P99 != 4 || !r.Beyond {
-		t.Errorf("p99 of one that is beyond all buckets: %+v", r)
+		t.Errorf("p99 of one that is beyond all buckets: got %+v, want 4, beyond", r)
 	}
 	if r := throughput.Between(&later, &later); r.Over != 0 || r.Samples != 0 {
-		t.Errorf("with no time in between: %+v", r)
+		t.Errorf("no time in between: got %+v, want over 0 and no sample", r)
 	}
 }
