@@ -65,7 +65,7 @@ func TestAudit_OfEachOperation(t *testing.T) {
 				s.store.Fail(method, nil)
 				refused(t, action, err, 503, says)
 				if strings.Contains(err.Error(), "disk full") || s.log.Count("disk full") == before {
-					t.Errorf("%s fails: the cause belongs into the log, and there only: %v", method, err)
+					t.Errorf("%s fails: got %v, want an error without its cause, which is in the log", method, err)
 				}
 			}
 			fails("Audit intended", "nothing was done")
@@ -95,10 +95,10 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	s.store.Fail("Audit failed", errDisk)
 	got := s.want(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`, 503, "")
 	if got.header.Get("Retry-After") != "1" {
-		t.Errorf("%v", got.header)
+		t.Errorf("a failure without an audit: got Retry-After %q, want 1", got.header.Get("Retry-After"))
 	}
 	if !strings.Contains(s.log.String(), "cannot write the failure of an operation to the audit") {
-		t.Error("the log does not say that the audit is incomplete")
+		t.Errorf("the log: got %s, want that the failure is not in the audit", s.log)
 	}
 }
 
@@ -125,11 +125,11 @@ func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 		}
 	}
 	if _, err := s.RevokeToken(ctx, tok.ID); !errors.Is(err, context.Canceled) {
-		t.Fatalf("the caller did not hang up: %v", err)
+		t.Fatalf("the caller who hangs up: got %v, want %v", err, context.Canceled)
 	}
 	close(gone)
 	if err := <-finished; err != nil {
-		t.Errorf("the operation was canceled: %v", err)
+		t.Errorf("the operation whose caller hung up: got %v, want no error", err)
 	}
 }
 
@@ -213,10 +213,8 @@ func TestAuditQuotesNames(t *testing.T) {
 	expires := noon.Add(90 * 24 * time.Hour)
 	s.issueAs(t, access.Credential{Developer: forged, Vehicles: access.AllVehicles(), Expires: expires,
 		Rate: access.Rate{Calls: 10, Window: time.Second}})
-	if _, err := s.AddSource(t.Context(), access.Credential{Name: "car-7", Vehicles: access.VehicleSet("A"),
-		Expires: expires}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(s.AddSource(t.Context(), access.Credential{Name: "car-7",
+		Vehicles: access.VehicleSet("A"), Expires: expires})))
 	events := newest(t, s.Client, 2)
 	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires "+
 		"2027-02-18T12:00:00Z; rate 10/s a vehicle, 36000 at once"; got != want {
@@ -256,15 +254,15 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 	for _, limit := range []string{"1", "2", "3", "1000"} {
 		if got := search(url.Values{"actor": {"bo"}, "limit": {limit}}); !slices.Equal(got,
 			[]string{"2007", "1007", "7"}) {
-			t.Errorf("limit %s: %q", limit, got)
+			t.Errorf("the events of bo, limit %s: got %q, want 2007, 1007 and 7", limit, got)
 		}
 	}
 	if got := search(url.Values{"limit": {"999"}}); len(got) != 2500 || got[0] != "2499" || got[2499] != "0" {
-		t.Errorf("%d events", len(got))
+		t.Errorf("all events: got %d, the first %q, want 2500 from 2499 to 0", len(got), got[:min(3, len(got))])
 	}
 	if got := search(url.Values{"since": {noon.Add(10 * time.Second).Format(time.RFC3339)},
 		"until": {noon.Add(12 * time.Second).Format(time.RFC3339)}}); !slices.Equal(got, []string{"11", "10"}) {
-		t.Errorf("by time: %q", got)
+		t.Errorf("the events of two seconds: got %q, want 11 and 10", got)
 	}
 	for query, says := range map[string]string{
 		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits",
@@ -297,17 +295,18 @@ func TestAuditExport(t *testing.T) {
 	lines := strings.SplitAfter(export("ndjson", url.Values{}), "\n")
 	want := `{"time":"2026-11-20T12:33:26Z","actor":"bo","admin":true,"action":"token.issue","object":"2006",`
 	if len(lines) != 2*ops.MaxEvents+8 || !strings.HasPrefix(lines[0], want) {
-		t.Errorf("%d lines, the first %s", len(lines), lines[0])
+		t.Errorf("the NDJSON: got %d lines, the first %s; want %d, %s", len(lines), lines[0], 2*ops.MaxEvents+8, want)
 	}
 	rows, err := csv.NewReader(strings.NewReader(export("csv", url.Values{"actor": {"bo"}}))).ReadAll()
 	if want := []string{"2026-11-20T12:00:00Z", "bo", "true", "token.issue", "0", "'=HYPERLINK(\"http://x\")\ufffd",
 		"intended"}; err != nil ||
 		len(rows) != ops.MaxEvents+5 || !slices.Equal(rows[len(rows)-1], want) {
-		t.Errorf("%d rows, the last %q, %v", len(rows), rows[len(rows)-1], err)
+		t.Errorf("the CSV: got %d rows, the last %q, %v; want %d, %q",
+			len(rows), rows[max(0, len(rows)-1):], err, ops.MaxEvents+5, want)
 	}
 	const head = "time,actor,admin,action,object,detail,outcome\n"
 	if got := export("csv", url.Values{"actor": {"nobody"}}); got != head {
-		t.Errorf("no event: %q", got)
+		t.Errorf("the CSV of nobody: got %q, want %q", got, head)
 	}
 	for query, says := range map[string]string{
 		"format=xml": "format is json, ndjson or csv", "format=csv&limit=5": "leave out limit and before",
@@ -338,7 +337,7 @@ func TestAuditExport_IsSafeInASpreadsheet(t *testing.T) {
 	testkit.NoError(t, s.Export(t.Context(), &out, "/v1/audit", url.Values{"actor": {"ada"}}, "csv"))
 	rows, err := csv.NewReader(&out).ReadAll()
 	if err != nil || len(rows) != 1+len(texts) {
-		t.Fatalf("%d rows, %v, want %d", len(rows), err, 1+len(texts))
+		t.Fatalf("the CSV: got %d rows, %v; want %d", len(rows), err, 1+len(texts))
 	}
 	for i, text := range texts {
 		if got := rows[i+1][5]; got != wants[text] {
@@ -350,10 +349,8 @@ func TestAuditExport_IsSafeInASpreadsheet(t *testing.T) {
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {
-		if err := s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue",
-			Outcome: "intended"}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue",
+			Outcome: "intended"}))
 	}
 	s.store.Before = func(_ context.Context, method string) {
 		if method == "AuditPage" {
@@ -364,6 +361,6 @@ func TestAuditExportBreaksOff(t *testing.T) {
 	err := s.Export(t.Context(), &out, "/v1/audit", url.Values{}, "csv")
 	if err == nil || strings.Contains(err.Error(), "disk") ||
 		!strings.Contains(s.log.String(), "an export failed halfway") {
-		t.Errorf("%v, %d bytes", err, out.Len())
+		t.Errorf("half an export: got %v after %d bytes, want an error without its cause, and a log", err, out.Len())
 	}
 }

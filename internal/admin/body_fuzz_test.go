@@ -27,12 +27,12 @@ func FuzzBodies(f *testing.F) {
 			var refused wire.Failure
 			switch err := json.Unmarshal([]byte(a.body), &refused); {
 			case err != nil:
-				t.Errorf("%s: the answer %d %q is no JSON: %v", path, a.status, a.body, err)
+				t.Errorf("%s: got %d %q, %v; want JSON", path, a.status, a.body, err)
 			case a.status < 300:
 			case a.status < 400 || a.status >= 500 || refused.Error == "":
 				t.Errorf("%s: got %d %s, want a refusal", path, a.status, a.body)
 			case strings.ContainsAny(refused.Error, "\r\n") || len(body) > 40 && strings.Contains(refused.Error, string(body)):
-				t.Errorf("%s: the error is %q", path, refused.Error)
+				t.Errorf("%s: got the error %q, want one line without the body", path, refused.Error)
 			}
 		}
 	})

@@ -65,7 +65,7 @@ func (f *following) open(query, after string, by *client.Client) *events {
 	}
 	resp, err := f.HTTP.Do(req)
 	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		f.t.Fatalf("got %+v, %v", resp, err)
+		f.t.Fatalf("GET /v1/changes%s: got %+v, %v; want 200 and text/event-stream", query, resp, err)
 	}
 	f.t.Cleanup(func() { resp.Body.Close() })
 	e := &events{t: f.t, lines: bufio.NewScanner(resp.Body), close: cancel}
@@ -91,7 +91,7 @@ func (e *events) next(n int) (got []string) {
 			Gap string `json:"gap"`
 		}
 		if err := json.Unmarshal([]byte(data), &c, json.RejectUnknownMembers(true)); err != nil {
-			e.t.Fatalf("%v: %s", err, data)
+			e.t.Fatalf("the event %s: got %v, want a changed vehicle or a gap", data, err)
 		}
 		got = append(got, cmp.Or(c.Gap,
 			fmt.Sprintf("%s %s>%s/%s>%s", c.VID, c.Was.Driving, c.Is.Driving, c.Was.Throttle, c.Is.Throttle)))

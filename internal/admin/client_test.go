@@ -21,11 +21,11 @@ func fails(t *testing.T, c *client.Client, ctx context.Context) string {
 	t.Helper()
 	_, err := c.Tokens(ctx)
 	if err == nil {
-		t.Fatal("it worked")
+		t.Fatal("the list of tokens: got it, want an error")
 	}
 	line := err.Error()
 	if c.Key != "" && strings.Contains(line, c.Key[4:20]) || strings.ContainsAny(line, "\n\r") {
-		t.Errorf("not fit to be shown: %q", line)
+		t.Errorf("the error: got %q, want one line without the key", line)
 	}
 	return line
 }
@@ -34,7 +34,7 @@ func expect(t *testing.T, line string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(line, part) {
-			t.Errorf("%q does not say %q", line, part)
+			t.Errorf("the error: got %q, want it with %q", line, part)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestClientRate(t *testing.T) {
 		_, err := s.IssueToken(t.Context(), access.Credential{Developer: "Ada", Operations: access.AllOperations,
 			Vehicles: access.AllVehicles(), Rate: r})
 		if err == nil {
-			t.Errorf("%+v was taken", r)
+			t.Errorf("the rate %+v: got no error, want one", r)
 			continue
 		}
 		expect(t, err.Error(), "a rate is a whole number from 1 to 1000000 and /s, /min or /h")
@@ -79,7 +79,7 @@ func TestClientWrongURL(t *testing.T) {
 	}
 	line := fails(t, &client.Client{URL: "http://joe:hunter2@127.0.0.1:1", Key: key}, t.Context())
 	if strings.Contains(line, "hunter2") {
-		t.Error("the password is shown")
+		t.Errorf("the error: got %q, want it without the password", line)
 	}
 }
 
@@ -109,10 +109,10 @@ func TestClientSomebodyElseAnswers(t *testing.T) {
 			c := &client.Client{URL: other.URL, Key: key}
 			expect(t, fails(t, c, t.Context()), "is not carstate's admin listener", "--admin-addr")
 			if _, err := c.Token(t.Context(), "x"); errors.Is(err, access.ErrNotFound) {
-				t.Error("somebody else's 404 is taken for a missing record")
+				t.Errorf("the token: got %v, want an error other than %v", err, access.ErrNotFound)
 			}
 			if seen != nil {
-				t.Error("the redirect was followed")
+				t.Errorf("the redirect: got a request with %v, want none", seen)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestClient_OverTLS(t *testing.T) {
 	trusting.HTTP = lender.Client()
 	defer trusting.HTTP.CloseIdleConnections()
 	if _, err := trusting.Tokens(t.Context()); err != nil {
-		t.Errorf("over TLS: %v", err)
+		t.Errorf("the list of tokens over TLS: got %v, want no error", err)
 	}
 	stranger := trusting
 	stranger.HTTP = s.HTTP
@@ -183,12 +183,12 @@ func TestShutdownWaits(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.server.Shutdown(context.Background()) }()
 	if err := <-s.served; err != nil {
-		t.Fatalf("serve: %v", err)
+		t.Fatalf("Serve: got %v, want no error", err)
 	}
 	expect(t, fails(t, s.Client, t.Context()), "no carstate answers")
 	close(leave)
 	if err := errors.Join(<-answered, <-stopped); err != nil {
-		t.Error(err)
+		t.Errorf("the call and Shutdown: got %v, want no error", err)
 	}
 }
 
@@ -198,13 +198,13 @@ func TestShutdownGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := s.server.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("shutdown: %v", err)
+		t.Errorf("Shutdown: got %v, want %v", err, context.Canceled)
 	}
 	if err := <-s.served; err != nil {
-		t.Errorf("serve: %v", err)
+		t.Errorf("Serve: got %v, want no error", err)
 	}
 	if err := <-answered; err == nil {
-		t.Error("the call was answered")
+		t.Error("the call: got an answer, want an error")
 	} else {
 		expect(t, err.Error(), "disconnected without an answer", "check before you retry")
 	}

@@ -87,7 +87,7 @@ func TestTooManyConnections(t *testing.T) {
 		default: // more of these than MaxConnections
 			c := s.dial(t, healthz)
 			if !c.answered() {
-				t.Fatalf("number %d is not answered", i)
+				t.Fatalf("connection %d: got no answer, want one", i)
 			}
 			idle = append(idle, c)
 		}
@@ -99,11 +99,11 @@ func TestTooManyConnections(t *testing.T) {
 		}
 	}
 	if open == 0 || open > 511 {
-		t.Errorf("%d of %d connections that were answered are open", open, len(idle))
+		t.Errorf("the connections that were answered: got %d of %d open, want 1 to 511", open, len(idle))
 	}
 	goOn()
 	if !busy.answered() {
-		t.Error("a connection was closed that had a request in work")
+		t.Error("a connection with a request in work: got it closed, want an answer")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 			ask := func(c net.Conn) {
 				t.Helper()
 				if _, err := io.WriteString(c, healthz); err != nil || !(conn{c, bufio.NewReader(c)}).answered() {
-					t.Fatalf("no answer: %v", err)
+					t.Fatalf("a probe: got no answer, %v; want one", err)
 				}
 			}
 			dial := func() net.Conn {
@@ -157,17 +157,17 @@ func TestTooManyAtWork(t *testing.T) {
 		<-entered
 	}
 	if s.dial(t, healthz).answered() {
-		t.Error("the newest is answered")
+		t.Error("connection 513: got an answer, want none")
 	}
 	goOn()
 	for i, c := range open {
 		if !c.answered() {
-			t.Fatalf("number %d is not answered", i)
+			t.Fatalf("connection %d of 512: got no answer, want one", i)
 		}
 		c.Close()
 	}
 	if !s.dial(t, healthz).answered() {
-		t.Error("nobody is answered after it")
+		t.Error("a connection after 512 at work: got no answer, want one")
 	}
 }
 
@@ -188,18 +188,18 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 		select {
 		case <-entered:
 		case <-time.After(time.Minute):
-			t.Fatal("a connection is kept out")
+			t.Fatal("a connection without its body: got nothing in a minute, want it in work")
 		}
 	}
 	for i := range 20 {
 		if !s.dial(t, healthz).answered() {
-			t.Fatalf("probe %d is not answered", i)
+			t.Fatalf("probe %d: got no answer, want one", i)
 		}
 		<-entered
 	}
 	goOn()
 	if !page.answered() {
-		t.Error("a connection was closed on which somebody was answered who is logged in")
+		t.Error("the connection of one who is logged in: got it closed, want an answer")
 	}
 }
 
@@ -226,12 +226,12 @@ func TestLogOfStrangers(t *testing.T) {
 		s.want(t, "GET", "/v1/tokens", "", http.StatusUnauthorized, "", wrong)
 	}
 	if n := lines(); n != 10 {
-		t.Errorf("50 wrong keys in 5 s made %d lines", n)
+		t.Errorf("50 wrong keys in 5 s: got %d lines, want 10", n)
 	}
 	s.clock.Advance(time.Minute)
 	s.do(t, "GET", "/v1/tokens", "", wrong)
 	if said := s.log.String(); lines() != 11 || !strings.Contains(said, `"times_since_last_line":40`) {
-		t.Errorf("the log says %s", said)
+		t.Errorf("a wrong key a minute later: got the log %s, want line 11, about 40 times", said)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestHandshakeThatFails(t *testing.T) {
 		// ReadAll returns once the server has logged and closed the connection.
 		testkit.NoError(t, second(io.ReadAll(s.dial(t, "no TLS at all\r\n\r\n"))))
 		if said := strings.Contains(out.String(), "TLS handshake error"); said != (level == slog.LevelDebug) {
-			t.Errorf("at %v: %q", level, out.String())
+			t.Errorf("no TLS, log level %v: got %q, want the handshake error at DEBUG alone", level, out.String())
 		}
 	}
 }

@@ -30,10 +30,10 @@ func TestDeadlines(t *testing.T) {
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		if err := s.Shutdown(t.Context()); err != nil && !errors.Is(err, t.Context().Err()) {
-			t.Error(err)
+			t.Errorf("Shutdown: got %v, want no error", err)
 		}
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
+			t.Errorf("Serve: got %v, want %v", err, http.ErrServerClosed)
 		}
 	})
 	for name, said := range map[string]string{
@@ -60,7 +60,7 @@ func TestDeadlines(t *testing.T) {
 			}
 			var network net.Error
 			if errors.As(err, &network) && network.Timeout() {
-				t.Error("it stays for ever")
+				t.Errorf("the connection: got %v, want it closed by the server", err)
 			}
 		})
 	}

@@ -106,10 +106,10 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if err := s.server.Shutdown(ctx); err != nil {
-			t.Errorf("shutdown: %v", err)
+			t.Errorf("Shutdown: got %v, want no error", err)
 		}
 		if err := <-s.served; err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("Serve: got %v, want no error", err)
 		}
 		s.checkSecrets(t)
 	})
@@ -140,7 +140,7 @@ func (s *service) checkSecrets(t *testing.T) {
 	text := s.log.String() + fmt.Sprintf("%+v", s.store.Events())
 	for _, secret := range regexp.MustCompile(`cs[a-z]+_([0-9A-Za-z]{16})`).FindAllStringSubmatch(s.passed.String(), -1) {
 		if strings.Contains(text, secret[1]) {
-			t.Errorf("a secret is in the log or the audit")
+			t.Error("the log and the audit: got a secret of a key or token, want none")
 		}
 	}
 }
@@ -199,10 +199,10 @@ func (s *service) wantSecret(
 		t.Fatalf("%s %s: got %s, want %s", path, body, got.body, pattern)
 	}
 	if _, err := verify([]byte(m[1]), noon); err != nil {
-		t.Errorf("the secret that was shown does not work: %v", err)
+		t.Errorf("the secret that POST %s showed: got %v, want that it is accepted", path, err)
 	}
 	if h := got.header; h.Get("Content-Type") != "application/json" || h.Get("Cache-Control") != "no-store" {
-		t.Errorf("headers: %v", h)
+		t.Errorf("POST %s: got the header %v, want application/json and no-store", path, h)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestForgetAndAllow(t *testing.T) {
 	})
 	hash := s.store.Forgotten.Hash("V1").String()
 	if _, err := s.Allow(t.Context(), "V1"); !errors.Is(err, access.ErrNotFound) {
-		t.Errorf("allowed although it is not forgotten: %v", err)
+		t.Errorf("Allow of a vehicle that is not forgotten: got %v, want %v", err, access.ErrNotFound)
 	}
 	r, err := s.Forget(t.Context(), "V1")
 	if err != nil || r.Vehicle != hash || r.Removed.States != 1 || !r.ForgottenAt.Equal(noon) {
@@ -39,7 +39,7 @@ func TestForgetAndAllow(t *testing.T) {
 	s.want(t, "POST", "/v1/vehicles/V1/allow", "", http.StatusConflict, early.Error())
 	s.store.Fail("Allow", nil)
 	if _, err := s.Allow(t.Context(), "V1"); err != nil {
-		t.Error(err)
+		t.Errorf("Allow: got %v, want no error", err)
 	}
 	const unknown = "no vehicle with this vid has reported"
 	if _, err := s.Vehicle(t.Context(), "V1"); err == nil || err.Error() != unknown {
@@ -47,7 +47,7 @@ func TestForgetAndAllow(t *testing.T) {
 	}
 	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow", "Audit failed", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did,
 		want) {
-		t.Errorf("the store was asked for %q, want %q", did, want)
+		t.Errorf("the store: got %q, want %q", did, want)
 	}
 	for i, action := range []string{"vehicle.forget", "vehicle.allow"} {
 		if got, want := s.store.Events()[i],
@@ -63,7 +63,7 @@ func TestForgetAndAllow(t *testing.T) {
 	s.want(t, "GET", "/v1/vehicles/V1/forget", "", http.StatusMethodNotAllowed, "")
 	s.store.Fail("Forget", errors.New("the disk of V1 is full"))
 	if _, err := s.Forget(t.Context(), "V1"); err == nil || strings.Contains(err.Error(), "disk") {
-		t.Errorf("a failure is reported as %v", err)
+		t.Errorf("Forget on a full disk: got %v, want an error without its cause", err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestRelearn(t *testing.T) {
 	}
 	hash := s.store.Forgotten.Hash("V1").String()
 	if e := s.store.Events(); len(e) != 1 || e[0].Action != "vehicle.relearn" || e[0].Object != hash {
-		t.Errorf("audited %+v, want the relearning of %s", e, hash)
+		t.Errorf("the audit: got %+v, want the relearning of %s", e, hash)
 	}
 	if _, err := s.Relearn(t.Context(), "V2"); !errors.Is(err, access.ErrNotFound) || len(stored) != 1 {
 		t.Errorf("a vehicle that never reported: got %v, want %v", err, access.ErrNotFound)

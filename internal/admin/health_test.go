@@ -28,14 +28,14 @@ func TestHealth_ShowsTheError(t *testing.T) {
 		}
 	})
 	if got := s.do(t, "GET", "/healthz", "", withoutKey); got.status != 503 || got.body != "the engine has stopped\n" {
-		t.Errorf("healthz: %d %q", got.status, got.body)
+		t.Errorf("/healthz: got %d %q, want 503, the engine has stopped", got.status, got.body)
 	}
 	got := s.do(t, "GET", "/readyz", "", withoutKey)
 	if got.status != 503 || !strings.HasPrefix(got.body, "the fleet table; is catching up CST… ü") {
-		t.Errorf("readyz: %d %q", got.status, got.body)
+		t.Errorf("/readyz: got %d %q, want 503, the fleet table is catching up", got.status, got.body)
 	}
 	if strings.Count(got.body, "\n") != 1 || len(got.body) > 410 {
-		t.Errorf("readyz: not one short line: %q", got.body)
+		t.Errorf("/readyz: got %q, want one line of at most 410 bytes", got.body)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestReady_PerJob(t *testing.T) {
 		if got := s.do(t, "GET", path, "", withoutKey, func(r *http.Request) {
 			r.Host = "node-1"
 		}); fmt.Sprint(got.status, " ", got.body) != want+"\n" {
-			t.Errorf("%s: %d %q", path, got.status, got.body)
+			t.Errorf("%s: got %d %q, want %s", path, got.status, got.body, want)
 		}
 	}
 	for _, path := range []string{"/readyz/", "/readyz/x", "/readyz/query/x"} {
@@ -71,7 +71,7 @@ func TestGuard_WaitsForTheTables(t *testing.T) {
 	for _, call := range []string{"POST /v1/tokens/x/revoke", "GET /v1/sources"} {
 		method, path, _ := strings.Cut(call, " ")
 		if got := s.want(t, method, path, "", 503, "try again"); got.header.Get("Retry-After") != "1" {
-			t.Errorf("%s: %v", call, got.header)
+			t.Errorf("%s: got Retry-After %q, want 1", call, got.header.Get("Retry-After"))
 		}
 	}
 	go close(filled)
@@ -95,7 +95,7 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 		`,version="v0-test"} 1`,
 	} {
 		if !strings.Contains(got.body, line+"\n") {
-			t.Errorf("missing: %s", line)
+			t.Errorf("/metrics: got no line %s, want it", line)
 		}
 	}
 	for _, private := range []string{tok.ID, "Ada", "nobody", "cst_"} {
@@ -122,19 +122,19 @@ func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	}
 	greedy.Wait()
 	if n := gathered.Load(); n > 6 {
-		t.Errorf("320 requests in no time gathered the metrics %d times", n)
+		t.Errorf("320 requests in no time: got the metrics gathered %d times, want at most 6", n)
 	}
 	for range 3 {
 		s.clock.Advance(time.Second)
 		want := fmt.Sprintf("\ngathered %d\n", gathered.Load()+1)
 		got := s.want(t, "GET", "/metrics", "", http.StatusOK, want, header("Accept-Encoding", "identity"))
 		if got.header.Get("Content-Encoding") != "" {
-			t.Errorf("not compressed: %v", got.header)
+			t.Errorf("/metrics for identity: got the header %v, want no Content-Encoding", got.header)
 		}
 	}
 	got := s.do(t, "GET", "/metrics", "", header("Accept-Encoding", "gzip"))
 	if got.header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(got.body, "\x1f\x8b") {
-		t.Errorf("compressed: %v", got.header)
+		t.Errorf("/metrics for gzip: got the header %v, want Content-Encoding gzip", got.header)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestMetricsWithABrokenCollector(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Registry.MustRegister(broken{}) })
 	s.want(t, "GET", "/metrics", "", 200, "carstate_build_info")
 	if !strings.Contains(s.log.String(), "cannot be read") {
-		t.Errorf("the log says %s", s.log)
+		t.Errorf("the log: got %s, want that a metric cannot be read", s.log)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestProbesOnly(t *testing.T) {
 	})
 	for path, want := range map[string]string{"/healthz": "200 alive\n", "/readyz": "503 not yet\n"} {
 		if got := s.do(t, "GET", path, ""); fmt.Sprint(got.status, " ", got.body) != want {
-			t.Errorf("%s: %d %q", path, got.status, got.body)
+			t.Errorf("%s: got %d %q, want %q", path, got.status, got.body, want)
 		}
 	}
 	s.want(t, "GET", "/metrics", "", 200, `,version="v0-test"} 1`)

@@ -38,12 +38,12 @@ func TestNodeIsChangedAndAudited(t *testing.T) {
 		{`{"log_level":"loud"}`, http.StatusBadRequest, `{"error":"log_level must be one of debug, info, warn, error"}`},
 	} {
 		if got := s.do(t, http.MethodPatch, "/v1/node", c.body); got.status != c.status || got.body != c.want+"\n" {
-			t.Errorf("%s: %d %s", c.body, got.status, got.body)
+			t.Errorf("PATCH %s: got %d %s, want %d %s", c.body, got.status, got.body, c.status, c.want)
 		}
 	}
 	if got := s.do(t, http.MethodGet, "/v1/node",
 		""); got.body != `{"version":"v1","log_level":"debug","read_only":true}`+"\n" {
-		t.Errorf("it is %s", got.body)
+		t.Errorf("GET /v1/node: got %s, want version v1, log level debug, read-only", got.body)
 	}
 	var details []string
 	for _, e := range s.store.Events() {
@@ -52,6 +52,6 @@ func TestNodeIsChangedAndAudited(t *testing.T) {
 		}
 	}
 	if len(details) != 2 || details[0] != "log level debug" || details[1] != "read-only on" {
-		t.Errorf("the audit has %q", details)
+		t.Errorf("the audit of node.change: got %q, want log level debug, then read-only on", details)
 	}
 }

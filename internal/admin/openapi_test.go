@@ -479,8 +479,8 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 		testkit.NoError(t, os.WriteFile(file, want.Bytes(), 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not of these routes: go test ./internal/admin -run TestOpenAPIIsOfTheRoutes "+
-			"-update-openapi (%v)", file, err)
+		t.Errorf("%s: got %v or other routes, want those of the code: go test ./internal/admin "+
+			"-run TestOpenAPIIsOfTheRoutes -update-openapi", file, err)
 	}
 }
 

@@ -22,10 +22,8 @@ func TestOperators(t *testing.T) {
 	hers := s.addOperator(t, "ada")
 	_, err := s.AddOperator(t.Context(), "ada", false)
 	refused(t, "twice", err, http.StatusConflict, "the name of this operator is taken")
-	if _, err := hers.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(hers.IssueToken(t.Context(), access.Credential{Developer: "Bo",
+		Operations: access.AllOperations, Vehicles: access.AllVehicles()})))
 	if e := newest(t, hers, 1)[0]; e.Actor != "ada" || e.Action != "token.issue" {
 		t.Errorf("got event %+v, want token.issue by ada", e)
 	}
@@ -33,7 +31,7 @@ func TestOperators(t *testing.T) {
 	again, err := s.RotateOperator(t.Context(), "ada")
 	testkit.NoError(t, err)
 	if _, err := hers.Tokens(t.Context()); err == nil {
-		t.Error("the replaced key still opens the API")
+		t.Error("the replaced key: got the list of tokens, want an error")
 	}
 	hers.Key = again.Key
 	if list, err := hers.Operators(t.Context()); err != nil || len(list) != 1 || list[0].RotatedAt == nil {
@@ -41,15 +39,15 @@ func TestOperators(t *testing.T) {
 	}
 	for range 2 {
 		if gone, err := s.RemoveOperator(t.Context(), "ada"); err != nil || gone.RemovedAt == nil {
-			t.Errorf("removed: %+v, %v", gone, err)
+			t.Errorf("RemoveOperator: got %+v, %v; want a time of removal", gone, err)
 		}
 	}
 	want := []string{"Audit intended", "Update operator", "Audit intended", "Update operator"}
 	if did := s.store.Did(); !slices.Equal(did, want) {
-		t.Errorf("the keeper was asked for %v", did)
+		t.Errorf("the keeper: got %q, want %q", did, want)
 	}
 	if _, err := hers.Tokens(t.Context()); err == nil {
-		t.Error("the key of a removed operator still opens the API")
+		t.Error("the key of a removed operator: got the list of tokens, want an error")
 	}
 	for _, path := range []string{"/v1/operators/nobody", "/v1/operators/cso_x"} {
 		s.want(t, "DELETE", path, "", http.StatusNotFound, "")
@@ -84,13 +82,11 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	} {
 		refused(t, what, change(), http.StatusForbidden, "")
 	}
-	if _, err := theirs.IssueToken(t.Context(), access.Credential{Developer: "Bo", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second(theirs.IssueToken(t.Context(), access.Credential{Developer: "Bo",
+		Operations: access.AllOperations, Vehicles: access.AllVehicles()})))
 	s.add(t, "gateway")
 	if e := s.store.Events(); len(e) != 2 || e[0].Admin || !e[1].Admin {
-		t.Errorf("audited %+v", e)
+		t.Errorf("the audit: got %+v, want an event of the operator and one of the admin key", e)
 	}
 }
 
@@ -105,9 +101,8 @@ func TestReadOnlyOperator(t *testing.T) {
 	if e := newest(t, s.Client, 1)[0]; e.Action != "operator.add" || e.Detail != "read-only" {
 		t.Errorf("got event %+v, want operator.add of a read-only operator", e)
 	}
-	if reader, err = s.RotateOperator(t.Context(), "grafana"); err != nil {
-		t.Fatal(err)
-	}
+	reader, err = s.RotateOperator(t.Context(), "grafana")
+	testkit.NoError(t, err)
 	if list, err := full.Operators(t.Context()); err != nil || list[0].ReadOnly || !list[1].ReadOnly {
 		t.Errorf("got operators %+v, %v; want the second read-only", list, err)
 	}
@@ -127,7 +122,7 @@ func TestReadOnlyOperator(t *testing.T) {
 	if did := s.store.Did(); len(s.store.Events()) != events || slices.ContainsFunc(did, func(call string) bool {
 		return call != "AuditPage"
 	}) {
-		t.Errorf("a read-only operator caused the calls %v and %+v", did, s.store.Events()[events:])
+		t.Errorf("a read-only operator: got calls %q, events %+v; want AuditPage alone", did, s.store.Events()[events:])
 	}
 }
 
@@ -144,27 +139,27 @@ func TestRotateAdminKey(t *testing.T) {
 		t.Fatalf("got %+v, %v; want the file admin.key", rotated, err)
 	}
 	if _, err := s.Tokens(t.Context()); err == nil {
-		t.Error("the old key still opens the API")
+		t.Error("the old admin key: got the list of tokens, want an error")
 	}
 	next, err := ops.LoadKey(dir)
 	if err != nil || next == key {
-		t.Fatalf("the file holds the old key: %v", err)
+		t.Fatalf("the file: got %v, the old key %t; want the new key", err, next == key)
 	}
 	s.Key = next
 	if _, err := s.Tokens(t.Context()); err != nil {
-		t.Error(err)
+		t.Errorf("the new admin key: got %v, want no error", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("%d files, %v", len(left), err)
+		t.Errorf("the directory: got %d files, %v; want 1", len(left), err)
 	}
 
 	// The file cannot be replaced.
 	testkit.NoError(t, os.Rename(dir, dir+".away"))
 	if _, err := s.RotateAdminKey(t.Context()); err == nil {
-		t.Error("rotated without a directory")
+		t.Error("RotateAdminKey without a directory: got no error, want one")
 	}
 	if _, err := s.Tokens(t.Context()); err != nil {
-		t.Errorf("after a rotation that failed: %v", err)
+		t.Errorf("the key after a rotation that failed: got %v, want no error", err)
 	}
 	if e := newest(t, s.Client, 2)[0]; e.Outcome != "failed" || e.Action != "admin-key.rotate" {
 		t.Errorf("got event %+v, want a failed admin-key.rotate", e)
@@ -190,14 +185,14 @@ func TestOperatorIsLimited(t *testing.T) {
 	for i := range 600 {
 		rate.Calls = int64(i + 2)
 		if err := change(hers); err != nil {
-			t.Fatalf("change %d: %v", i, err)
+			t.Fatalf("change %d: got %v, want no error", i, err)
 		}
 	}
 	rate.Calls = 1000
 	refused(t, "too many changes", change(hers), http.StatusTooManyRequests, "wait 1 s")
 	for who, c := range map[string]*client.Client{"another": his, "the admin key": s.Client} {
 		if rate.Calls++; change(c) != nil {
-			t.Errorf("%s may not change anything either", who)
+			t.Errorf("a change by %s: got an error, want none", who)
 		}
 	}
 }

@@ -66,11 +66,11 @@ func TestBadRequests(t *testing.T) {
 		got := s.want(t, tt.method, tt.path, tt.body, tt.status, tt.says)
 		if !strings.HasPrefix(got.body, `{"error":"`) || strings.Contains(got.body, "oops") ||
 			strings.Contains(got.body, "because") || strings.Count(got.body, "\n") != 1 {
-			t.Errorf("no error, or the answer repeats the input, or has several lines: %s", got.body)
+			t.Errorf("%s %s: got %s, want an error of one line without the input", tt.method, tt.path, got.body)
 		}
 	}
 	if did := s.store.Did(); len(did) != 0 {
-		t.Errorf("a refused call reached the keeper: %v", did)
+		t.Errorf("the keeper: got %q of refused calls, want nothing", did)
 	}
 }
 
@@ -105,12 +105,12 @@ func TestWrongKeys(t *testing.T) {
 			challenge += `, error="invalid_token"`
 		}
 		if got.header.Get("WWW-Authenticate") != challenge {
-			t.Errorf("%v", got.header)
+			t.Errorf("the key %q: got the header %v, want %s", value, got.header, challenge)
 		}
 	}
 	s.want(t, "GET", "/v1/tokens", "", 200, "", key("bearer "+s.Key))
 	if did := s.store.Did(); len(did) != 0 {
-		t.Errorf("a wrong key reached the keeper: %v", did)
+		t.Errorf("the keeper: got %q of wrong keys, want nothing", did)
 	}
 }
 
@@ -121,7 +121,7 @@ func calls(t *testing.T) iter.Seq2[string, string] {
 	testkit.NoError(t, err)
 	found := regexp.MustCompile(`"([A-Z]+) (/v1/[^"]+)"`).FindAllStringSubmatch(string(source), -1)
 	if len(found) < 20 {
-		t.Errorf("routes.go has only %d calls", len(found))
+		t.Errorf("routes.go: got %d calls, want 20 or more", len(found))
 	}
 	return func(yield func(method, path string) bool) {
 		for _, call := range found {
@@ -145,7 +145,7 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 		}
 	}
 	if did := s.store.Did(); len(did) != 0 {
-		t.Errorf("a call without a key reached the keeper: %v", did)
+		t.Errorf("the keeper: got %q of calls without a key, want nothing", did)
 	}
 }
 
@@ -179,11 +179,12 @@ func TestPathsAndMethods(t *testing.T) {
 		got := s.do(t, tt.method, tt.path, "")
 		to := map[bool]string{true: "/s/x/tokens?a=b"}[tt.status == 303]
 		if got.status != tt.status || got.header.Get("Allow") != tt.allow || got.header.Get("Location") != to {
-			t.Errorf("%s %s: %d %v", tt.method, tt.path, got.status, got.header)
+			t.Errorf("%s %s: got %d %v, want %d, Allow %q, Location %q",
+				tt.method, tt.path, got.status, got.header, tt.status, tt.allow, to)
 		}
 		for name := range got.header {
 			if strings.HasPrefix(name, "Access-Control-") {
-				t.Errorf("%s %s: %s", tt.method, tt.path, name)
+				t.Errorf("%s %s: got the header %s, want none for other origins", tt.method, tt.path, name)
 			}
 		}
 	}
@@ -203,7 +204,7 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": status,
 			"/v1/tokens": status} {
 			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
-				t.Errorf("Host %s, %s: %d %s", host, path, got.status, got.body)
+				t.Errorf("Host %s, %s: got %d %s, want %d", host, path, got.status, got.body, status)
 			}
 		}
 	}
@@ -215,7 +216,7 @@ func TestGuard_AcceptsNoHost(t *testing.T) {
 	testkit.NoError(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != 200 {
-		t.Errorf("status %d", resp.StatusCode)
+		t.Errorf("GET /healthz without a host: got status %d, want 200", resp.StatusCode)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestForgetRoads(t *testing.T) {
 	}
 	s.want(t, "GET", "/v1/roads", "", http.StatusOK, `"known":0`)
 	if e := newest(t, s.Client, 1)[0]; e.Action != "road.forget" || e.Detail != "bbox 11.3,44.4,11.4,44.6" {
-		t.Errorf("audited %+v", e)
+		t.Errorf("the audit: got %+v, want road.forget of the box", e)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 		return c, json.Unmarshal([]byte(a.body), &c)
 	}
 	if c, err := list(10); err != nil || len(c.Features) != 0 || c.Truncated {
-		t.Errorf("without roads: %+v, %v", c, err)
+		t.Errorf("without roads: got %+v, %v; want no stretch", c, err)
 	}
 	street := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
 	roadtest.Feed(&roads.Map, street.Learn(50, noon))
@@ -57,13 +57,13 @@ func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	c, err := list(3)
 	if err != nil || len(c.Features) != 3 || !c.Truncated || c.Known < 8 || c.Features[0].Properties.State != "jam" ||
 		!c.At.Equal(noon) || len(c.Jams) != 1 || len(c.Jams[0].Stretches) < 8 {
-		t.Errorf("the jam is %+v, %v", c, err)
+		t.Errorf("the jam: got %+v, %v; want 3 of 8 or more stretches, all in one jam", c, err)
 	}
 	a := s.do(t, "GET", "/v1/roads?bbox=179,-18,-179,-16", "")
 	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/geo+json" ||
 		!strings.HasPrefix(a.body,
 			`{"type":"FeatureCollection","at":"2026-11-20T12:00:00Z","known":0,"truncated":false,"jams":[],"features":[]}`) {
-		t.Errorf("across the date line: %+v", a)
+		t.Errorf("a box across the date line: got %+v, want 200 and an empty collection", a)
 	}
 	for query, says := range map[string]string{
 		"bbox=11.3,44.4,11.4":       "bbox is west,south,east,north in degrees",
@@ -76,7 +76,7 @@ func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	s.want(t, "POST", "/v1/roads", "", http.StatusMethodNotAllowed, "")
 	for _, part := range []string{"44.", "11.3", "179", "97.25"} {
 		if strings.Contains(s.log.String(), part) {
-			t.Errorf("the log holds a position, %s: %s", part, s.log.String())
+			t.Errorf("the log: got %s, want it without the position %s", s.log.String(), part)
 		}
 	}
 }

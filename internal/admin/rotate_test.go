@@ -31,18 +31,18 @@ func TestRotateAnswersExactly(t *testing.T) {
 		t.Errorf("in the audit: got %q, want %q", got, want)
 	}
 	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), noon); !errors.Is(err, access.ErrReplaced) {
-		t.Errorf("after a rotation without overlap the first secret: %v", err)
+		t.Errorf("the first secret, after a rotation without overlap: got %v, want %v", err, access.ErrReplaced)
 	}
 	if _, err := s.store.Sources.Verify([]byte(src.Key), noon); err != nil {
-		t.Errorf("the old key, which has a day left: %v", err)
+		t.Errorf("the old key, which has a day left: got %v, want no error", err)
 	}
 	show, err := s.Source(t.Context(), "gateway")
 	if err != nil || len(show.EarlierUntil) != 1 || show.EarlierUntil[0] != noon.Add(24*time.Hour) {
-		t.Errorf("show: %+v, %v", show, err)
+		t.Errorf("the source: got %+v, %v; want an earlier key until %v", show, err, noon.Add(24*time.Hour))
 	}
 	s.clock.Advance(24 * time.Hour)
 	if show, err = s.Source(t.Context(), "gateway"); err != nil || len(show.EarlierUntil) != 0 {
-		t.Errorf("a day later: %+v, %v", show, err)
+		t.Errorf("the source a day later: got %+v, %v; want no earlier key", show, err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestRotateRefuses(t *testing.T) {
 	}
 	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil ||
 		!strings.Contains(err.Error(), "8 replaced secrets are still valid") {
-		t.Errorf("a ninth earlier secret: %v", err)
+		t.Errorf("a ninth earlier secret: got %v, want that 8 are still valid", err)
 	}
 }
 
@@ -83,15 +83,15 @@ func TestSandboxToken(t *testing.T) {
 	s := start(t)
 	tok := s.issueAs(t, access.Credential{Kind: access.SandboxKind})
 	if !strings.HasPrefix(tok.AccessToken, "cstest_") || tok.Vehicles.All() || tok.Vehicles.Len() != 11 {
-		t.Errorf("%d vehicles", tok.Vehicles.Len())
+		t.Errorf("a sandbox token: got %.7s… of %d vehicles, want cstest_… of 11", tok.AccessToken, tok.Vehicles.Len())
 	}
 	show, err := s.Token(t.Context(), tok.ID)
 	if err != nil || !show.Sandbox || show.VehicleCount.N != 11 {
-		t.Errorf("show: %+v, %v", show, err)
+		t.Errorf("the sandbox token: got %+v, %v; want 11 vehicles of the sandbox", show, err)
 	}
 	rotated, err := s.RotateToken(t.Context(), tok.ID, 0)
 	if err != nil || !strings.HasPrefix(rotated.AccessToken, "cstest_") {
-		t.Errorf("rotated: %v", err)
+		t.Errorf("the rotated sandbox token: got %.7s…, %v; want cstest_…", rotated.AccessToken, err)
 	}
 	for _, tt := range []struct {
 		path, body string
@@ -123,6 +123,7 @@ func TestUsageIsShown(t *testing.T) {
 	}
 	if show.LastRefusedReason != "replaced" || show.LastRefusedAt == nil ||
 		*show.LastRefusedAt != noon.Add(-time.Minute) {
-		t.Errorf("refused %v: %s", show.LastRefusedAt, show.LastRefusedReason)
+		t.Errorf("the last refusal: got %q at %v, want replaced at %v", show.LastRefusedReason, show.LastRefusedAt,
+			noon.Add(-time.Minute))
 	}
 }

@@ -25,7 +25,7 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	show, err := s.Source(t.Context(), "gateway")
 	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All ||
 		!show.Vehicles.All() || show.Rate != "1000/s" || !show.Strict {
-		t.Errorf("show: %+v, %v", show, err)
+		t.Errorf("the source: got %+v, %v; want all vehicles, 1000/s, strict, until %v", show, err, noon.Add(time.Hour))
 	}
 	s.want(t, "POST", "/v1/sources", `{"name":"x","vehicles":"all","rate":"many"}`, http.StatusBadRequest, "a rate is")
 	if got, want := newest(t, s.Client, 1)[0].Detail,
@@ -58,7 +58,7 @@ func TestSourceSeen(t *testing.T) {
 	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||
 		show.Seen.LastRefusedReason != "rate" ||
 		!slices.Equal(show.Refusals, []ops.NotedRefusal{{At: noon, Reason: "rate", Text: "too many: wait 3 s"}}) {
-		t.Errorf("show: %+v, %v", show, err)
+		t.Errorf("the source: got %+v, %v; want 12 samples accepted and 3 refused, the last for its rate", show, err)
 	}
 }
 
@@ -71,37 +71,37 @@ func TestSourceLife(t *testing.T) {
 	refused(t, "a name twice", err, http.StatusConflict, "the name of this source is taken")
 	list, err := s.Sources(t.Context())
 	if err != nil || len(list) != 2 || list[0].Name != "a_gateway" || list[1].Name != "car-7" {
-		t.Fatalf("list: %+v, %v", list, err)
+		t.Fatalf("the list: got %+v, %v; want a_gateway and car-7", list, err)
 	}
 
 	for range 2 {
 		s.clock.Advance(time.Hour)
 		got, err := s.RemoveSource(t.Context(), "car-7")
 		if err != nil || got.RemovedAt == nil || *got.RemovedAt != noon.Add(time.Hour) {
-			t.Fatalf("removed at %v, %v", got.RemovedAt, err)
+			t.Fatalf("RemoveSource: got it removed at %v, %v; want %v", got.RemovedAt, err, noon.Add(time.Hour))
 		}
 	}
 	if _, err := s.store.Sources.Verify([]byte(src.Key), noon); !errors.Is(err, access.ErrRevoked) {
-		t.Errorf("the key of a removed source: %v", err)
+		t.Errorf("the key of a removed source: got %v, want %v", err, access.ErrRevoked)
 	}
 	if list, err := s.Sources(t.Context()); err != nil || len(list) != 1 {
-		t.Errorf("after removal: %+v, %v", list, err)
+		t.Errorf("the list after a removal: got %+v, %v; want one source", list, err)
 	}
 	if show, err := s.Source(t.Context(), "car-7"); err != nil || show.RemovedAt == nil {
-		t.Errorf("a removed source: %+v, %v", show, err)
+		t.Errorf("the removed source: got %+v, %v; want a time of removal", show, err)
 	}
 	if again := s.add(t, "car-7"); again.Key == src.Key {
-		t.Error("the new source has the old key")
+		t.Error("the new source of the same name: got the old key, want another")
 	}
 	if show, err := s.Source(t.Context(), "car-7"); err != nil || show.RemovedAt != nil {
-		t.Errorf("the new source: %+v, %v", show, err)
+		t.Errorf("the new source: got %+v, %v; want no time of removal", show, err)
 	}
 	for _, call := range []func() error{
 		func() error { _, err := s.Source(t.Context(), "nobody"); return err },
 		func() error { _, err := s.RemoveSource(t.Context(), "../tokens"); return err },
 	} {
 		if err := call(); !errors.Is(err, access.ErrNotFound) {
-			t.Errorf("of an unknown source: %v", err)
+			t.Errorf("an unknown source: got %v, want %v", err, access.ErrNotFound)
 		}
 	}
 	s.do(t, "GET", "/v1/sources", "").lacks(t, "hash")
@@ -141,11 +141,11 @@ func TestChangeSource(t *testing.T) {
 		}
 	}
 	if !slices.Contains(audited, "rate 5/s; strict true") || !slices.Contains(audited, "expires 2026-11-20T13:00:00Z") {
-		t.Errorf("audited %q", audited)
+		t.Errorf("the audit: got %q, want changes of rate and strict, and of the expiry", audited)
 	}
 	testkit.NoError(t, second(s.RemoveSource(t.Context(), "car-7")))
 	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err,
 		access.ErrNotFound) {
-		t.Errorf("of a removed source: %v", err)
+		t.Errorf("a change of a removed source: got %v, want %v", err, access.ErrNotFound)
 	}
 }

@@ -44,10 +44,10 @@ func TestIssueAnswersExactly(t *testing.T) {
 func TestTokenListAndShow(t *testing.T) {
 	s := start(t)
 	if list, err := s.Tokens(t.Context()); err != nil || len(list) != 0 {
-		t.Fatalf("at first: %v, %v", list, err)
+		t.Fatalf("the first list: got %v, %v; want no token", list, err)
 	}
 	if got := s.do(t, "GET", "/v1/tokens", ""); got.body != `{"tokens":[]}`+"\n" {
-		t.Errorf("an empty list: %s", got.body)
+		t.Errorf("the first list: got %s, want an empty array", got.body)
 	}
 	first := s.issue(t)
 	s.clock.Advance(time.Minute)
@@ -57,20 +57,21 @@ func TestTokenListAndShow(t *testing.T) {
 
 	list, err := s.Tokens(t.Context())
 	if err != nil || len(list) != 2 || list[0].ID != first.ID || list[1].ID != second.ID {
-		t.Fatalf("list: %+v, %v", list, err)
+		t.Fatalf("the list: got %+v, %v; want %s and %s", list, err, first.ID, second.ID)
 	}
 	if list[0].LastUsedAt != nil || list[1].LastUsedAt == nil || *list[1].LastUsedAt != noon.Add(time.Minute) {
-		t.Errorf("last used: %v, %v", list[0].LastUsedAt, list[1].LastUsedAt)
+		t.Errorf("the last uses: got %v and %v, want none and %v", list[0].LastUsedAt, list[1].LastUsedAt,
+			noon.Add(time.Minute))
 	}
 	show, err := s.Token(t.Context(), second.ID)
 	if err != nil || show.ID != second.ID || show.VehicleCount.N != 2 || show.VehicleCount.All {
-		t.Fatalf("show: %+v, %v", show, err)
+		t.Fatalf("the token: got %+v, %v; want %s with 2 vehicles", show, err, second.ID)
 	}
 	if show.CreatedAt != noon.Add(time.Minute) || show.ExpiresAt != nil || show.RevokedAt != nil {
-		t.Errorf("times: %+v", show)
+		t.Errorf("the token: got %+v, want it of %v, without an end", show, noon.Add(time.Minute))
 	}
 	if got := show.Vehicles.Sorted(); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
-		t.Errorf("vehicles: %v", got)
+		t.Errorf("the vehicles of the token: got %v, want A and B", got)
 	}
 	raw := s.do(t, "GET", "/v1/tokens/"+second.ID, "")
 	want := `{"id":"` + second.ID +
@@ -92,15 +93,15 @@ func TestRevoke_IsFinal(t *testing.T) {
 		s.clock.Advance(time.Hour)
 		got, err := s.RevokeToken(t.Context(), tok.ID)
 		if err != nil || got.RevokedAt == nil || *got.RevokedAt != noon.Add(time.Hour) {
-			t.Fatalf("revoked at %v, %v", got.RevokedAt, err)
+			t.Fatalf("RevokeToken: got it revoked at %v, %v; want %v", got.RevokedAt, err, noon.Add(time.Hour))
 		}
 	}
 	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", "Create token", "Audit intended",
 		"Update token"}) {
-		t.Errorf("the second time something was done: %v", did)
+		t.Errorf("the keeper, two revocations: got %q, want one creation and one update", did)
 	}
 	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {
-		t.Errorf("a revoked token: %v", err)
+		t.Errorf("a revoked token: got %v, want %v", err, access.ErrRevoked)
 	}
 	s.want(t, "POST", "/v1/tokens/"+tok.ID+"/revoke", "{}", http.StatusOK, "")
 }
@@ -143,7 +144,7 @@ func TestChangeToken(t *testing.T) {
 	}
 	if e := newest(t, s.Client, 1)[0]; e.Action != "token.change" || e.Object != tok.ID ||
 		e.Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
-		t.Errorf("audited %+v", e)
+		t.Errorf("the audit: got %+v, want token.change of %s with its expiry and rate", e, tok.ID)
 	}
 	s.clock.Advance(11 * 24 * time.Hour) // the token has expired, and becomes valid again
 	for _, tt := range []struct{ body, want string }{
@@ -185,7 +186,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 	testkit.NoError(t, second(s.RevokeToken(t.Context(), tok.ID)))
 	s.want(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`, 409, "revoked")
 	if show, err := s.Token(t.Context(), tok.ID); err != nil || show.VehicleCount.N != 2 || show.Rate != "" {
-		t.Errorf("something was changed: %+v, %v", show, err)
+		t.Errorf("the token after refused changes: got %+v, %v; want 2 vehicles, no rate", show, err)
 	}
 }
 

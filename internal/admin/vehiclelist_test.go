@@ -87,7 +87,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 	} {
 		page, err := s.Vehicles(t.Context(), c.q)
 		if got := strings.Join(vidsOf(page.Vehicles), " "); err != nil || got != c.want || page.Known != 27 {
-			t.Errorf("%+v: %q of %d, %v", c.q, got, page.Known, err)
+			t.Errorf("%+v: got %q of %d, %v; want %q of 27", c.q, got, page.Known, err, c.want)
 		}
 		if c.q.Limit != 0 || c.q.Sort != "" {
 			continue
@@ -96,7 +96,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 		testkit.NoError(t, s.Export(t.Context(), &out, "/v1/vehicles", c.q.Values(), "csv"))
 		rows, err := csv.NewReader(&out).ReadAll()
 		if err != nil || len(rows) != page.Matched+1 || rows[0][0] != "vid" {
-			t.Fatalf("%+v: %d rows of %d, %v", c.q, len(rows), page.Matched, err)
+			t.Fatalf("the export of %+v: got %d rows, %v; want %d", c.q, len(rows), err, page.Matched+1)
 		}
 		var vids []string
 		for _, row := range rows[1:] {
@@ -105,7 +105,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 		slices.Sort(vids)
 		want := strings.Fields(c.want)
 		if slices.Sort(want); !slices.Equal(vids, want) {
-			t.Errorf("%+v: the export has %q", c.q, vids)
+			t.Errorf("the export of %+v: got %q, want %q", c.q, vids, want)
 		}
 	}
 	s.want(t, "GET", "/v1/vehicles?reason=stale", "", http.StatusOK,
@@ -120,7 +120,7 @@ func TestVehiclesArePaged(t *testing.T) {
 	for {
 		page, err := s.Vehicles(t.Context(), q)
 		if err != nil || page.Matched != 20 {
-			t.Fatal(page.Matched, err)
+			t.Fatalf("a page of %+v: got %d matched, %v; want 20", q, page.Matched, err)
 		}
 		seen = append(seen, vidsOf(page.Vehicles)...)
 		if page.Next == "" {
@@ -129,7 +129,7 @@ func TestVehiclesArePaged(t *testing.T) {
 		q.Cursor = page.Next
 	}
 	if len(seen) != 20 || seen[0] != "Jam00" || seen[19] != "Jam19" || !slices.IsSorted(seen) {
-		t.Errorf("%q", seen)
+		t.Errorf("all pages: got %q, want Jam00 to Jam19", seen)
 	}
 	for _, cursor := range []string{"AAAA", "*", q.Cursor + "A", q.Cursor[1:]} {
 		_, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: cursor})
@@ -169,22 +169,22 @@ func TestVehiclesExport(t *testing.T) {
 	if a.header.Get("Content-Type") != "text/csv; charset=utf-8" ||
 		!strings.HasSuffix(a.body, "throttle_time\n"+want) ||
 		a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
-		t.Errorf("%v %s", a.header, a.body)
+		t.Errorf("the CSV: got %v %s, want the file vehicles.csv that ends with %s", a.header, a.body, want)
 	}
 	a = s.do(t, "GET", "/v1/vehicles", "", accept("application/x-ndjson"))
 	if a.header.Get("Content-Type") != "application/x-ndjson" || strings.Count(a.body, "\n") != 27 ||
 		!strings.Contains(a.body, "\n{\"vid\":") {
-		t.Errorf("%v %s", a.header, a.body)
+		t.Errorf("the NDJSON: got %v %s, want 27 lines of vehicles", a.header, a.body)
 	}
 	for _, kind := range []string{"*/*", "application/json", "text/*;q=nonsense", ""} {
 		if a = s.do(t, "GET", "/v1/vehicles", "", accept(kind)); a.header.Get("Content-Type") != "application/json" {
-			t.Errorf("Accept %q: %v", kind, a.header)
+			t.Errorf("Accept %q: got the header %v, want application/json", kind, a.header)
 		}
 	}
 	a = s.do(t, "GET", "/v1/vehicles?format=csv&prefix=Nobody", "")
 	if a.status != 200 || a.body != "vid,driving_outcome,driving_verdict,driving_value,driving_time,"+
 		"throttle_outcome,throttle_verdict,throttle_value,throttle_time\n" {
-		t.Errorf("an empty list: %d %s", a.status, a.body)
+		t.Errorf("the CSV of nobody: got %d %s, want 200 and the head alone", a.status, a.body)
 	}
 }
 

@@ -40,19 +40,19 @@ func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 	}
 	if r := v.Readings[2]; r.Signal != "Vehicle.CurrentLocation.Latitude" || r.Value != nil ||
 		!r.Time.Equal(noon.Add(-time.Minute)) {
-		t.Errorf("a position: %+v", r)
+		t.Errorf("the position: got %+v, want its time without its value", r)
 	}
 	d := v.Driving
 	if d.Outcome != "answered" || d.Verdict != "normal driving" || d.Value != "1" || d.Rule == "" || d.Version < 1 ||
 		len(d.Facts) == 0 || d.Time == nil || !d.Time.Equal(noon.Add(-time.Minute)) {
-		t.Errorf("driving: %+v", d)
+		t.Errorf("driving: got %+v, want normal driving of a minute ago, with its rule and facts", d)
 	}
 	if h := v.Throttle; h.Outcome != "answered" || h.Verdict != "normal" || h.Value != "1" || h.Text == "" {
-		t.Errorf("throttle: %+v", h)
+		t.Errorf("throttle: got %+v, want normal, with a text", h)
 	}
 	s.clock.Advance(time.Hour)
 	if v, err = s.Vehicle(t.Context(), "carA"); err != nil || v.Driving.Outcome != "stale" || v.Driving.Value != "1" {
-		t.Errorf("an hour later: %+v, %v", v.Driving, err)
+		t.Errorf("driving an hour later: got %+v, %v; want the stale value 1", v.Driving, err)
 	}
 	for id, status := range map[vehicle.ID]int{"carB": 404, "car-B": 400, "broken": 503} {
 		refused(t, string(id), second(s.Vehicle(t.Context(), id)), status, "")
