@@ -18,7 +18,7 @@ import (
 func TestKeyIsMadeOnce(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
-		t.Fatalf("before there is one: %v", err)
+		t.Fatalf("the key before there is one: got %v, want an error that names --data-dir", err)
 	}
 	keys := make([]string, 16)
 	var wg sync.WaitGroup
@@ -26,7 +26,7 @@ func TestKeyIsMadeOnce(t *testing.T) {
 		wg.Go(func() {
 			var err error
 			if keys[i], err = ops.LoadOrCreateKey(dir); err != nil {
-				t.Error(err)
+				t.Errorf("LoadOrCreateKey: got %v, want no error", err)
 			}
 		})
 	}
@@ -36,15 +36,15 @@ func TestKeyIsMadeOnce(t *testing.T) {
 	testkit.NoError(t, err)
 	for _, key := range keys {
 		if key != loaded {
-			t.Fatal("two keys")
+			t.Fatal("16 callers at a time: got two keys, want one")
 		}
 	}
 	info, err := os.Stat(ops.KeyFile(dir))
 	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("the key file: got mode %v, %v; want %v", info.Mode(), err, os.FileMode(0o600))
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
-		t.Errorf("left behind: %v", files)
+		t.Errorf("the directory: got %v, want admin.key alone", files)
 	}
 }
 
@@ -74,13 +74,13 @@ func TestKeyRefused(t *testing.T) {
 			got, err := load(dir)
 			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) ||
 				!strings.Contains(err.Error(), file) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %q, %v; want an error with %q and the file", name, got, err, tt.says)
 			} else if strings.Contains(err.Error(), key[4:20]) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s: the error shows the key, or has several lines", name)
+				t.Errorf("%s: got the error %q, want one line without the key", name, err)
 			}
 		}
 		if now, _ := os.ReadFile(file); string(now) != tt.text {
-			t.Errorf("%s: the file was changed", name)
+			t.Errorf("%s: got the file %.50q, want %.50q", name, now, tt.text)
 		}
 	}
 }
@@ -98,20 +98,19 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	for _, err := range []error{err, ops.CheckKey(dir)} {
 		if err == nil || !strings.Contains(err.Error(), "belongs to another user (uid 65534)") ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("the service: %v", err)
+			t.Errorf("the service: got %v, want one line about uid 65534", err)
 		}
 	}
 	if got, err := ops.LoadKey(dir); err != nil || got != key {
-		t.Errorf("a command of root's: %v", err)
+		t.Errorf("a command of root's: got %v, the key %t; want the key", err, got == key)
 	}
 }
 
 // A link may lead to a file that others can change, or create one elsewhere.
 func TestKeyIsALink(t *testing.T) {
 	there, elsewhere := t.TempDir(), t.TempDir()
-	if _, err := ops.LoadOrCreateKey(elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ops.LoadOrCreateKey(elsewhere)
+	testkit.NoError(t, err)
 	for _, to := range []string{ops.KeyFile(elsewhere), filepath.Join(elsewhere, "nothing")} {
 		_ = os.Remove(ops.KeyFile(there))
 		testkit.NoError(t, os.Symlink(to, ops.KeyFile(there)))
@@ -120,27 +119,27 @@ func TestKeyIsALink(t *testing.T) {
 		for _, err := range []error{loaded, made, ops.CheckKey(there)} {
 			if err == nil || !strings.Contains(err.Error(), "is a symbolic link") ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("a link to %s: %v", filepath.Base(to), err)
+				t.Errorf("a link to %s: got %v, want one line about a symbolic link", filepath.Base(to), err)
 			}
 		}
 	}
 	if files, _ := os.ReadDir(elsewhere); len(files) != 1 {
-		t.Errorf("the service made %v", files)
+		t.Errorf("the directory behind the link: got %v, want admin.key alone", files)
 	}
 }
 
 func TestKeyWithoutItsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "missing")
 	if _, err := ops.LoadOrCreateKey(dir); err == nil {
-		t.Error("a key in a directory that does not exist")
+		t.Error("a directory that does not exist: got a key in it, want an error")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Error("the directory was made")
+		t.Errorf("the directory that does not exist: got %v, want that it is not made", err)
 	}
 	odd := t.TempDir()
 	testkit.NoError(t, os.Mkdir(filepath.Join(odd, "admin.key"), 0o700))
 	if _, err := ops.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
-		t.Errorf("a directory in place of the file: got %v", err)
+		t.Errorf("a directory in place of the file: got %v, want that it is not a file", err)
 	}
 }
 
@@ -161,11 +160,11 @@ func TestKeyOfAnotherUser(t *testing.T) {
 	}
 	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") ||
 		!strings.Contains(err.Error(), "(--key-file)") {
-		t.Errorf("for a command: %v", err)
+		t.Errorf("a command: got %v, want that the key is another user's, and --key-file", err)
 	}
 	if err := ops.CheckKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") ||
 		strings.Contains(err.Error(), "--key-file") {
-		t.Errorf("for the service: %v", err)
+		t.Errorf("the service: got %v, want that the key is another user's, without --key-file", err)
 	}
 }
 
@@ -179,12 +178,11 @@ func askAsNobody(t *testing.T) {
 	testkit.NoError(t, err)
 	defer os.RemoveAll(dir)
 	testkit.NoError(t, os.Chmod(dir, 0o755))
-	if _, err := ops.LoadOrCreateKey(dir); err != nil {
-		t.Fatal(err)
-	}
+	_, err = ops.LoadOrCreateKey(dir)
+	testkit.NoError(t, err)
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
 	cmd.Env = append(os.Environ(), "KEY_DIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("the test as nobody: got %v, want no error:\n%s", err, out)
 	}
 }

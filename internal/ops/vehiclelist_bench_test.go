@@ -47,7 +47,7 @@ func BenchmarkVehicles(b *testing.B) {
 				began := testkit.ProcessorTime()
 				for b.Loop() {
 					if page, err := p.Vehicles(b.Context(), q); err != nil || len(page.Vehicles) == 0 {
-						b.Fatal(len(page.Vehicles), err)
+						b.Fatalf("%+v: got %d vehicles, %v; want some", q, len(page.Vehicles), err)
 					}
 				}
 				b.ReportMetric(each, "B/vehicle")
