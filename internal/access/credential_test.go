@@ -51,7 +51,7 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(fourth, noon.Add(2*time.Minute), nil)
 	// A rotation whose response was lost is retried, possibly after a later one.
 	if before := tok; tok.Rotate(tok.Hash, 0, noon.Add(3*time.Minute)) != nil || !reflect.DeepEqual(tok, before) {
-		t.Errorf("rotated to its own secret: %+v, before %+v", tok, before)
+		t.Errorf("a rotation to its own secret: got %+v, want %+v", tok, before)
 	}
 	fifth := rotate(time.Hour, noon.Add(4*time.Minute))
 	testkit.NoError(t, tok.Rotate(access.HashOf(fourth), 0, noon.Add(4*time.Minute)))
@@ -60,7 +60,7 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(fifth, noon.Add(time.Hour), nil)
 	fourth = fifth
 	if table.Len() != 1 {
-		t.Errorf("%d tokens", table.Len())
+		t.Errorf("the tokens: got %d, want 1", table.Len())
 	}
 	tok.Ended = noon
 	table.Put(tok)
@@ -91,7 +91,7 @@ func TestRotateRemembersTheLast(t *testing.T) {
 			want = access.ErrReplaced
 		}
 		if _, err := table.Verify([]byte(secret), later); !errors.Is(err, want) {
-			t.Errorf("secret %d: %v, want %v", i, err, want)
+			t.Errorf("secret %d: got %v, want %v", i, err, want)
 		}
 	}
 }
@@ -112,22 +112,22 @@ func TestRotateRefuses(t *testing.T) {
 		tt.spoil(&tok)
 		before := tok.Hash
 		if err := tok.Rotate(hash, tt.overlap, noon); err == nil || tok.Hash != before {
-			t.Errorf("%s: rotated", name)
+			t.Errorf("%s: got %v, hash %x; want an error, hash %x", name, err, tok.Hash, before)
 		}
 	}
 	tok, _ := issue(t, "d", noon.Add(-time.Hour))
 	tok.Earlier = many(8)
 	if err := tok.Rotate(hash, 0, noon); err != nil || len(tok.Earlier) != 8 {
-		t.Errorf("no overlap: %v, %d remembered", err, len(tok.Earlier))
+		t.Errorf("no overlap: got %v, %d earlier secrets; want 8", err, len(tok.Earlier))
 	}
 	for _, e := range tok.Earlier {
 		if e.Until.After(noon) {
-			t.Errorf("no overlap does not end all: one counts until %v", e.Until)
+			t.Errorf("no overlap: got an earlier secret until %v, want none after %v", e.Until, noon)
 		}
 	}
 	src, _ := addSource(t, "s")
 	if src.Expires = noon; src.Rotate(hash, 0, noon) == nil {
-		t.Error("an expired source was rotated")
+		t.Error("an expired source: got it rotated, want an error")
 	}
 }
 
@@ -158,7 +158,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 				continue
 			}
 			if err := tok.Check(); err != nil {
-				rt.Fatalf("a start would refuse the rotated token: %v", err)
+				rt.Fatalf("the rotated token: got %v, want one that a start accepts", err)
 			}
 			table.Put(tok)
 			promises = append(promises, promise{secret, now.Add(overlap)})
@@ -170,11 +170,11 @@ func TestRotationKeepsItsWord(t *testing.T) {
 			secret = next
 			for _, p := range promises {
 				if _, err := table.Verify([]byte(p.secret), now); (err == nil) != now.Before(p.until) {
-					rt.Fatalf("%v before its end: %v", p.until.Sub(now), err)
+					rt.Fatalf("%v before the end: got %v, want it valid %t", p.until.Sub(now), err, now.Before(p.until))
 				}
 			}
 			if _, err := table.Verify([]byte(secret), now); err != nil {
-				rt.Fatal(err)
+				rt.Fatalf("the newest secret: got %v, want no error", err)
 			}
 		}
 	})
@@ -188,7 +188,7 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	table.Put(o)
 	for _, now := range []time.Time{noon.Add(-48 * time.Hour), noon, noon.Add(time.Hour)} {
 		if _, err := table.Verify([]byte(old), now); !errors.Is(err, access.ErrReplaced) {
-			t.Errorf("at %v: %v", now, err)
+			t.Errorf("the replaced key at %v: got %v, want %v", now, err, access.ErrReplaced)
 		}
 	}
 }
@@ -213,23 +213,24 @@ func TestIssue_MakesTheRequestedToken(t *testing.T) {
 	}
 	tok, secret := created(t, req, at)
 	if access.Check(access.TokenKind, []byte(secret)) != nil || tok.Hash != access.HashOf(secret) {
-		t.Error("the secret is not the token's")
+		t.Errorf("the token: got the secret %q and the hash %x, want its own", secret, tok.Hash)
 	}
 	if !regexp.MustCompile(`^cstid[0-9A-Za-z]{12}$`).MatchString(tok.Name) {
-		t.Errorf("ID %q", tok.Name)
+		t.Errorf("the ID: got %q, want cstid and 12 letters or digits", tok.Name)
 	}
 	if tok.Developer != req.Developer || tok.Operations != req.Operations || tok.Rate != req.Rate ||
 		!tok.Vehicles.Include("A") {
-		t.Errorf("the record is not what was asked for: %+v", tok)
+		t.Errorf("the token: got %+v, want %+v", tok, req)
 	}
 	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) ||
 		!tok.Ended.IsZero() {
-		t.Errorf("times: %v, %v, %v", tok.Created, tok.Expires, tok.Ended)
+		t.Errorf("the times: got %v, %v, %v; want %v, %v later, none", tok.Created, tok.Expires, tok.Ended,
+			noon.Add(123*time.Millisecond), access.DefaultTokenLife)
 	}
 
 	req.Expires = time.Time{}
 	if tok, _ = created(t, req, at); !tok.Expires.IsZero() {
-		t.Errorf("one that never expires: %v", tok.Expires)
+		t.Errorf("a token that never expires: got %v, want no time", tok.Expires)
 	}
 }
 
@@ -252,7 +253,7 @@ func TestIssueRefuses(t *testing.T) {
 		r := good
 		spoil(&r)
 		if _, secret, err := access.New(r, noon); err == nil || secret != "" {
-			t.Errorf("%s: issued", name)
+			t.Errorf("%s: got the secret %q, %v; want an error alone", name, secret, err)
 		}
 	}
 }
@@ -262,7 +263,7 @@ func TestAddSource(t *testing.T) {
 		Expires: noon.Add(time.Hour), Strict: true}
 	src, key := created(t, good, noon)
 	if access.Check(access.SourceKind, []byte(key)) != nil || src.Hash != access.HashOf(key) {
-		t.Error("the key is not the source's")
+		t.Errorf("the source: got the key %q and the hash %x, want its own", key, src.Hash)
 	}
 	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon ||
 		src.Expires != noon.Add(time.Hour) || !src.Strict {
@@ -273,7 +274,7 @@ func TestAddSource(t *testing.T) {
 		r := good
 		spoil(&r)
 		if _, key, err := access.New(r, noon); err == nil || key != "" {
-			t.Errorf("%s was accepted", why)
+			t.Errorf("%s: got the key %q, %v; want an error alone", why, key, err)
 		}
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {

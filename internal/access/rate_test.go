@@ -23,16 +23,16 @@ func TestParseRate(t *testing.T) {
 	} {
 		got, err := access.ParseRate(text)
 		if err != nil || got != want {
-			t.Errorf("%q: %v, %v", text, got, err)
+			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
 		}
 		if got.String() != text || got.Limited() != (text != "") {
-			t.Errorf("%q comes back as %q, limited %v", text, got, got.Limited())
+			t.Errorf("%q: got it back as %q, limited %v; want %q, %v", text, got, got.Limited(), text, text != "")
 		}
 	}
 	for _, text := range []string{"10", "/s", "10/", "0/s", "-1/s", "1.5/s", "10/d", "10/s ", "1000001/s",
 		"99999999999999999999/s", "10 / s", "10/s/s"} {
 		if r, err := access.ParseRate(text); err == nil {
-			t.Errorf("%q is taken for %v", text, r)
+			t.Errorf("%q: got %v, want an error", text, r)
 		}
 	}
 }
@@ -52,7 +52,8 @@ func TestBudgetBurst(t *testing.T) {
 		for left := r.Calls - 1; left >= -3; left-- {
 			remaining, next, ok := b.Take(r, 1, noon)
 			if ok != (left >= 0) || remaining != max(left, 0) || next != r.Window/time.Duration(r.Calls) {
-				t.Fatalf("with %d left: %d, %v, %v", left, remaining, next, ok)
+				t.Fatalf("%v with %d left: got %d, %v, %v; want %d, a share of the window, %v",
+					r, left, remaining, next, ok, max(left, 0), left >= 0)
 			}
 		}
 	})
@@ -76,7 +77,7 @@ func TestBudgetNeverExceeded(t *testing.T) {
 		for i := range passed {
 			for j := i; j < len(passed); j++ {
 				if most := r.Calls + int64(passed[j].Sub(passed[i])/each); int64(j-i+1) > most {
-					t.Fatalf("%d calls of %v within %v, at most %d may", j-i+1, r, passed[j].Sub(passed[i]), most)
+					t.Fatalf("%v within %v: got %d calls, want at most %d", r, passed[j].Sub(passed[i]), j-i+1, most)
 				}
 			}
 		}
@@ -95,14 +96,14 @@ func TestBudgetRefillsEvenly(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "refills") {
 			_, next, ok := b.Take(r, 1, now)
 			if ok || next <= 0 || next > each {
-				t.Fatalf("an empty budget: %v, next in %v, share %v", ok, next, each)
+				t.Fatalf("an empty budget: got a call %v, the next in %v; want false, at most %v", ok, next, each)
 			}
 			if _, _, ok := b.Take(r, 1, now.Add(next-1)); ok {
-				t.Fatalf("a call came back %v after %v", next-1, now)
+				t.Fatalf("%v after %v: got a call, want none yet", next-1, now)
 			}
 			now = now.Add(next)
 			if remaining, _, ok := b.Take(r, 1, now); !ok || remaining != 0 {
-				t.Fatalf("no call came back when promised: %v, %d left", ok, remaining)
+				t.Fatalf("the promised call: got %v with %d left, want true with 0", ok, remaining)
 			}
 		}
 	})
@@ -124,7 +125,7 @@ func TestBudgetConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	if passed.Load() != r.Calls {
-		t.Fatalf("%d calls passed, want %d", passed.Load(), r.Calls)
+		t.Fatalf("%v: got %d calls, want %d", r, passed.Load(), r.Calls)
 	}
 }
 
@@ -137,11 +138,12 @@ func TestBudget_TakeOfNoneUsesNothing(t *testing.T) {
 			now = now.Add(time.Duration(rapid.Int64Range(0, 30e9).Draw(t, "pause")))
 			remaining, next, _ := b.Take(r, 0, now)
 			if again, _, _ := b.Take(r, 0, now); again != remaining || next <= 0 {
-				t.Fatalf("%d, then %d; next %v", remaining, again, next)
+				t.Fatalf("the same look twice: got %d, then %d, next in %v; want no change", remaining, again, next)
 			}
 			left, wait, ok := b.Take(r, 1, now)
 			if ok != (remaining > 0) || ok && left != remaining-1 || !ok && wait != next {
-				t.Fatalf("had %d and %v, took %v and left %d, %v", remaining, next, ok, left, wait)
+				t.Fatalf("%d left, the next in %v: got %v, %d left, wait %v; want %v, then one less or that wait",
+					remaining, next, ok, left, wait, remaining > 0)
 			}
 		}
 	})
@@ -168,7 +170,7 @@ func TestBudgetBatch(t *testing.T) {
 	} {
 		left, next, ok := b.Take(r, tt.calls, noon.Add(tt.after))
 		if left != tt.left || next != tt.next || ok != tt.ok {
-			t.Errorf("%d after %v: %d left, more after %v, %t; want %d, %v, %t", tt.calls, tt.after, left, next, ok,
+			t.Errorf("%d after %v: got %d left, more after %v, %t; want %d, %v, %t", tt.calls, tt.after, left, next, ok,
 				tt.left, tt.next, tt.ok)
 		}
 	}

@@ -25,17 +25,17 @@ func TestSecretForm(t *testing.T) {
 		for range 500 {
 			secret, hash := access.NewSecret(kind)
 			if len(secret) != kind.Length() || !form.MatchString(secret) || !strings.HasPrefix(secret, string(kind)) {
-				t.Fatalf("%s secret has the wrong form (%d bytes)", kind, len(secret))
+				t.Fatalf("%s secret: got a wrong form of %d bytes, want %d", kind, len(secret), kind.Length())
 			}
 			if seen[secret] {
-				t.Fatal("the same secret twice")
+				t.Fatalf("%s secrets: got one twice, want 500 different ones", kind)
 			}
 			seen[secret] = true
 			if hash != access.HashOf(secret) || hash != access.HashOf([]byte(secret)) {
-				t.Fatal("the hash is not that of the secret")
+				t.Fatalf("the hash of a %s secret: got %x, want %x", kind, hash, access.HashOf(secret))
 			}
 			if err := access.Check(kind, []byte(secret)); err != nil {
-				t.Fatalf("a new %s secret is refused: %v", kind, err)
+				t.Fatalf("a new %s secret: got %v, want no error", kind, err)
 			}
 			for i := range 30 {
 				letters[secret[len(kind)+i]]++
@@ -44,7 +44,7 @@ func TestSecretForm(t *testing.T) {
 		// 242 are expected; six standard deviations are about 93.
 		for i := range len(base62) {
 			if n := letters[base62[i]]; n < 149 || n > 335 {
-				t.Errorf("%s: letter %c came %d times of 15,000", kind, base62[i], n)
+				t.Errorf("%s: got letter %c %d times of 15,000, want 149 to 335", kind, base62[i], n)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func TestSecretKnown(t *testing.T) {
 		"css_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": access.ErrMalformed,
 	} {
 		if err := access.Check(access.TokenKind, []byte(secret)); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", secret, err, want)
+			t.Errorf("%s: got %v, want %v", secret, err, want)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestSecretOtherKind(t *testing.T) {
 		for _, asked := range kinds {
 			err := access.Check(asked, []byte(secret))
 			if (made == asked) != (err == nil) {
-				t.Errorf("a %s secret taken as %s: %v", made, asked, err)
+				t.Errorf("a %s secret as %s: got %v, want it accepted %t", made, asked, err, made == asked)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func TestSecretOneCharacterWrong(t *testing.T) {
 		}).Draw(t, "c")
 		b[at] = c
 		if access.Check(kind, b) == nil {
-			t.Fatalf("accepted with byte %d changed to %q", at, c)
+			t.Fatalf("byte %d changed to %q: got it accepted, want an error", at, c)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestSecretTwoNeighboursSwapped(t *testing.T) {
 		at := rapid.IntRange(0, len(b)-2).Draw(t, "at")
 		b[at], b[at+1] = b[at+1], b[at]
 		if err := access.Check(access.TokenKind, b); (err == nil) != (string(b) == secret) {
-			t.Fatalf("swap at %d: %v", at, err)
+			t.Fatalf("a swap at %d: got %v, want it accepted %t", at, err, string(b) == secret)
 		}
 	})
 }
@@ -107,15 +107,15 @@ func TestSecretCutOrExtended(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for n := range len(secret) {
 		if err := access.Check(access.TokenKind, []byte(secret[:n])); !errors.Is(err, access.ErrMalformed) {
-			t.Errorf("cut to %d bytes: %v", n, err)
+			t.Errorf("a secret cut to %d bytes: got %v, want %v", n, err, access.ErrMalformed)
 		}
 		if err := access.Check(access.TokenKind, []byte(secret[n+1:])); !errors.Is(err, access.ErrMalformed) {
-			t.Errorf("without its first %d bytes: %v", n+1, err)
+			t.Errorf("a secret without its first %d bytes: got %v, want %v", n+1, err, access.ErrMalformed)
 		}
 	}
 	for _, more := range []string{"0", " ", "\n", "\x00", "é"} {
 		if err := access.Check(access.TokenKind, []byte(secret+more)); !errors.Is(err, access.ErrMalformed) {
-			t.Errorf("with %q behind it: %v", more, err)
+			t.Errorf("a secret with %q behind it: got %v, want %v", more, err, access.ErrMalformed)
 		}
 	}
 }
@@ -153,10 +153,10 @@ func TestRedactLeavesNoSecret(t *testing.T) {
 		text := rapid.String().Draw(t, "before") + secret + rapid.String().Draw(t, "after")
 		got := access.Redact(text)
 		if strings.Contains(got, secret[7:19]) {
-			t.Fatal("part of the secret is left")
+			t.Fatalf("%q: got %q, want no part of the secret", text, got)
 		}
 		if access.Redact(got) != got {
-			t.Fatal("a second time changes it again")
+			t.Fatalf("a second time: got %q, want %q", access.Redact(got), got)
 		}
 	})
 }
@@ -172,15 +172,15 @@ func FuzzSecrets(f *testing.F) {
 		for _, k := range kinds {
 			if access.Check(k, []byte(text)) == nil && (len(text) != k.Length() || !strings.HasPrefix(text, string(k)) ||
 				!access.HoldsSecret(text)) {
-				t.Errorf("%q passes for a secret", text)
+				t.Errorf("%q: got it accepted as a %s secret, want an error", text, k)
 			}
 		}
 		if clean := access.Redact(text); access.HoldsSecret(clean) {
-			t.Errorf("%q still holds a secret after %q", clean, text)
+			t.Errorf("%q: got %q, want it without a secret", text, clean)
 		}
 		if r, err := access.ParseRate(text); err == nil && r.Limited() && r.String() != text &&
 			!strings.HasPrefix(text, "0") && !strings.HasPrefix(text, "+") {
-			t.Errorf("%q is read as %q", text, r)
+			t.Errorf("%q: got the rate %q, want an error or the same text", text, r)
 		}
 	})
 }
@@ -207,13 +207,13 @@ func TestNamesHoldNoSecret(t *testing.T) {
 			secret, _ := access.NewSecret(kind)
 			for _, name := range []string{secret, "x" + secret, secret[:len(secret)-9], "css_" + secret} {
 				if err := add(name); err == nil || !strings.Contains(err.Error(), "a name must not hold one") {
-					t.Errorf("%s: a name with a secret of kind %s: %v", what, kind, err)
+					t.Errorf("%s, a name with a %s secret: got %v, want that it must not hold one", what, kind, err)
 				}
 			}
 		}
 		for _, name := range []string{"css_gateway", "cst_", "fleet_cst_team1", "Ada"} {
 			if err := add(name); err != nil {
-				t.Errorf("%s %q: %v", what, name, err)
+				t.Errorf("%s %q: got %v, want no error", what, name, err)
 			}
 		}
 	}

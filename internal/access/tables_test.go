@@ -63,14 +63,14 @@ func TestTokensVerify(t *testing.T) {
 	} {
 		g, err := table.Verify([]byte(tt.secret), noon.Add(time.Minute))
 		if !errors.Is(err, tt.err) {
-			t.Errorf("%s: %v, want %v", name, err, tt.err)
+			t.Errorf("%s: got %v, want %v", name, err, tt.err)
 		}
 		if (g == nil) != (tt.id == "") || g != nil && g.Name != tt.id {
-			t.Errorf("%s: the wrong grant", name)
+			t.Errorf("%s: got the grant %+v, want that of %q", name, g, tt.id)
 		}
 	}
 	if table.Len() != 3 {
-		t.Errorf("len %d", table.Len())
+		t.Errorf("the tokens: got %d, want 3", table.Len())
 	}
 }
 
@@ -87,10 +87,10 @@ func TestTokensPutReplaces(t *testing.T) {
 	table.Put(tok)
 	g, err = table.Verify([]byte(secret), noon)
 	if !errors.Is(err, access.ErrRevoked) || table.Len() != 1 {
-		t.Fatalf("after revocation: %v, len %d", err, table.Len())
+		t.Fatalf("a revoked token: got %v, %d in the table; want %v, 1", err, table.Len(), access.ErrRevoked)
 	}
 	if _, _, ok := g.Budget.Take(limit, 1, noon); ok {
-		t.Error("an update of the record refilled the budget")
+		t.Error("the empty budget after an update of the record: got a call, want none")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestTokensExpiring(t *testing.T) {
 		table.Put(tok)
 	}
 	if n := table.Expiring(noon, noon.Add(time.Hour)); n != 2 {
-		t.Errorf("%d tokens expire within the hour, want 2", n)
+		t.Errorf("the tokens that expire within the hour: got %d, want 2", n)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestTokensConcurrent(t *testing.T) {
 				}
 				g, err := table.Verify([]byte(secret), noon)
 				if err != nil || g.Name != steady.Name {
-					t.Errorf("the steady token: %v", err)
+					t.Errorf("the steady token: got %v, want the grant %s", err, steady.Name)
 					return
 				}
 				g.Count(access.Answered, noon)
@@ -147,12 +147,12 @@ func TestTokensConcurrent(t *testing.T) {
 				tok, secret := issue(t, "d", noon)
 				table.Put(tok)
 				if _, err := table.Verify([]byte(secret), noon); err != nil {
-					t.Errorf("after Put: %v", err)
+					t.Errorf("a token after Put: got %v, want no error", err)
 				}
 				tok.Ended = noon
 				table.Put(tok)
 				if _, err := table.Verify([]byte(secret), noon); !errors.Is(err, access.ErrRevoked) {
-					t.Errorf("after revocation: %v", err)
+					t.Errorf("a revoked token: got %v, want %v", err, access.ErrRevoked)
 				}
 				table.Put(steady)
 			}
@@ -162,7 +162,7 @@ func TestTokensConcurrent(t *testing.T) {
 	close(stop)
 	readers.Wait()
 	if table.Len() != 801 {
-		t.Errorf("len %d", table.Len())
+		t.Errorf("the tokens: got %d, want 801", table.Len())
 	}
 }
 
@@ -185,7 +185,7 @@ func TestSources_ListCountsNumbers(t *testing.T) {
 func TestSources_VerifyAndList(t *testing.T) {
 	var table access.Sources
 	if _, ok := table.Get("a"); ok || len(table.List()) != 0 {
-		t.Fatal("an empty table holds something")
+		t.Fatalf("an empty table: got a %t and %d sources, want none", ok, len(table.List()))
 	}
 	a, keyA := addSource(t, "a")
 	b, keyB := addSource(t, "b")
@@ -198,10 +198,10 @@ func TestSources_VerifyAndList(t *testing.T) {
 	verify := func(name, key string, at time.Time, want error) {
 		t.Helper()
 		if _, err := table.Verify([]byte(key), at); !errors.Is(err, want) {
-			t.Errorf("Verify: %v, want %v", err, want)
+			t.Errorf("Verify of %s: got %v, want %v", name, err, want)
 		}
 		if _, err := table.VerifyNamed(name, []byte(key), at); !errors.Is(err, want) {
-			t.Errorf("VerifyNamed: %v, want %v", err, want)
+			t.Errorf("VerifyNamed of %s: got %v, want %v", name, err, want)
 		}
 	}
 	verify("a", keyA, noon, nil)
@@ -212,17 +212,17 @@ func TestSources_VerifyAndList(t *testing.T) {
 	verify("a", sandbox, noon, access.ErrIsToken)
 	verify("a", "csx_", noon, access.ErrMalformed)
 	if s, err := table.VerifyNamed("b", []byte(keyA), noon); err == nil {
-		t.Errorf("the key of a opens b as %v", s.Name)
+		t.Errorf("the key of a for b: got %v, want an error", s.Name)
 	}
 
 	a.Ended = noon
 	table.Put(a)
 	verify("a", keyA, noon, access.ErrRevoked)
 	if s, ok := table.Get("a"); !ok || s.Ended != noon {
-		t.Error("a removed source is not known by its name")
+		t.Errorf("a removed source: got %t, %+v; want it until %v", ok, s, noon)
 	}
 	if list := table.List(); len(list) != 1 || list[0].Name != "b" {
-		t.Errorf("the list has %d sources", len(list))
+		t.Errorf("the list: got %d sources, want b alone", len(list))
 	}
 
 	again, keyAgain := addSource(t, "a")
@@ -230,7 +230,7 @@ func TestSources_VerifyAndList(t *testing.T) {
 	verify("a", keyAgain, noon, nil)
 	verify("a", keyA, noon, access.ErrNotKnown)
 	if list := table.List(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b" {
-		t.Error("the list is not by name")
+		t.Errorf("the list: got %d sources, want a and b in order", len(list))
 	}
 }
 
@@ -245,14 +245,15 @@ func TestUnreadCredential(t *testing.T) {
 	for secret, want := range map[string]error{lostSecret: access.ErrUnread, unknown: access.ErrUnread,
 		keptSecret: nil} {
 		if _, err := tables.Tokens.Verify([]byte(secret), noon); !errors.Is(err, want) {
-			t.Errorf("%v; want %v", err, want)
+			t.Errorf("the secret %s: got %v, want %v", secret, err, want)
 		}
 	}
 	if _, ok := tables.Tokens.Get(lost.Name); ok || !tables.Unread() {
-		t.Error("it is listed")
+		t.Errorf("the lost token: got it listed %t, some unread %t; want false, true", ok, tables.Unread())
 	}
 	tables.Tokens.Put(lost) // as a version that can read it
 	if _, err := tables.Tokens.Verify([]byte(unknown), noon); !errors.Is(err, access.ErrNotKnown) || tables.Unread() {
-		t.Errorf("an unknown secret once all are read: %v", err)
+		t.Errorf("an unknown secret once all are read: got %v, some unread %t; want %v, false", err, tables.Unread(),
+			access.ErrNotKnown)
 	}
 }

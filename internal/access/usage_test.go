@@ -105,7 +105,7 @@ func TestCountConcurrent(t *testing.T) {
 		t.Errorf("got %+v, want %d calls, half of them refused", u, 2*workers*each)
 	}
 	if n := testing.AllocsPerRun(100, func() { g.Count(access.RateLimited, noon) }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("Count: got %v allocations, want 0", n)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestOutcomeNames(t *testing.T) {
 		}
 	}
 	if access.Outcome(len(names)).Known() {
-		t.Error("an outcome has no name here")
+		t.Errorf("outcome %d: got it known, want its name here", len(names))
 	}
 }
 
@@ -133,7 +133,7 @@ func TestSourceSighting(t *testing.T) {
 		return g.Seen()
 	}
 	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
-		t.Errorf("before anything came: %+v", seen)
+		t.Errorf("before anything came: got %+v, want nothing", seen)
 	}
 	_, err := table.Verify([]byte(key), noon.Add(time.Minute))
 	testkit.NoError(t, err)
@@ -141,23 +141,23 @@ func TestSourceSighting(t *testing.T) {
 	testkit.NoError(t, src.Rotate(hash, time.Hour, noon))
 	table.Put(src)
 	if seen := seen(); !seen.LastSeen.Equal(noon.Add(time.Minute)) || !seen.LastRefused.IsZero() {
-		t.Errorf("after a use: %+v", seen)
+		t.Errorf("after a use: got %+v, want it seen at %v, not refused", seen, noon.Add(time.Minute))
 	}
 	if _, err := table.Verify([]byte(key), noon.Add(2*time.Hour)); !errors.Is(err, access.ErrReplaced) {
-		t.Fatal(err)
+		t.Fatalf("the replaced key: got %v, want %v", err, access.ErrReplaced)
 	}
 	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.KeyReplaced ||
 		seen.Text != "the source key is refused: it was replaced by a newer one" ||
 		!seen.LastSeen.Equal(noon.Add(time.Minute)) {
-		t.Errorf("after the old key: %+v", seen)
+		t.Errorf("after the old key: got %+v, want %v at %v", seen, access.KeyReplaced, noon.Add(2*time.Hour))
 	}
 	for _, at := range []time.Duration{4000 * 24 * time.Hour, 3 * time.Hour} {
 		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
-			t.Fatal(err)
+			t.Fatalf("the replaced key after %v: got %v, want %v", at, err, access.ErrReplaced)
 		}
 	}
 	if seen := seen(); !seen.LastRefused.Equal(noon.Add(3 * time.Hour)) {
-		t.Errorf("after the clock was ahead: %+v", seen)
+		t.Errorf("after the clock was ahead: got %+v, want a refusal at %v", seen, noon.Add(3*time.Hour))
 	}
 	g, _ := table.Get("gateway")
 	g.CountSamples(access.SampleCounts{Accepted: 7, Late: 3, Ignored: 2, Unused: 5})
@@ -166,12 +166,12 @@ func TestSourceSighting(t *testing.T) {
 	table.Put(src)
 	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Late != 3 || seen.Unused != 5 || seen.Refused[access.Impossible] != 3 ||
 		seen.Reason != access.Impossible || seen.Text != "too fast" || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
-		t.Errorf("after telemetry: %+v", seen)
+		t.Errorf("after telemetry: got %+v, want 7 accepted, 3 late, 3 impossible, too fast", seen)
 	}
 	src.Created = noon.Add(3 * time.Hour)
 	table.Put(src)
 	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
-		t.Errorf("another source of this name: %+v", seen)
+		t.Errorf("another source of this name: got %+v, want nothing", seen)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestLastRefusal_StrangersHideNone(t *testing.T) {
 		if step.own {
 			g.NoteRefused(access.Impossible, "too fast", noon.Add(step.at))
 		} else if _, err := table.VerifyNamed("gateway", []byte("wrong"), noon.Add(step.at)); err == nil {
-			t.Fatal("a wrong password was accepted")
+			t.Fatalf("%d: got a wrong password accepted, want an error", i)
 		}
 		seen := g.Seen()
 		if seen.Reason != step.want || !seen.LastRefused.Equal(noon.Add(step.noted)) ||

@@ -26,20 +26,19 @@ func TestVehicles(t *testing.T) {
 		{"all", all, true, 0, true, true},
 	} {
 		if tt.v.All() != tt.all || tt.v.Len() != tt.len {
-			t.Errorf("%s: all %v, len %d", tt.name, tt.v.All(), tt.v.Len())
+			t.Errorf("%s: got all %v, len %d; want %v, %d", tt.name, tt.v.All(), tt.v.Len(), tt.all, tt.len)
 		}
-		if tt.v.Include("A") != tt.a || tt.v.IncludeBytes([]byte("A")) != tt.a {
-			t.Errorf("%s: wrong about A", tt.name)
-		}
-		if tt.v.Include("C") != tt.c || tt.v.IncludeBytes([]byte("C")) != tt.c {
-			t.Errorf("%s: wrong about C", tt.name)
+		for id, want := range map[vehicle.ID]bool{"A": tt.a, "C": tt.c} {
+			if got, inBytes := tt.v.Include(id), tt.v.IncludeBytes([]byte(id)); got != want || inBytes != want {
+				t.Errorf("%s: got %s %t, in bytes %t; want %t", tt.name, id, got, inBytes, want)
+			}
 		}
 	}
 	if got := set.Sorted(); !slices.Equal(got, []vehicle.ID{"A", "B"}) {
-		t.Errorf("sorted: %v", got)
+		t.Errorf("the sorted set: got %v, want A and B", got)
 	}
 	if set.Include("a") {
-		t.Error("case does not matter, but it must")
+		t.Error("a in the set of A and B: got true, want false")
 	}
 }
 
@@ -52,12 +51,13 @@ func TestVehiclesWithAndWithout(t *testing.T) {
 		more := v.With(add...)
 		less := more.Without(remove...)
 		if !slices.Equal(before, v.Sorted()) {
-			t.Fatal("With or Without changed the set they were asked of")
+			t.Fatalf("the set after With and Without: got %v, want %v", v.Sorted(), before)
 		}
 		for _, id := range []vehicle.ID{"A", "B", "C", "D", "E"} {
 			had := slices.Contains(start, id) || slices.Contains(add, id)
 			if more.Include(id) != had || less.Include(id) != (had && !slices.Contains(remove, id)) {
-				t.Fatalf("wrong about %s", id)
+				t.Fatalf("%v with %v: got %s %t, then without %v %t; want %t first", start, add, id, more.Include(id),
+					remove, less.Include(id), had)
 			}
 		}
 	})
@@ -66,15 +66,15 @@ func TestVehiclesWithAndWithout(t *testing.T) {
 func TestVehiclesZeroAndAll(t *testing.T) {
 	var none access.Vehicles
 	if !none.With("A").Include("A") {
-		t.Error("nothing with A does not include A")
+		t.Error("A in nothing with A: got false, want true")
 	}
 	if v := none.Without("A"); v.All() || v.Len() != 0 {
-		t.Error("nothing without A is something")
+		t.Errorf("nothing without A: got all %t, len %d; want false, 0", v.All(), v.Len())
 	}
 	if !access.AllVehicles().With("A").All() {
-		t.Error("all with A is not all")
+		t.Error("all with A: got a set, want all")
 	}
 	if !access.AllVehicles().Without("A").All() {
-		t.Error("all lost a vehicle")
+		t.Error("all without A: got a set, want all")
 	}
 }
