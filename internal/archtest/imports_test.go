@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
 type listed struct {
@@ -24,9 +26,7 @@ func goList(t *testing.T, args ...string) (all []listed) {
 	out := output(t, "go", append([]string{"list", "-json"}, args...)...)
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 		var l listed
-		if err := dec.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, dec.Decode(&l))
 		all = append(all, l)
 	}
 	return all
@@ -57,7 +57,7 @@ func TestImports_AsInArchitecture(t *testing.T) {
 		dir := strings.TrimPrefix(l.ImportPath, own)
 		may, ok := rules.mayImport[dir]
 		if !ok {
-			t.Errorf("%s has no row in the packages table of ARCHITECTURE.md", dir)
+			t.Errorf("%s: got no row in the packages table of ARCHITECTURE.md, want one", dir)
 			continue
 		}
 		for _, path := range l.Imports {
@@ -65,30 +65,30 @@ func TestImports_AsInArchitecture(t *testing.T) {
 			module := byPath[path].Module
 			switch {
 			case isOurs && !may.everything && !may.packages[to]:
-				t.Errorf("%s must not import %s", dir, to)
+				t.Errorf("%s: got the import %s, want only those in its row of ARCHITECTURE.md", dir, to)
 			case isOurs || module == nil:
 			case slices.Contains(standardOnly, dir):
-				t.Errorf("%s imports the standard library only, not %s", dir, module.Path)
+				t.Errorf("%s: got the import %s, want the standard library only", dir, module.Path)
 			case !rules.dependencies[module.Path]:
-				t.Errorf("%s imports %s: %s", dir, module.Path, needsReason)
+				t.Errorf("%s: got the import %s, want none without a reason: %s", dir, module.Path, needsReason)
 			}
 		}
 		for _, path := range slices.Concat(l.TestImports, l.XTestImports) {
 			if to, isOurs := strings.CutPrefix(path, own); isOurs && to != dir && !may.everything && !may.packages[to] &&
 				!slices.Contains(testsMayImport, to) {
-				t.Errorf("the tests of %s must not import %s", dir, to)
+				t.Errorf("the tests of %s: got the import %s, want only those in its row and testsMayImport", dir, to)
 			}
 		}
 	}
 	if ours < 3 {
-		t.Errorf("go list found %d packages of ours", ours)
+		t.Errorf("go list: got %d packages of ours, want 3 or more", ours)
 	}
 }
 
 func TestRequirements(t *testing.T) {
 	files := trackedFiles(t, "go.mod", "*/go.mod")
 	if len(files) < 5 {
-		t.Fatalf("there are only %d modules", len(files))
+		t.Fatalf("the modules: got %d, want 5 or more", len(files))
 	}
 	listed, needed := readRules(t).dependencies, map[string]bool{}
 	for _, file := range files {
@@ -99,15 +99,13 @@ func TestRequirements(t *testing.T) {
 			}
 			Tool []struct{ Path string }
 		}
-		if err := json.Unmarshal(output(t, "go", "mod", "edit", "-json", file), &mod); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(output(t, "go", "mod", "edit", "-json", file), &mod))
 		for _, m := range mod.Require {
 			if m.Indirect || strings.HasPrefix(m.Path+"/", "example.org/carstate/") {
 				continue
 			}
 			if needed[m.Path] = true; !listed[m.Path] {
-				t.Errorf("%s requires %s: %s", file, m.Path, needsReason)
+				t.Errorf("%s: got the requirement %s, want none without a reason: %s", file, m.Path, needsReason)
 			}
 		}
 		for _, tool := range mod.Tool {
@@ -118,13 +116,13 @@ func TestRequirements(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Errorf("%s has the tool %s: %s", file, tool.Path, needsReason)
+				t.Errorf("%s: got the tool %s, want none without a reason: %s", file, tool.Path, needsReason)
 			}
 		}
 	}
 	for path := range listed {
 		if !needed[path] {
-			t.Errorf("ARCHITECTURE.md lists %s under \"## Dependencies\", and no go.mod requires it", path)
+			t.Errorf("ARCHITECTURE.md: got %s under \"## Dependencies\", want only what a go.mod requires", path)
 		}
 	}
 }
@@ -134,10 +132,10 @@ func TestBinary_HasNoNATSServer(t *testing.T) {
 	deps := string(output(t, "go", "list", "-deps", "./cmd/carstate"))
 	for path := range strings.FieldsSeq(deps) {
 		if strings.HasPrefix(path, "github.com/nats-io/nats-server") {
-			t.Errorf("cmd/carstate depends on %s; only tests and the torture may build the server, as a program", path)
+			t.Errorf("cmd/carstate: got %s, want it in tests and the torture only, which build it as a program", path)
 		}
 	}
 	if !strings.Contains(deps, "github.com/cockroachdb/pebble/v2\n") {
-		t.Error("go list named no Pebble, so it did not list the dependencies")
+		t.Error("go list -deps: got no Pebble, want it among the dependencies")
 	}
 }

@@ -24,7 +24,7 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 			}
 			followed++
 			if complaint := deadLink(t, name, m[1]); complaint != "" {
-				t.Errorf("%s links to %s: %s", name, m[1], complaint)
+				t.Errorf("%s: got the link %s, want one that leads somewhere: %s", name, m[1], complaint)
 			}
 		}
 		for _, m := range mentions.FindAllStringSubmatch(text, -1) {
@@ -34,12 +34,12 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 			followed++
 			beside := filepath.Join(filepath.Dir(name), m[1])
 			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(root, beside)) {
-				t.Errorf("%s names %s: there is no such file", name, m[1])
+				t.Errorf("%s: got the name %s, want that of a file that exists", name, m[1])
 			}
 		}
 	}
 	if followed < 50 {
-		t.Errorf("only %d links and names were found", followed)
+		t.Errorf("got %d links and names, want 50 or more", followed)
 	}
 }
 

@@ -25,14 +25,14 @@ func TestWhereToLook(t *testing.T) {
 				}
 			}
 			if !any {
-				t.Errorf("%s declares none of %s", file[1], strings.TrimSpace(cells[3]))
+				t.Errorf("%s: got no declaration of %s, want one", file[1], strings.TrimSpace(cells[3]))
 			}
 		}
 		if len(found) != len(names) {
-			t.Errorf("not all names of %q are declared", strings.TrimSpace(cells[1]))
+			t.Errorf("%q: got %d of %d names declared, want all", strings.TrimSpace(cells[1]), len(found), len(names))
 		}
 	}
 	if rows < 8 {
-		t.Errorf("%d rows", rows)
+		t.Errorf("\"Where to look\": got %d rows, want 8 or more", rows)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
 const root = "../.."
@@ -15,9 +17,7 @@ const root = "../.."
 func read(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return string(content)
 }
 
@@ -29,7 +29,7 @@ func output(t *testing.T, program string, args ...string) []byte {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+		t.Fatalf("%s: got %v, want no error:\n%s", cmd, err, &stderr)
 	}
 	return out
 }
@@ -53,7 +53,7 @@ func documents(t *testing.T) []string {
 	t.Helper()
 	names := trackedFiles(t, "*.md")
 	if len(names) < 10 {
-		t.Fatalf("only %d documents", len(names))
+		t.Fatalf("the documents: got %d, want 10 or more", len(names))
 	}
 	return names
 }

@@ -29,7 +29,7 @@ func readRules(t *testing.T) rules {
 		}
 		cells := strings.Split(strings.Trim(line, "| \n"), "|")
 		if len(cells) != 3 {
-			t.Fatalf("a row of the packages table has %d columns, not 3: %s", len(cells), line)
+			t.Fatalf("a row of the packages table: got %d columns, want 3: %s", len(cells), line)
 		}
 		a := allowed{packages: map[string]bool{}}
 		for _, m := range backticked.FindAllStringSubmatch(cells[2], -1) {
@@ -38,7 +38,7 @@ func readRules(t *testing.T) rules {
 		rest := strings.TrimSpace(backticked.ReplaceAllString(cells[2], ""))
 		a.everything = rest == "everything"
 		if len(a.packages) == 0 && !a.everything && rest != "nothing" {
-			t.Fatalf("the third column must be nothing, everything, or packages in backticks: %s", line)
+			t.Fatalf("the third column: got %q, want nothing, everything, or packages in backticks: %s", rest, line)
 		}
 		for _, m := range backticked.FindAllStringSubmatch(cells[0], -1) {
 			r.mayImport[m[1]] = a
@@ -47,15 +47,15 @@ func readRules(t *testing.T) rules {
 	for _, item := range items(section(doc, "Dependencies")) {
 		modules, why, _ := strings.Cut(item, ": ")
 		if strings.TrimSpace(why) == "" {
-			t.Fatalf("a dependency is listed without a reason: %s", item)
+			t.Fatalf("the dependency %q: got no reason, want one", item)
 		}
 		for _, m := range backticked.FindAllStringSubmatch(modules, -1) {
 			r.dependencies[m[1]] = true
 		}
 	}
 	if len(r.mayImport) == 0 || len(r.dependencies) == 0 {
-		t.Fatal("ARCHITECTURE.md needs a table under \"## Packages\" and a list of modules in backticks " +
-			"under \"## Dependencies\"")
+		t.Fatalf("ARCHITECTURE.md: got %d packages in the table under \"## Packages\" and %d modules in backticks "+
+			"under \"## Dependencies\", want some of both", len(r.mayImport), len(r.dependencies))
 	}
 	return r
 }
