@@ -28,7 +28,7 @@ func TestNewScale_Linear(t *testing.T) {
 			t.Errorf("ticks to %v: got %v, want %v", c.high, s.Ticks, c.ticks)
 		}
 		if s.At(0) != 100 || s.At(s.Top()) != 0 {
-			t.Errorf("to %v: the ends are at %v and %v, want 100 and 0", c.high, s.At(0), s.At(s.Top()))
+			t.Errorf("to %v: got the ends at %v and %v, want 100 and 0", c.high, s.At(0), s.At(s.Top()))
 		}
 	}
 }
@@ -43,7 +43,7 @@ func TestCurve_GapsAndColumns(t *testing.T) {
 		t.Errorf("without columns: got %s, want all points", got)
 	}
 	if got := plot.Curve(nil, 1); got != "" {
-		t.Errorf("of no point: got %s", got)
+		t.Errorf("of no point: got %s, want nothing", got)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestBetween_EndsAtGaps(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := plot.Between(nil, nil, 1); got != "" {
-		t.Errorf("of no point: got %s", got)
+		t.Errorf("of no point: got %s, want nothing", got)
 	}
 }
 
