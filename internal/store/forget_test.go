@@ -109,7 +109,8 @@ func TestTransitions(t *testing.T) {
 		}
 		covered, err := k.Covers(secretVID)
 		if err != nil || covered != (step.first < access.StateErased) || k.Gone(secretVID) != (step.first > access.StateQuiet) {
-			t.Errorf("step %d: covered %v, %v; marker gone %v", i, covered, err, k.Gone(secretVID))
+			t.Errorf("step %d: got covered %v, error %v, marker gone %v; want %v, nil, %v", i, covered, err,
+				k.Gone(secretVID), step.first < access.StateErased, step.first > access.StateQuiet)
 		}
 		if is := e.stateOf(secretVID); is == access.StateAllowed {
 			continue
@@ -117,12 +118,14 @@ func TestTransitions(t *testing.T) {
 		r, err := k.Allow(t.Context(), secretVID)
 		if early := errors.Is(err, access.ErrNotErased); early == (step.first == access.StateErased) ||
 			!early && !r.AllowedAt.Equal(k.now()) {
-			t.Errorf("step %d: Allow: got %+v, %v", i, r, err)
+			t.Errorf("step %d: Allow: got %+v, error %v; want it refused: %t", i, r, err,
+				step.first != access.StateErased)
 		}
 	}
 	e.dead = ErrReplaced
 	if k.Gone("next") || k.Gone("unknown") {
-		t.Error("a marker is gone without a tombstone, or by an outdated table of tombstones")
+		t.Errorf("Gone without a tombstone, by an outdated table: got %t, %t; want false, false", k.Gone("unknown"),
+			k.Gone("next"))
 	}
 }
 
@@ -138,7 +141,8 @@ func TestForget_Again(t *testing.T) {
 			r := mustForget(t, k, secretVID)
 			if again := had || state > access.StateQuiet; r.ForgottenAt.Equal(k.now()) != again ||
 				e.stateOf(secretVID) > access.StateQuiet || (r.Removed.States == 1) != had {
-				t.Errorf("state %d, had a state %v: got %+v, state %d", state, had, r, e.stateOf(secretVID))
+				t.Errorf("state %d, had a state %v: got %+v, state %d; want it forgotten again: %t", state, had, r,
+					e.stateOf(secretVID), again)
 			}
 		}
 	}
@@ -157,7 +161,7 @@ func TestForget_Again(t *testing.T) {
 	clock.Advance(time.Hour)
 	testkit.NoError(t, k.EraseDue(t.Context()))
 	if r, err := e.Last(t.Context(), codec.Sources, subject); r.Seq != 0 || err != nil {
-		t.Errorf("a missing tombstone was created: got %s, error %v", r.Body, err)
+		t.Errorf("a missing tombstone: got %s, error %v; want none", r.Body, err)
 	}
 }
 

@@ -182,7 +182,7 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	for _, run := range []func(context.Context, func()) error{k.Tokens.Run, k.Sources.Run} {
 		running.Go(func() {
 			if err := run(ctx, ready.Done); err != nil {
-				t.Error(err)
+				t.Errorf("Run: got %v, want no error", err)
 			}
 		})
 	}

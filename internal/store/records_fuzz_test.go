@@ -49,7 +49,7 @@ func FuzzRecords(f *testing.F) {
 			if err := k.apply(
 				Record{Subject: subject, Body: body}, Sets{},
 			); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
-				t.Error(err)
+				t.Errorf("apply: got %v, want %v or %v", err, codec.ErrDamaged, codec.ErrNewer)
 			}
 		}
 		for _, table := range []*access.Credentials{

@@ -49,7 +49,7 @@ func TestUnfolded(t *testing.T) {
 				most = max(most, stored-folded)
 			}
 			if _, ok := u.Reserve(other, 0); !ok {
-				t.Fatalf("%s: another source has no room after %d ms", tt.name, step)
+				t.Fatalf("%s: got no room for another source after %d ms, want some", tt.name, step)
 			}
 		}
 		if most > tt.most || accepted < tt.least {

@@ -51,7 +51,7 @@ func start(t testing.TB) *Service {
 	for _, run := range []func(context.Context, func()) error{k.Tokens.Run, k.Sources.Run} {
 		running.Go(func() {
 			if err := run(ctx, ready.Done); err != nil {
-				t.Error(err)
+				t.Errorf("Run: got %v, want no error", err)
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func TestBadBackups(t *testing.T) {
 	}
 	// Records with subjects that carstate never writes, with right checksums.
 	if _, err := Check(bytes.NewReader(backupWith(t, key, sealed("state.0.X", packedState("X"))))); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Check: got %v, want no error", err)
 	}
 	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
 	const name = "cstidAAAAAAAAAAA1"
@@ -195,12 +195,12 @@ func TestBadBackups(t *testing.T) {
 	target := start(t)
 	for name, c := range cases {
 		audited := func(access.BackupInfo, func() error) error {
-			t.Errorf("%s: Restore audited a bad backup", name)
+			t.Errorf("%s: got an audit of a bad backup, want none", name)
 			return nil
 		}
 		_, err := target.Restore(
 			t.Context(), bytes.NewReader(c.file), access.RestoreOptions{Key: key}, audited,
-			func(int, int) { t.Error("Restore reported progress on a bad backup") },
+			func(int, int) { t.Errorf("%s: got progress of a bad backup, want none", name) },
 		)
 		if !errors.Is(err, c.want) || strings.ContainsAny(err.Error(), "\n\x1b\u202e") {
 			t.Errorf("%s: got error %v, want %v", name, err, c.want)
@@ -213,7 +213,7 @@ func TestBadBackups(t *testing.T) {
 		t.Errorf("got error %v, want that of the audit", err)
 	}
 	if len(target.tables.Tokens.All()) != 0 {
-		t.Error("a refused backup changed the tokens")
+		t.Errorf("a refused backup: got %d tokens, want 0", len(target.tables.Tokens.All()))
 	}
 }
 
@@ -227,7 +227,7 @@ func FuzzCheckBackup(f *testing.F) {
 		if err == nil {
 			body, sums := file[:len(file)-2*sha256.Size], file[len(file)-2*sha256.Size:]
 			if sum := sha256.Sum256(body); !bytes.Equal(sum[:], sums[:sha256.Size]) {
-				t.Error("accepted with a wrong hash")
+				t.Error("Check of a wrong hash: got no error, want one")
 			}
 		} else if _, bad := errors.AsType[access.BadBackup](err); !bad {
 			t.Errorf("got error %v, want a bad backup", err)
@@ -310,7 +310,7 @@ func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	parts := 0
 	if err := s.engine.Scan(t.Context(), codec.Sources, []string{"sourceset.*.*"}, func(r store.Record) error {
 		if parts++; bytes.Contains(r.Body, []byte("Car")) {
-			t.Errorf("%s still names vehicles: %s", r.Subject, r.Body)
+			t.Errorf("%s: got the names of vehicles, want none: %s", r.Subject, r.Body)
 		}
 		return nil
 	}); err != nil || parts != 1 {

@@ -128,7 +128,7 @@ func followAnswers(t *testing.T, e *Engine) *shown {
 	select {
 	case <-ready:
 	case <-testkit.Context(t).Done():
-		t.Fatal("the answers are not complete")
+		t.Fatal("the answers: got no complete ones until the deadline, want them")
 	}
 	return s
 }
@@ -167,7 +167,7 @@ func TestAnswers(t *testing.T) {
 	live(t, second, 0, answer("a", 50), answer("c", 4))
 	s.await(t, "c", 4)
 	if got := s.time("a"); got != 90 {
-		t.Errorf("after the takeover, a is shown at %d, after 90", got)
+		t.Errorf("a after the takeover: got the time %d, want 90", got)
 	}
 	ahead := signal.At(time.Now().Add(time.Hour))
 	part, owner = live(t, second, 0, answer("c", ahead))
@@ -205,7 +205,7 @@ func TestAnswers_Lost(t *testing.T) {
 	owner.change(part, answer("a", 5), false)
 	s.await(t, "a", 5)
 	if !slices.IsSorted(s.puts) {
-		t.Errorf("b was shown at %d, which goes back", s.puts)
+		t.Errorf("b: got the times %d, want none that goes back", s.puts)
 	}
 }
 
@@ -292,11 +292,11 @@ func TestAsk_ReplyElsewhere(t *testing.T) {
 	defer sub.Unsubscribe()
 	testkit.NoError(t, e.nc.PublishRequest(ownerSubject(0), replyPrefix+"x", question))
 	if _, err := sub.NextMsgWithContext(testkit.Context(t)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the answer: got %v, want a message", err)
 	}
 	for subject, name := range map[string]string{"token.x": codec.Tokens, "road.x": codec.Roads} {
 		if r, _ := e.Last(t.Context(), name, subject); r.Seq != 0 {
-			t.Errorf("a reply is stored as %s", subject)
+			t.Errorf("%s: got a stored reply, want none", subject)
 		}
 	}
 }

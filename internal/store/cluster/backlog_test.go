@@ -86,12 +86,12 @@ func TestBacklogByAge(t *testing.T) {
 	storeSample(t, e, 1)
 	testkit.Await(t, "the backlog is too old", func() bool { measure(t, e); return e.backlogAge() > retention/2 })
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 2)}); !errors.Is(err, store.ErrBacklog) {
-		t.Fatalf("with a sample that waits too long: %v", err)
+		t.Fatalf("Append while a sample waits too long: got %v, want %v", err, store.ErrBacklog)
 	}
 	foldAll(t, e, 1)
 	measure(t, e)
 	if age := e.backlogAge(); age != 0 {
-		t.Fatalf("with nothing to fold the backlog's age is %v", age)
+		t.Fatalf("the backlog's age with nothing to fold: got %v, want 0", age)
 	}
 	storeSample(t, e, 2)
 }
@@ -106,13 +106,14 @@ func TestBacklogByBytes(t *testing.T) {
 		err := e.Append(t.Context(), series(at, 100))
 		if refused = errors.Is(err, store.ErrBacklog); !refused {
 			if at += 100; err != nil {
-				t.Fatal(err)
+				t.Fatalf("Append up to %d: got %v, want no error or %v", at, err, store.ErrBacklog)
 			}
 		}
 		trim(t, e)
 	}
 	if s := telemetry(t, e); s.FirstSeq != 1 || s.Bytes < limit/2 || s.Bytes > limit*3/4 {
-		t.Fatalf("refused with %d bytes of %d, from %d on", s.Bytes, limit, s.FirstSeq)
+		t.Fatalf("the refusing stream: got %d bytes from %d on, want %d to %d from 1 on", s.Bytes, s.FirstSeq, limit/2,
+			limit*3/4)
 	}
 	foldAll(t, e, at)
 	measure(t, e)
@@ -131,10 +132,10 @@ func TestTelemetryFull(t *testing.T) {
 		at += 900
 	}
 	if !errors.Is(err, store.ErrBacklog) {
-		t.Fatal(err)
+		t.Fatalf("Append to a full stream: got %v, want %v", err, store.ErrBacklog)
 	}
 	if err := e.Writable(); err != nil {
-		t.Fatalf("a full stream is no broken engine: %v", err)
+		t.Fatalf("Writable with a full stream: got %v, want no error", err)
 	}
 	storeSampleOf(t, e, "carA", 1) // in the other stream
 	foldAll(t, e, at)
@@ -151,7 +152,7 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	foldAll(t, e, 6)
 	trim(t, e)
 	if first := telemetry(t, e).FirstSeq; first != 1 {
-		t.Fatalf("telemetry begins at %d, although all of it is young", first)
+		t.Fatalf("the first of young telemetry: got %d, want 1", first)
 	}
 	short := forgetful(t, e)
 	testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
@@ -185,7 +186,7 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetry(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetry(t, e); s.FirstSeq != 2 {
-		t.Fatalf("telemetry begins at %d; partition 3 needs it from 2 on", s.FirstSeq)
+		t.Fatalf("the first of telemetry that partition 3 needs: got %d, want 2", s.FirstSeq)
 	}
 }
 
@@ -205,7 +206,7 @@ func TestTrimRaces(t *testing.T) {
 			if err := e.Append(ctx, []vehicle.Sample{sample("car", at)}); errors.Is(err, store.ErrBacklog) {
 				at--
 			} else if err != nil {
-				t.Error(err)
+				t.Errorf("Append: got %v, want no error", err)
 				return
 			}
 		}
@@ -218,7 +219,7 @@ func TestTrimRaces(t *testing.T) {
 			default:
 			}
 			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx, 1)); err != nil {
-				t.Error(err)
+				t.Errorf("the look and the trim: got %v, want no error", err)
 				return
 			}
 		}
@@ -229,7 +230,7 @@ func TestTrimRaces(t *testing.T) {
 			seq, samples := next(t, p)
 			for _, x := range samples {
 				if int64(x.Time) != at {
-					t.Fatalf("%d came instead of %d", x.Time, at)
+					t.Fatalf("the sample: got that of %d, want %d", x.Time, at)
 				}
 				at++
 			}
@@ -255,23 +256,24 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		return e.nc.Stats().OutMsgs - before
 	}
 	if n := asked(); n > partitions/4 { // the number includes requests that store heartbeats
-		t.Errorf("at rest, one look takes %d questions", n)
+		t.Errorf("a look at rest: got %d questions, want at most %d", n, partitions/4)
 	}
 	storeSample(t, e, 1) // the vid "car" does not belong to partition 0
 	p := codec.PartitionOf("car", partitions)
 	if n := asked(); n > partitions/4 {
-		t.Errorf("with a sample that waits, one look takes %d questions", n)
+		t.Errorf("a look while a sample waits: got %d questions, want at most %d", n, partitions/4)
 	}
 	if first := e.needed[p%streams].Load(); first != e.views[p].seen.first || e.backlogAge() == 0 {
-		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlogAge())
+		t.Errorf("a sample that waits: got the first %d and age %v, want %d and an age", first, e.backlogAge(),
+			e.views[p].seen.first)
 	}
 	part := take(t, e, p)
 	seq, _ := next(t, part)
 	save(t, part, seq)
 	measure(t, e)
 	if e.needed[p%streams].Load() != seq+1 || e.backlogAge() != 0 {
-		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v",
-			seq, e.needed[p%streams].Load(), e.backlogAge())
+		t.Errorf("all folded: got the first %d and age %v, want %d and 0", e.needed[p%streams].Load(), e.backlogAge(),
+			seq+1)
 	}
 }
 
@@ -309,7 +311,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 	running.Go(func() {
 		for at := int64(1); ctx.Err() == nil; at++ {
 			if err := e.Append(ctx, []vehicle.Sample{sample("car", at)}); err != nil && ctx.Err() == nil {
-				t.Error(err)
+				t.Errorf("Append: got %v, want no error", err)
 				return
 			}
 		}
@@ -326,7 +328,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 				return
 			}
 			if err != nil {
-				t.Error(err)
+				t.Errorf("the fold: got %v, want no error", err)
 				return
 			}
 		}
@@ -335,7 +337,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 		measure(t, e)
 		now := e.needed[0].Load()
 		if now < before {
-			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
+			t.Fatalf("the first that waits: got %d after %d, want none that goes back", now, before)
 		}
 		before = now
 	}
@@ -352,12 +354,12 @@ func TestWrongClock(t *testing.T) {
 		measure(t, e)
 		storeSample(t, e, 2)
 		if age := e.backlogAge(); age < 0 || age > store.DefaultRetention/2 {
-			t.Errorf("the clock is ahead by %s: the backlog's age is %v", ahead, age)
+			t.Errorf("the clock is ahead by %s: got the age %v, want 0 to %s", ahead, age, store.DefaultRetention/2)
 		}
 		foldAll(t, e, 2)
 		trim(t, e)
 		if n := telemetry(t, e).Msgs; n != 2 {
-			t.Errorf("the clock is ahead by %s: %d young commits are left of 2", ahead, n)
+			t.Errorf("the clock is ahead by %s: got %d young commits, want 2", ahead, n)
 		}
 		short := open(t, Config{Now: now, Retention: time.Millisecond, URLs: url})
 		testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetry(t, e).Msgs == 0 })

@@ -21,7 +21,7 @@ func refused(t *testing.T, c Config, want string) error {
 	e, err := Open(t.Context(), c)
 	if err == nil {
 		e.Close()
-		t.Fatal("it was opened")
+		t.Fatalf("Open: got no error, want one with %q", want)
 	}
 	if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, want) {
 		t.Fatalf("the error is %q; want one line with %q", text, want)
@@ -75,15 +75,15 @@ func TestOldServer(t *testing.T) {
 			e, err := Open(ctx, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr})
 			if err == nil {
 				e.Close()
-				t.Fatal("it was taken for a server")
+				t.Fatalf("Open with the server %s: got no error, want one", version)
 			}
 			said := fmt.Sprintf("server=pretender version=%s tested_from=2.15.2 tested_up_to=2.15.2", version)
 			if n := log.Count(said); n == 1 == old {
-				t.Errorf("%d lines tell the server's version beside the range:\n%s", n, &log)
+				t.Errorf("version %s: got %d lines with it and the range, want one: %t:\n%s", version, n, !old, &log)
 			}
 			newer := strings.HasPrefix(version, "v2.16") || strings.HasPrefix(version, "3.")
 			if n := log.Count("level=WARN"); n == 1 != newer {
-				t.Errorf("%d lines warn of a server that is newer than the tested ones:\n%s", n, &log)
+				t.Errorf("version %s: got %d warnings, want one: %t:\n%s", version, n, newer, &log)
 			}
 			if got := strings.Contains(err.Error(), "older than 2.15.2"); got != old {
 				t.Errorf("version %s: got %v, want refused: %t", version, err, old)

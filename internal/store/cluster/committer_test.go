@@ -34,7 +34,7 @@ func TestLoneSample(t *testing.T) {
 		storeSample(t, e, int64(i+1))
 	}
 	if got := telemetry(t, e).Msgs; got != n {
-		t.Errorf("%d commits for %d samples that came one after the other", got, n)
+		t.Errorf("samples one after the other: got %d commits, want %d", got, n)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestSharedCommits(t *testing.T) {
 			for i := range each {
 				if err := e.Append(t.Context(),
 					[]vehicle.Sample{sample(fmt.Sprintf("car%d", w), int64(i+1))}); err != nil {
-					t.Error(err)
+					t.Errorf("Append: got %v, want no error", err)
 					return
 				}
 			}
@@ -84,7 +84,7 @@ func TestLargeBatches(t *testing.T) {
 			x := sample("car", int64(i+1))
 			if i%100 == 99 {
 				if err := x.SetCodes(codes[:8192]); err != nil { // the number of codes that fits into 64 KiB of JSON
-					t.Fatal(err)
+					t.Fatalf("SetCodes: got %v, want no error", err)
 				}
 			}
 			return x
@@ -102,14 +102,15 @@ func TestLargeBatches(t *testing.T) {
 			at := signal.UnixMilli(0)
 			for _, samples := range commits(t, e, c.n) {
 				if len(samples) > engine.ChunkSamples {
-					t.Errorf("a commit of %d samples", len(samples))
+					t.Errorf("the commit: got %d samples, want at most %d", len(samples), engine.ChunkSamples)
 				}
 				for _, x := range samples {
 					if at++; x.Time != at {
-						t.Fatalf("%d came instead of %d", x.Time, at)
+						t.Fatalf("the sample: got that of %d, want %d", x.Time, at)
 					}
 					if want := batch[at-1]; x.Vehicle != want.Vehicle || len(x.Codes) != len(want.Codes) {
-						t.Fatalf("sample %d came back as another", at)
+						t.Fatalf("sample %d: got %s with %d codes, want %s with %d", at, x.Vehicle, len(x.Codes),
+							want.Vehicle, len(want.Codes))
 					}
 				}
 			}
@@ -125,7 +126,7 @@ func TestLargeBatches(t *testing.T) {
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
 	if worst := engine.ChunkBytes + engine.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
-		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
+		t.Errorf("the largest commit: got %d bytes, want at most %d", worst, payloadBytes-(4<<10))
 	}
 	x := sample(strings.Repeat("x", vehicle.MaxReportingID), 1)
 	testkit.NoError(t, x.SetCodes(make([]signal.TroubleCode, 65_535))) // the maximum
@@ -171,23 +172,23 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	// The first sample is too large for the remaining space; the second is small.
 	batch := []vehicle.Sample{big(1000), big(1001), sample("big", 2000)}
 	if err := e.Append(t.Context(), batch); !errors.Is(err, store.ErrOverloaded) {
-		t.Fatalf("over the limit: %v", err)
+		t.Fatalf("Append over the limit: got %v, want %v", err, store.ErrOverloaded)
 	}
 	cancel()
 	if err := <-results; !errors.Is(err, context.Canceled) {
-		t.Fatalf("after the cancellation: %v", err)
+		t.Fatalf("Append after the cancellation: got %v, want %v", err, context.Canceled)
 	}
 	start()
 	for range fits {
 		<-results
 	}
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("last", 1)}); err != nil {
-		t.Fatalf("after the overload: %v", err)
+		t.Fatalf("Append after the overload: got %v, want no error", err)
 	}
 	for _, samples := range commits(t, e, fits+1) {
 		for _, x := range samples {
 			if x.Vehicle == "big" && x.Time >= 1000 {
-				t.Errorf("the sample of %d was stored, although an older one of its batch was refused", x.Time)
+				t.Errorf("the sample of %d: got it stored, want none after the refused one of its batch", x.Time)
 			}
 			if x.Vehicle == "last" {
 				return
@@ -230,7 +231,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	}
 	// A chunk that is larger than the queue is accepted only if no bytes wait.
 	if err := q.Add(engine.Chunk{Packed: make([]byte, maxWaitingBytes+1), Waiter: w}); err != nil {
-		t.Fatalf("after all chunks are finished: %v", err)
+		t.Fatalf("Add after all chunks are finished: got %v, want no error", err)
 	}
 }
 
@@ -245,7 +246,7 @@ func TestAppendAroundClose(t *testing.T) {
 				if err := e.Append(context.Background(),
 					[]vehicle.Sample{sample(fmt.Sprintf("car%d", w), i)}); err != nil {
 					if !errors.Is(err, engine.ErrClosed) {
-						t.Error(err)
+						t.Errorf("Append: got %v, want %v", err, engine.ErrClosed)
 					}
 					return
 				}
@@ -261,6 +262,6 @@ func TestAppendAroundClose(t *testing.T) {
 	testkit.NoError(t, e.Close())
 	wg.Wait()
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); !errors.Is(err, engine.ErrClosed) {
-		t.Fatalf("after Close: %v", err)
+		t.Fatalf("Append after Close: got %v, want %v", err, engine.ErrClosed)
 	}
 }

@@ -48,7 +48,7 @@ func TestConformance_ThreeServers(t *testing.T) {
 		e := open(t, Config{Partitions: 4, Streams: 3, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: urls, Replicas: 3})
 		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
-				t.Errorf("a right is missing:\n%s", log)
+				t.Errorf("the log: got a violation of rights, want none:\n%s", log)
 			}
 		})
 		return e
@@ -66,7 +66,7 @@ func TestUsageOfSeveralNodes(t *testing.T) {
 		k, tables := storetest.RunKeeper(t, open(t, Config{Partitions: 4, URLs: url}), store.Config{})
 		g, ok := tables.Tokens.Get(tok.Name)
 		if !ok {
-			t.Fatal("the token is not known")
+			t.Fatalf("the token %s: got none, want it", tok.Name)
 		}
 		storing.Go(func() {
 			ended, cancel := context.WithCancel(context.Background())

@@ -52,14 +52,14 @@ func TestFeedLosesConsumers(t *testing.T) {
 	var last, newest atomic.Uint64
 	f.apply = func(r store.Record) error {
 		if r.Seq <= last.Load() {
-			t.Errorf("record %d came after %d", r.Seq, last.Load())
+			t.Errorf("the record: got %d after %d, want a later one", r.Seq, last.Load())
 		}
 		last.Store(r.Seq)
 		if id, ok := codec.MemberOf(r.Subject); ok {
 			var n uint64
 			fmt.Sscanf(id, "car%d", &n)
 			if n != newest.Load()+1 {
-				t.Errorf("car%d came after car%d", n, newest.Load())
+				t.Errorf("the lease: got car%d, want car%d", n, newest.Load()+1)
 			}
 			newest.Store(n)
 		}
@@ -72,7 +72,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 		for before := forgotten; forgotten == before; {
 			select {
 			case <-ctx.Done():
-				t.Fatalf("%d consumers were forgotten", forgotten)
+				t.Fatalf("forgotten consumers: got %d until the deadline, want %d", forgotten, before+1)
 			case <-time.After(2 * time.Millisecond):
 			}
 			forgotten += forgetConsumers(ctx, e, codec.States)
@@ -102,11 +102,12 @@ func TestFeedOfBusyStream(t *testing.T) {
 			apply(f.goal, pending)
 		}
 		if now := lastState(t, e); live || f.goal > now || f.goal < now-2 {
-			t.Fatalf("with %d pending, the last goal is %d, and live is %t; the stream ends at %d", pending, f.goal, live, now)
+			t.Fatalf("with %d pending: got the last goal %d, live %t; want %d to %d, not live", pending, f.goal, live,
+				now-2, now)
 		}
 		apply(f.goal, pending)
 		if !live {
-			t.Fatal("not live after the last goal")
+			t.Fatal("live after the last goal: got false, want true")
 		}
 	}
 }
@@ -163,7 +164,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 		select {
 		case <-orders:
 		case <-ctx.Done():
-			t.Fatalf("only %d orders were given", n)
+			t.Fatalf("the orders: got %d until the deadline, want %d", n, lost)
 		}
 		now := lastState(t, e)
 		if n > 0 {
@@ -172,9 +173,9 @@ func TestFeedOrdersAgain(t *testing.T) {
 		beats = now
 	}
 	if shortest >= 40 {
-		t.Errorf("it orders again after %d heartbeats at the soonest", shortest)
+		t.Errorf("a new order at the soonest: got it after %d heartbeats, want fewer than 40", shortest)
 	}
 	if err := f.Wait(ctx, from+1); err != nil {
-		t.Errorf("it does not go on: %v", err)
+		t.Errorf("Wait for %d: got %v, want no error", from+1, err)
 	}
 }

@@ -42,12 +42,12 @@ func TestForgetOnEveryNode(t *testing.T) {
 	}
 	b.FoldAll(t, p)
 	if _, ok := a.StateOf(t, storetest.SecretVID); ok {
-		t.Error("samples that waited brought it back")
+		t.Error("the state after samples that waited: got one, want none")
 	}
 	testkit.Await(t, "both nodes have forgotten it", known(false, 0))
 	b.Put(t, storetest.Speed(storetest.SecretVID, 4000, 50)) // accepted before
 	if _, err := a.Allow(t.Context(), storetest.SecretVID); !errors.Is(err, access.ErrNotErased) {
-		t.Errorf("allowed before it is erased: %v", err)
+		t.Errorf("Allow before it is erased: got %v, want %v", err, access.ErrNotErased)
 	}
 	a.Erase(t, clock)
 	// Another node takes the partition while the vehicle is allowed.
@@ -64,7 +64,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	s, ok := a.StateOf(t, storetest.SecretVID)
 	want := vehicle.Observe(vehicle.State{}, storetest.Speed(storetest.SecretVID, 5000, 50))
 	if !ok || s.Time != want.Time || s.Traffic != want.Traffic {
-		t.Errorf("it did not start afresh: %v %+v", ok, s)
+		t.Errorf("the state after a fresh start: got %t, %+v; want true, %+v", ok, s, want)
 	}
 	testkit.Await(t, "both know it again", known(true, 0))
 }
@@ -109,7 +109,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	tombstoneFeed.created.Store(old)
 	tombstoneFeed.Advance(5000)
 	if err := take(); !errors.Is(err, store.ErrReplaced) {
-		t.Errorf("a node that has not seen the tombstone takes the partition: %v", err)
+		t.Errorf("Take by a node that has not seen the tombstone: got %v, want %v", err, store.ErrReplaced)
 	}
 	if err := e.AwaitTombstones(ctx); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("waiting for tombstones of a stream that was not read: got %v, want %v", err, store.ErrReplaced)
@@ -123,7 +123,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	defer follow()()
 	e.fail(store.ErrReplaced)
 	if err := take(); !errors.Is(err, store.ErrReplaced) {
-		t.Errorf("a node whose tables are of the past takes a partition: %v", err)
+		t.Errorf("Take by a node whose tables are of the past: got %v, want %v", err, store.ErrReplaced)
 	}
 	if err := e.AwaitTombstones(ctx); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("waiting for tombstones after a failure: got %v, want %v", err, store.ErrReplaced)

@@ -34,7 +34,7 @@ func TestTokensFull(t *testing.T) {
 	for n := 0; !full(err); n++ {
 		subject := fmt.Sprintf("tokenuse.filler.%d", n)
 		if _, err = e.js.Publish(ctx, subject, codec.Seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
-			t.Fatal(err)
+			t.Fatalf("Publish of %s: got %v, want no error until it is full", subject, err)
 		}
 	}
 	for range 3 {

@@ -38,7 +38,7 @@ func saveInProgress(t *testing.T, c *clustertest.Cluster) {
 	for refused := 0; refused < tries; {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
-			t.Fatalf("the leader has refused %d tries as in progress: %v", refused, err)
+			t.Fatalf("tries refused as in progress: got %d, then %v; want %d", refused, err, tries)
 		}
 		if bytes.Contains(m.Data, []byte(`"err_code":10164`)) {
 			refused++
@@ -48,7 +48,7 @@ func saveInProgress(t *testing.T, c *clustertest.Cluster) {
 		n.Resume()
 	}
 	if err := <-done; err != nil {
-		t.Fatalf("a checkpoint in progress: %v", err)
+		t.Fatalf("a checkpoint in progress: got %v, want no error", err)
 	}
 	if got := readCursor(t, e).Checkpoints; len(got) != 1 || got[0].Number != 7 || got[0].Pieces != 1 {
 		t.Errorf("got checkpoints %+v, want %+v", got, c7)

@@ -52,19 +52,20 @@ func TestRefusedLogins(t *testing.T) {
 		testkit.Await(t, "the engine is healthy again", func() bool {
 			select {
 			case err := <-e.Failed():
-				t.Fatalf("the engine failed: %v", err)
+				t.Fatalf("the engine: got the failure %v, want none", err)
 			default:
 			}
 			return healthy(e)
 		})
 		storeSample(t, e, round+1)
 		if _, samples := next(t, part); int64(samples[0].Time) != round+1 {
-			t.Fatalf("round %d: %+v", round, samples)
+			t.Fatalf("round %d: got %+v, want the sample of %d", round, samples, round+1)
 		}
 	}
 	// The engine logs more than one line if the test takes more than a minute.
 	if lines := log.Count("refuses the login"); lines == 0 || lines >= server.Said("authentication error") {
-		t.Errorf("%d refusals made %d lines:\n%s", server.Said("authentication error"), lines, log)
+		t.Errorf("%d refusals: got %d lines, want at least 1 and fewer:\n%s", server.Said("authentication error"),
+			lines, log)
 	}
 }
 
@@ -79,24 +80,24 @@ func TestClosedForGood(t *testing.T) {
 	select {
 	case err := <-e.Failed():
 		if !strings.Contains(err.Error(), "closed for good: nats: nobody knows this error") {
-			t.Error(err)
+			t.Errorf(`the failure: got %v, want "closed for good: nats: nobody knows this error"`, err)
 		}
 	case <-time.After(testkit.Patience):
-		t.Fatal("nobody noticed")
+		t.Fatalf("the failure: got none in %s, want one", testkit.Patience)
 	}
 	if e.Writable() == nil || e.Alive() == nil {
-		t.Error("an engine without a connection calls itself writable or alive")
+		t.Errorf("Writable, Alive without a connection: got %v, %v; want errors", e.Writable(), e.Alive())
 	}
 	for _, end := range []func(e *Engine){func(*Engine) {}, (*Engine).Cut} {
 		e, err := Open(context.Background(), c)
 		testkit.NoError(t, err)
 		end(e)
 		if err := e.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close: got %v, want no error", err)
 		}
 		select {
 		case err := <-e.Failed():
-			t.Errorf("an engine that was closed failed: %v", err)
+			t.Errorf("a closed engine: got the failure %v, want none", err)
 		default:
 		}
 	}
@@ -124,18 +125,14 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) public(k nkeys.KeyPair) string {
 	a.t.Helper()
 	p, err := k.PublicKey()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.NoError(a.t, err)
 	return p
 }
 
 func (a *authority) signed(c jwt.Claims, by nkeys.KeyPair) string {
 	a.t.Helper()
 	token, err := c.Encode(by)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.NoError(a.t, err)
 	return token
 }
 
@@ -159,17 +156,12 @@ resolver_preload: { %s: %s, %s: %s }
 func (a *authority) user() (public string, creds []byte) {
 	a.t.Helper()
 	key, err := nkeys.CreateUser()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.NoError(a.t, err)
 	seed, err := key.Seed()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.NoError(a.t, err)
 	claims := jwt.NewUserClaims(a.public(key))
-	if creds, err = jwt.FormatUserConfig(a.signed(claims, a.account), seed); err != nil {
-		a.t.Fatal(err)
-	}
+	creds, err = jwt.FormatUserConfig(a.signed(claims, a.account), seed)
+	testkit.NoError(a.t, err)
 	return claims.Subject, creds
 }
 

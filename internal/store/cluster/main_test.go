@@ -117,7 +117,7 @@ func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	go func() {
 		defer close(ended)
 		if err := f(ctx); err != nil {
-			t.Error(err)
+			t.Errorf("in the background: got %v, want no error", err)
 		}
 	}()
 	stop = func() {

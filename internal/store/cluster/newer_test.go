@@ -41,9 +41,8 @@ func openBehind(t *testing.T, c Config) behind {
 
 func (o behind) later(t *testing.T, subject, body string) {
 	t.Helper()
-	if _, err := o.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: later(subject, body)}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: later(subject, body)})
+	testkit.NoError(t, err)
 }
 
 func (o behind) met(t *testing.T, stream string) {
@@ -51,10 +50,10 @@ func (o behind) met(t *testing.T, stream string) {
 	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
 	if n := o.log.Count("stream=" + stream); n != 1 ||
 		o.log.Count(fmt.Sprint("schema version ", codec.SchemaVersion+1)) == 0 {
-		t.Errorf("it was said %d times:\n%s", n, o.log)
+		t.Errorf("lines about %s: got %d, want 1, of schema version %d:\n%s", stream, n, codec.SchemaVersion+1, o.log)
 	}
 	if err := o.Alive(); err != nil || !slices.Contains(o.config.Newer.Streams(), stream) {
-		t.Errorf("it goes on: %v; met in %v", err, o.config.Newer.Streams())
+		t.Errorf("after a newer record: got Alive %v, streams %q; want nil, %s", err, o.config.Newer.Streams(), stream)
 	}
 }
 
@@ -93,20 +92,20 @@ func TestNewerCredential(t *testing.T) {
 	testkit.Await(t, "it does not count", func() bool { return errors.Is(verify(secret), access.ErrUnread) })
 	unknown, _ := access.NewSecret(access.TokenKind)
 	if err := verify(unknown); !errors.Is(err, access.ErrUnread) {
-		t.Errorf("an unknown secret, which may be its new one: %v", err)
+		t.Errorf("an unknown secret, which may be its new one: got %v, want %v", err, access.ErrUnread)
 	}
 	if err := verify(kept); err != nil {
-		t.Errorf("the other token: %v", err)
+		t.Errorf("the other token: got %v, want no error", err)
 	}
 	if _, err := k.Update(t.Context(), access.TokenKind, token.Name,
 		func(*access.Credential) error { return nil }); !codec.IsNewer(err) {
-		t.Errorf("a change of its record: %v", err)
+		t.Errorf("a change of its record: got %v, want an error of a newer version", err)
 	}
 	if string(o.last(t, codec.Tokens, subject)) != string(later(subject, "revoked")) {
-		t.Error("the record was replaced")
+		t.Errorf("the record: got %q, want it unchanged", o.last(t, codec.Tokens, subject))
 	}
 	if _, err := k.Forget(t.Context(), "car"); !codec.IsNewer(err) {
-		t.Errorf("a forget, which cannot see all grants: %v", err)
+		t.Errorf("a forget, which cannot see all grants: got %v, want an error of a newer version", err)
 	}
 }
 
@@ -129,11 +128,11 @@ func TestNewerAnswers(t *testing.T) {
 	followAnswers(t, again.Engine)
 	again.met(t, codec.States)
 	if again.config.Newer.Answers() == nil || again.config.Newer.Telemetry() != nil {
-		t.Errorf("a node that started: answers %v, telemetry %v", again.config.Newer.Answers(),
+		t.Errorf("a node that started: got answers %v, telemetry %v; want an error, nil", again.config.Newer.Answers(),
 			again.config.Newer.Telemetry())
 	}
 	if err := again.Alive(); err != nil {
-		t.Errorf("it ended the node: %v", err)
+		t.Errorf("Alive: got %v, want no error", err)
 	}
 }
 
@@ -147,17 +146,18 @@ func TestNewerTombstone(t *testing.T) {
 	o.met(t, codec.Sources)
 	testkit.Await(t, "it is forgotten", func() bool { return o.Forgotten().Has("car") })
 	if _, err := k.Covers("car"); !codec.IsNewer(err) {
-		t.Errorf("its sample: %v", err)
+		t.Errorf("its sample: got %v, want an error of a newer version", err)
 	}
 	if o.config.Newer.Answers() != nil || o.config.Newer.Telemetry() != nil {
-		t.Error("other vehicles are not served")
+		t.Errorf("other vehicles: got answers %v, telemetry %v; want nil, nil", o.config.Newer.Answers(),
+			o.config.Newer.Telemetry())
 	}
 	o.later(t, codec.VIDKeysSubject, "keys")
 	testkit.Await(t, "nothing is served", func() bool {
 		return o.config.Newer.Answers() != nil && o.config.Newer.Telemetry() != nil
 	})
 	if err := o.Alive(); err != nil {
-		t.Error(err)
+		t.Errorf("Alive: got %v, want no error", err)
 	}
 }
 
@@ -181,27 +181,27 @@ func TestNewerPartition(t *testing.T) {
 			p := take(t, o.Engine, 0)
 			o.later(t, c.subject, "of the future")
 			if err := c.fold(testkit.Context(t), p); !codec.IsNewer(err) {
-				t.Errorf("it folds on: %v", err)
+				t.Errorf("the fold: got %v, want an error of a newer version", err)
 			}
 			o.met(t, c.stream)
 			if name != "the cursor" {
 				return
 			}
 			if err := o.Release(t.Context(), 0, "test"); !codec.IsNewer(err) {
-				t.Errorf("nobody knows whose it is now: %v", err)
+				t.Errorf("Release when nobody knows whose it is: got %v, want an error of a newer version", err)
 			}
 			if _, err := o.Take(t.Context(), 0, "test", storetest.Empty, store.Anyone); !codec.IsNewer(err) {
-				t.Errorf("it was taken: %v", err)
+				t.Errorf("Take: got %v, want an error of a newer version", err)
 			}
 			if err := openBehind(t, Config{URLs: o.config.URLs}).Release(t.Context(), 0, "other"); err != nil {
-				t.Errorf("a node that never had it: %v", err)
+				t.Errorf("Release by a node that never had it: got %v, want no error", err)
 			}
 			testkit.Await(t, "nothing counts as folded", func() bool {
 				testkit.NoError(t, o.measureBacklog(t.Context()))
 				return o.needed[0].Load() == 0
 			})
 			if string(o.last(t, codec.States, c.subject)) != string(later(c.subject, "of the future")) {
-				t.Error("the cursor was replaced")
+				t.Errorf("the cursor: got %q, want it unchanged", o.last(t, codec.States, c.subject))
 			}
 		})
 	}
@@ -222,14 +222,14 @@ func TestNewerLease(t *testing.T) {
 	o.later(t, codec.MemberSubject("next"), "beat")
 	first := <-leases
 	if o.NewerFolds() {
-		t.Error("the first lease may be that of a node that is gone")
+		t.Error("NewerFolds after the first lease, perhaps of a node that is gone: got true, want false")
 	}
 	o.later(t, codec.MemberSubject("next"), "beat")
 	if second := <-leases; first.name != "next" || second.beat <= first.beat || !o.NewerFolds() {
 		t.Errorf("leases: got %+v, then %+v, want a renewal of next", first, second)
 	}
 	if o.log.Count("newer version") > 0 {
-		t.Errorf("a lease is nothing to be said:\n%s", o.log)
+		t.Errorf("the log of a lease: got a newer version in it, want nothing:\n%s", o.log)
 	}
 }
 
@@ -260,10 +260,10 @@ func TestNewerTile(t *testing.T) {
 	k := store.NewRecordStore(o.Engine, o.storeConfig(), new(access.Tables))
 	storetest.KeepRoads(t, k, storetest.LearnedMap(t), true)()
 	if string(o.last(t, codec.Roads, subject)) != string(later(subject, "a profile")) {
-		t.Error("the tile was replaced")
+		t.Errorf("the tile: got %q, want it unchanged", o.last(t, codec.Roads, subject))
 	}
 	if o.log.Count("damaged") > 0 {
-		t.Errorf("it is said to be damaged:\n%s", o.log)
+		t.Errorf("the log: got damage in it, want none:\n%s", o.log)
 	}
 	o.met(t, codec.Roads)
 }
@@ -275,12 +275,11 @@ func TestStreamOfNewer(t *testing.T) {
 	next := info.Config
 	next.Subjects = append(next.Subjects, "fence.*")
 	next.Metadata[schemaKey] = "99"
-	if _, err := o.js.UpdateStream(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.js.UpdateStream(t.Context(), next)
+	testkit.NoError(t, err)
 	again := openBehind(t, Config{URLs: o.config.URLs})
 	if _, info = stream(t, again.js, codec.Sources); !slices.Contains(info.Config.Subjects, "fence.*") {
-		t.Error("the subject is gone")
+		t.Errorf("the subjects: got %q, want fence.* among them", info.Config.Subjects)
 	}
 }
 
@@ -293,16 +292,14 @@ func TestAwayForTooLong(t *testing.T) {
 	f.longest = e.config.Patience.Markers / 2
 	f.apply = func(store.Record) error { return nil }
 	stop := background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })
-	if err := f.Wait(testkit.Context(t), 1); err != nil { // until a heartbeat comes
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.Wait(testkit.Context(t), 1)) // until a heartbeat comes
 	stop()
 	f.heard = f.heard.Add(-10 * time.Minute) // as if the feed had been silent for ten minutes
 	if err := f.Run(t.Context(), func() {}); !errors.Is(err, store.ErrReplaced) ||
 		!strings.Contains(err.Error(), "left no trace") {
-		t.Errorf("it went on: %v", err)
+		t.Errorf("Run after a silence: got %v, want %v that left no trace", err, store.ErrReplaced)
 	}
 	if err := <-e.Failed(); !errors.Is(err, store.ErrReplaced) {
-		t.Errorf("the engine: %v", err)
+		t.Errorf("the engine: got %v, want %v", err, store.ErrReplaced)
 	}
 }

@@ -48,7 +48,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 			seq, samples := next(t, part)
 			for _, x := range samples {
 				if read++; int64(x.Time) != read {
-					t.Fatalf("sample %d came instead of %d", x.Time, read)
+					t.Fatalf("the sample: got that of %d, want %d", x.Time, read)
 				}
 			}
 			save(t, part, seq)
@@ -75,7 +75,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at)}) }(at)
 		server.Start()
 		if err := <-stored; err != nil {
-			t.Fatalf("an Append across the outage: %v", err)
+			t.Fatalf("Append across the outage: got %v, want no error", err)
 		}
 		fold()
 		testkit.Await(t, "the engine is healthy again", func() bool { return healthy(e) })
@@ -94,13 +94,13 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	for round := range int64(2) {
 		server.Stop()
 		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+1)}); err == nil {
-			t.Fatal("a sample was acknowledged without a server")
+			t.Fatal("Append without a server: got no error, want one")
 		}
 		if e.Writable() == nil {
-			t.Fatal("an engine that gave a commit up calls itself writable")
+			t.Fatal("Writable after a commit was given up: got no error, want one")
 		}
 		if err := e.Alive(); err != nil {
-			t.Fatalf("an outage is no reason to restart: %v", err)
+			t.Fatalf("Alive in an outage: got %v, want no error", err)
 		}
 		server.Start()
 		testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
@@ -111,7 +111,7 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 		seq, samples := next(t, part)
 		for _, x := range samples {
 			if x.Time <= last || x.Time > last+2 {
-				t.Fatalf("%d came after %d", x.Time, last)
+				t.Fatalf("the sample: got that of %d, want %d or %d", x.Time, last+1, last+2)
 			}
 			last = x.Time
 		}
@@ -125,7 +125,7 @@ func TestOneStreamOfTelemetryLost(t *testing.T) {
 	e := open(t, split(Config{Patience: store.Patience{Store: time.Second}, Timeouts: impatient}))
 	testkit.NoError(t, e.js.DeleteStream(t.Context(), telemetryName(1)))
 	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); err == nil {
-		t.Fatal("a sample was acknowledged without its stream")
+		t.Fatal("Append without its stream: got no error, want one")
 	}
 	storeSampleOf(t, e, "carA", 1)
 	if err := e.Writable(); err == nil || !strings.Contains(err.Error(), telemetryName(1)) {
@@ -148,19 +148,18 @@ func TestReplacedStream(t *testing.T) {
 	})
 	_, old := stream(t, e.js, codec.States)
 	testkit.NoError(t, e.js.DeleteStream(ctx, codec.States))
-	if _, err := e.js.CreateStream(ctx, old.Config); err != nil {
-		t.Fatal(err)
-	}
+	_, err := e.js.CreateStream(ctx, old.Config)
+	testkit.NoError(t, err)
 	select {
 	case err := <-e.Failed():
 		if !strings.Contains(err.Error(), "replaced") {
-			t.Fatal(err)
+			t.Fatalf("the failure: got %v, want one of a replaced stream", err)
 		}
 	case <-ctx.Done():
-		t.Fatal("nobody noticed")
+		t.Fatal("the failure: got none until the deadline, want one")
 	}
 	if err := e.Writable(); err == nil {
-		t.Error("an engine that failed calls itself writable")
+		t.Error("Writable of an engine that failed: got no error, want one")
 	}
 }
 
@@ -176,7 +175,7 @@ func TestForgottenConsumers(t *testing.T) {
 		go func() {
 			g, err := part.Next(ctx)
 			if err != nil {
-				t.Error(err)
+				t.Errorf("Next: got %v, want no error", err)
 			}
 			next <- g
 		}()
@@ -193,7 +192,7 @@ func TestForgottenConsumers(t *testing.T) {
 		}
 	}
 	if !e.Folding()[1] {
-		t.Error("the partition does not count as folded by this process any more")
+		t.Error("Folding of partition 1: got false, want true")
 	}
 }
 
@@ -218,7 +217,7 @@ func TestLostAnswer(t *testing.T) {
 		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
 		select {
 		case err := <-stored:
-			t.Fatalf("an Append ended without an answer: %v", err)
+			t.Fatalf("Append without an answer: got its end with %v, want it to wait", err)
 		default:
 		}
 		wire.deaf.Store(false)
@@ -246,7 +245,7 @@ func TestLostAnswer(t *testing.T) {
 		wire.deaf.Store(false)
 		wire.cut()
 		if err := <-folded; err != nil {
-			t.Fatalf("a checkpoint whose answer was lost: %v", err)
+			t.Fatalf("a checkpoint whose answer was lost: got %v, want no error", err)
 		}
 		if got := readCursor(t, e); got.Next != seq+1 {
 			t.Errorf("the cursor is %+v, want one after %d", got, seq)
@@ -290,7 +289,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 		c.lose.Store(false)
 		wire.cut()
 		if err := <-done; err != nil || ran != 1 {
-			t.Fatalf("%s: it ran %d times: %v", c.developer, ran, err)
+			t.Fatalf("%s: got %d runs, error %v; want 1, no error", c.developer, ran, err)
 		}
 		if is, _ := tables.Tokens.Get(tok.Name); is.Developer != c.developer {
 			t.Errorf("the table has %q, want %q", is.Developer, c.developer)

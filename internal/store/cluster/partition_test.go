@@ -24,16 +24,15 @@ func TestSilentSubscription(t *testing.T) {
 	p.sub = &subscription{Subscription: silent}
 	storeSample(t, e, 2)
 	if _, samples := next(t, p); samples[0].Time != 2 {
-		t.Fatalf("got %v", samples)
+		t.Fatalf("the group: got %v, want the sample of 2", samples)
 	}
 }
 
 func recreate(t *testing.T, e *Engine, name string, n int64) {
 	t.Helper()
 	testkit.NoError(t, e.js.DeleteStream(t.Context(), name))
-	if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ensureStreams(t.Context(), e.js, e.config)
+	testkit.NoError(t, err)
 	for at := range n {
 		storeSample(t, e, 100+at)
 	}
@@ -61,7 +60,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			foldAll(t, e, 1000) // returns only if the sample is read
 			measure(t, e)
 			if age := e.backlogAge(); age != 0 {
-				t.Errorf("the backlog's age is %v", age)
+				t.Errorf("the backlog's age: got %v, want 0", age)
 			}
 		})
 	}
@@ -80,7 +79,7 @@ func TestTelemetryReplaced(t *testing.T) {
 			}
 			recreate(t, e, e.TelemetryStream(1), grown)
 			if g, err := p.Next(testkit.Context(t)); !errors.Is(err, store.ErrReplaced) {
-				t.Fatalf("got %v, %v", g, err)
+				t.Fatalf("Next: got %v, error %v; want %v", g, err, store.ErrReplaced)
 			}
 		})
 	}
@@ -93,7 +92,7 @@ func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it kee
 	for p := range partitions {
 		sub, err := e.subscribe(e.TelemetryStream(p), requestTimeout, nats.StartSequence(1))
 		if err != nil {
-			t.Fatalf("partition %d of %d: %v", p, partitions, err)
+			t.Fatalf("partition %d of %d: got %v, want no error", p, partitions, err)
 		}
 		defer sub.Unsubscribe()
 	}

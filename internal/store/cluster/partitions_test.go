@@ -66,15 +66,15 @@ func TestForeignStream(t *testing.T) {
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 				Name: codec.Telemetry, Subjects: []string{"probes.>"}, Metadata: metadata,
 			}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("CreateStream: got %v, want no error", err)
 			}
 			refused(t, Config{URLs: url}, "not one of carstate's")
 			_, info := stream(t, js, codec.Telemetry)
 			if got := info.Config.Subjects; len(got) != 1 || got[0] != "probes.>" {
-				t.Errorf("the stream now has the subjects %v", got)
+				t.Errorf("the subjects of the foreign stream: got %q, want only probes.>", got)
 			}
 			if _, err := js.Stream(t.Context(), codec.States); err == nil {
-				t.Error("a stream was made beside the foreign one")
+				t.Errorf("the stream %s beside the foreign one: got it, want none", codec.States)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestExternalRefused(t *testing.T) {
 	for _, urls := range []string{withPassword, withPassword + "x", "nats://me:secret%zz@host"} {
 		refused(t, Config{URLs: urls}, "cannot be reached")
 		if _, err := Open(t.Context(), Config{URLs: urls}); strings.Contains(err.Error(), "secret") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error: got %v, want it without the password", err)
 		}
 	}
 

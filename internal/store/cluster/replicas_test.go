@@ -61,7 +61,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 		t.Helper()
 		e, err := Open(t.Context(), Config{Partitions: 4, Streams: 2, URLs: urls, Replicas: replicas})
 		if err != nil {
-			t.Fatalf("--replicas %d: %v", replicas, err)
+			t.Fatalf("Open with %d replicas: got %v, want no error", replicas, err)
 		}
 		e.Close()
 		if got := copies(t, js); !maps.Equal(got, everyStream(want)) {
@@ -80,10 +80,10 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 	}
 	err := refused(t, Config{URLs: one, Replicas: 1}, "TELEMETRY has 3 copies")
 	if !errors.Is(err, store.ErrConfig) {
-		t.Errorf("%v is not marked as an error of the configuration", err)
+		t.Errorf("Open with 1 replica: got %v, want %v", err, store.ErrConfig)
 	}
 	if got := copies(t, js); !maps.Equal(got, everyStream(3)) {
-		t.Errorf("the node that was refused left %v", got)
+		t.Errorf("the copies after a refused node: got %v, want %v", got, everyStream(3))
 	}
 	c.Wipe()
 	start(c.URLs(), 0, 3)
@@ -161,7 +161,7 @@ func firstStarts(t *testing.T, urls string) {
 			e, err := Open(testkit.Context(t), Config{Partitions: asked, Streams: 3, URLs: urls})
 			if err != nil {
 				if !errors.Is(err, store.ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
-					t.Errorf("with %d: %v", asked, err)
+					t.Errorf("Open with %d partitions: got %v, want none or %v", asked, err, store.ErrConfig)
 				}
 				return
 			}
@@ -170,20 +170,20 @@ func firstStarts(t *testing.T, urls string) {
 			defer mu.Unlock()
 			opened[e.Partitions()]++
 			if e.Partitions() != asked {
-				t.Errorf("%d partitions; asked for %d", e.Partitions(), asked)
+				t.Errorf("the partitions: got %d, want %d", e.Partitions(), asked)
 			}
 		})
 	}
 	starting.Wait()
 	if len(opened) != 1 {
-		t.Fatalf("nodes run with %v partitions", fmt.Sprint(opened))
+		t.Fatalf("the numbers of partitions of all nodes: got %v, want one", fmt.Sprint(opened))
 	}
 	for n := range opened {
 		e, err := Open(testkit.Context(t), Config{URLs: urls})
 		testkit.NoError(t, err)
 		defer e.Close()
 		if e.Partitions() != n {
-			t.Errorf("the streams have %d partitions; the nodes that made them %d", e.Partitions(), n)
+			t.Errorf("the partitions of the streams: got %d, want %d as the nodes that made them", e.Partitions(), n)
 		}
 	}
 }

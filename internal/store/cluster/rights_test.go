@@ -39,12 +39,12 @@ func shipped(t *testing.T, pattern string) string {
 		testkit.NoError(t, err)
 		rights := regexp.MustCompile(pattern).Find(text)
 		if rights == nil {
-			t.Fatalf("deploy/nats/%s grants no rights", name)
+			t.Fatalf("deploy/nats/%s: got no rights, want some", name)
 		}
 		found = append(found, rights)
 	}
 	if !bytes.Equal(found[0], found[1]) {
-		t.Error("the two files of deploy/nats grant different rights")
+		t.Errorf("the rights of the two files of deploy/nats: got\n%s\nwant\n%s", found[1], found[0])
 	}
 	return string(found[0])
 }
@@ -70,7 +70,7 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 		subjects = append(subjects, m[1])
 	}
 	if !ok || len(subjects) < 10 {
-		t.Fatalf("cannot parse these permissions: %s", rights)
+		t.Fatalf("the permissions: got %d subjects, want 10 or more, in %s", len(subjects), rights)
 	}
 	return subjects
 }
@@ -149,7 +149,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
-			t.Error(err)
+			t.Errorf("with the shipped rights: got %v, want no error", err)
 		}
 	}
 
@@ -165,7 +165,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	n.Token(t, access.VehicleSet(many...))
 	n.Drive(t, 1000, append(cars, storetest.SecretVID)...)
 	if r, err := n.Recent(ctx, storetest.SecretVID, 10); err != nil || len(r.Samples) != 1 {
-		t.Errorf("the readings of a vehicle: %+v, %v", r, err)
+		t.Errorf("the readings of a vehicle: got %+v, error %v; want one sample", r, err)
 	}
 	g, _ := n.Tables.Tokens.Get(tokens[0])
 	g.Count(access.Answered, config.Now())
@@ -187,13 +187,13 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	backup := storetest.BackupOf(t, n.Service)
 	receipt := n.MustForget(t, storetest.SecretVID)
 	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
-		t.Error(err)
+		t.Errorf("Bury: got %v, want no error", err)
 	}
 	n.Erase(t, clock)
 	n.MustAllow(t, storetest.SecretVID)
 	must(n.Audit(ctx, access.Event{Actor: "ada", Action: "test"}))
 	if events, _, err := n.AuditPage(ctx, 0, 100); err != nil || len(events) != 1 {
-		t.Errorf("the audit has %d events: %v", len(events), err)
+		t.Errorf("the audit: got %d events, error %v; want 1", len(events), err)
 	}
 	n.Stop()
 
@@ -204,12 +204,12 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	m := startNode(t, config)
 	report := storetest.RestoreInto(t, m.Service, backup)
 	if report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 5 {
-		t.Errorf("restored: %+v", report.Kinds)
+		t.Errorf("the restore: got %+v, want %d states and 5 tokens", report.Kinds, len(cars)+1)
 	}
 	m.Stop()
 
 	if log.Count("violation") > 0 || log.Count("lacks a right") > 0 {
-		t.Errorf("a right is missing:\n%s", log)
+		t.Errorf("the log: got a missing right, want none:\n%s", log)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -234,7 +234,7 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 				x := storetest.Speed(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000, 50)
 				if err := errors.Join(x.Set(signal.CurrentLatitude, 44.5+float64(i)*0.0006),
 					x.Set(signal.CurrentLongitude, 11.34)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("the position: got %v, want no error", err)
 				}
 				n.Roads.Fold(&s, &x, false)
 			}
@@ -283,7 +283,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	rights := shippedRights(t)
 	without := regexp.MustCompile(`"\$JS\.API\.STREAM\.(CREATE|UPDATE)\.[A-Z0-9-]+",?`).ReplaceAllString(rights, "")
 	if strings.Contains(without, "STREAM.CREATE") || strings.Contains(without, "STREAM.UPDATE") {
-		t.Fatal(without)
+		t.Fatalf("the rights: got one to create or update streams, want none: %s", without)
 	}
 	addr := clustertest.StartProcess(t, fmt.Sprintf(`jetstream { max_file_store: 1PB }, accounts { A { jetstream: enabled, users: [
 		{ user: first, password: secret, %s }
@@ -293,7 +293,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 		url := "nats://" + user + ":secret@" + addr
 		n := startNode(t, Config{URLs: url})
 		if err := n.Audit(t.Context(), access.Event{Actor: "ada", Action: "test"}); err != nil {
-			t.Error(err)
+			t.Errorf("%s: got %v of Audit, want no error", user, err)
 		}
 		n.Stop()
 		thief, err := nats.Connect(url, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))

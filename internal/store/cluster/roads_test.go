@@ -22,7 +22,7 @@ func checkNoTile(t *testing.T, log string) {
 	t.Helper()
 	for tile := range storetest.Tiles(t) {
 		if bytes.Contains([]byte(log), []byte(tile)) {
-			t.Errorf("the log names a tile:\n%s", log)
+			t.Errorf("the log: got the tile %s in it, want none:\n%s", tile, log)
 			return
 		}
 	}
@@ -36,13 +36,11 @@ func TestRefusedRoads(t *testing.T) {
 	nc := clustertest.JetStream(t, url).Conn()
 	tiles := storetest.Tiles(t)
 	for tile := range tiles {
-		if _, err := nc.Request("road."+tile, []byte("no profile"), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		_, err := nc.Request("road."+tile, []byte("no profile"), time.Minute)
+		testkit.NoError(t, err)
 	}
-	if _, err := nc.Request("road.nowhere", []byte("no profile of no tile"), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	_, err := nc.Request("road.nowhere", []byte("no profile of no tile"), time.Minute)
+	testkit.NoError(t, err)
 	heard := new(road.Map)
 	config := store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}
 	storetest.KeepRoads(t, store.NewRecordStore(e, config, new(access.Tables)), heard, false)
@@ -52,11 +50,11 @@ func TestRefusedRoads(t *testing.T) {
 			counter(t, registry, "carstate_roads_refused_total", "evidence") == 1
 	})
 	if n := log.Count("ignoring damaged road profiles"); n != 1 || log.Count("nowhere") > 0 || log.Count("44.57321") > 0 {
-		t.Errorf("it is said %d times:\n%s", n, log)
+		t.Errorf("lines about damaged profiles: got %d, want 1, without names:\n%s", n, log)
 	}
 	checkNoTile(t, log.String())
 	if heard.Len() != 0 {
-		t.Errorf("%d stretches came of it", heard.Len())
+		t.Errorf("the stretches of damaged records: got %d, want 0", heard.Len())
 	}
 }
 
@@ -71,7 +69,7 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 			}
 		}
 	}
-	t.Fatalf("%s has no %s", name, reason)
+	t.Fatalf("%s: got no series of %s, want one", name, reason)
 	return 0
 }
 
@@ -111,16 +109,16 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	all := len(storetest.Tiles(t))
 	ends[2]()
 	if n := count(); n != 0 {
-		t.Errorf("a console has stored %d tiles", n)
+		t.Errorf("a console: got %d stored tiles, want 0", n)
 	}
 	ends[1]()
 	some := count()
 	if some == 0 || some == all {
-		t.Errorf("one of two nodes has stored %d tiles of %d", some, all)
+		t.Errorf("one of two nodes: got %d stored tiles, want 1 to %d", some, all-1)
 	}
 	ends[0]()
 	if n := count(); n != all {
-		t.Errorf("two nodes have stored %d tiles of %d", n, all)
+		t.Errorf("two nodes: got %d stored tiles, want %d", n, all)
 	}
 	storetest.SameRoads(t, storetest.StoredRoads(t, engines[2]), want)
 }

@@ -59,7 +59,7 @@ func anySample(t *rapid.T) vehicle.Sample {
 			err = x.Set(s, rapid.Float64Range(0, limit).Draw(t, "value"))
 		}
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v: got %v, want no error", s, err)
 		}
 	}
 	return x
@@ -74,7 +74,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 		}
 		var got []vehicle.Sample
 		if err := codec.DecodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
-			t.Fatal(err)
+			t.Fatalf("DecodeSamples: got %v, want no error", err)
 		}
 		if len(got) != len(want) {
 			t.Fatalf("got %d samples, want %d", len(got), len(want))
@@ -108,7 +108,7 @@ func TestStatesRoundTrip(t *testing.T) {
 				if err := errors.Join(x.Set(signal.CurrentLatitude, 44.5+float64(i)*0.0025+metres/111e3),
 					x.Set(signal.CurrentLongitude, 11.34),
 					x.Set(signal.CurrentAccuracy, 5)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("the position: got %v, want no error", err)
 				}
 			}
 			roads.Fold(&want, &x, false)
@@ -118,7 +118,7 @@ func TestStatesRoundTrip(t *testing.T) {
 		}
 		got, err := codec.DecodeState(codec.AppendState(nil, &want))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("DecodeState: got %v, want no error", err)
 		}
 		if got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
@@ -180,7 +180,7 @@ func TestUnseal_NewerVersion(t *testing.T) {
 	sum := codec.Checksum(subject, record)
 	record = append(record, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
 	if _, err := codec.Unseal(subject, record); !errors.Is(err, codec.ErrNewer) {
-		t.Fatal(err)
+		t.Fatalf("Unseal: got %v, want %v", err, codec.ErrNewer)
 	}
 	for _, c := range []struct {
 		name   string
@@ -217,7 +217,7 @@ func TestStoredFormat(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	for _, err := range []error{x.Set(signal.Speed, 12.5), x.SetCodes([]signal.TroubleCode{{'P', '0', '1', '2', '0'}})} {
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the sample: got %v, want no error", err)
 		}
 	}
 	state := vehicle.Observe(vehicle.State{}, x)
@@ -279,11 +279,11 @@ func FuzzDecodeSamples(f *testing.F) {
 		bounded(t, len(body), func() {
 			err := codec.DecodeSamples(body, func(x vehicle.Sample) {
 				if _, err := vehicle.ParseID(string(x.Vehicle)); err != nil {
-					t.Errorf("a sample has the invalid vid %q", x.Vehicle)
+					t.Errorf("the vid: got %q, want a valid one", x.Vehicle)
 				}
 			})
 			if err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
-				t.Error(err)
+				t.Errorf("DecodeSamples: got %v, want %v or %v", err, codec.ErrDamaged, codec.ErrNewer)
 			}
 		})
 	})
@@ -298,7 +298,7 @@ func FuzzDecodeState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		bounded(t, len(body), func() {
 			if _, err := codec.DecodeState(body); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
-				t.Error(err)
+				t.Errorf("DecodeState: got %v, want %v or %v", err, codec.ErrDamaged, codec.ErrNewer)
 			}
 		})
 	})
@@ -313,7 +313,7 @@ func FuzzUnseal(f *testing.F) {
 		body, err := codec.Unseal(subject, sealed)
 		if err != nil {
 			if !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
-				t.Error(err)
+				t.Errorf("Unseal: got %v, want %v or %v", err, codec.ErrDamaged, codec.ErrNewer)
 			}
 			return
 		}

@@ -47,7 +47,7 @@ func BenchmarkState(b *testing.B) {
 	for b.Loop() {
 		packed = codec.AppendState(packed[:0], &s)
 		if _, err := codec.DecodeState(packed); err != nil {
-			b.Fatal(err)
+			b.Fatalf("DecodeState: got %v, want no error", err)
 		}
 	}
 	b.ReportMetric(float64(len(packed)), "bytes")

@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("found %s, want %s", text, c.found)
 			}
 			if !maps.Equal(before, contents(t, fs, "/data/store")) {
-				t.Error("the files have changed")
+				t.Error("the files: got them changed, want them unchanged")
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func TestCheckpoints_OfRestoredStates(t *testing.T) {
 			t.Errorf("got %v, want an error of damage", err)
 		}
 	case <-ctx.Done():
-		t.Error("got no failure of the engine")
+		t.Error("the failure: got none until the deadline, want one of damage")
 	}
 }
 

@@ -94,7 +94,7 @@ func damagedPart(
 	log := new(testkit.Buffer)
 	e, err := Open(ctx, Config{FS: fs, DataDir: "/data", Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
-		t.Fatalf("damage of %c at %v: %v", letter, at, err)
+		t.Fatalf("damage of %c at %v: got %v, want no error", letter, at, err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	return e, log
@@ -132,7 +132,7 @@ func TestView_DamagedPart(t *testing.T) {
 				t.Errorf("got %d lines about damage, want 1: %s", n, log)
 			}
 			if err := e.Append(ctx, []vehicle.Sample{sample("v", 1_000_000, 1)}); err != nil {
-				t.Error(err)
+				t.Errorf("Append: got %v, want no error", err)
 			}
 		})
 	}
@@ -147,7 +147,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 		e, _ := damagedPart(ctx, t, whole, 'L', at)
 		e.measureBacklog()
 		if err := e.trim(); err != nil {
-			t.Error(err)
+			t.Errorf("damage at %v: got %v of trim, want no error", at, err)
 		}
 		if upTo, err := e.firstSince(0, 1, partGroups+1, time.Now()); err != nil || upTo != 1 {
 			t.Errorf("damage at %v: got %d, %v as the first group to keep, want 1, because none is old", at, upTo, err)
@@ -165,7 +165,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 			t.Errorf("damage at %v: got group %d, %v, want nothing left", at, seq, err)
 		}
 		if err := e.Alive(); err != nil {
-			t.Error(err)
+			t.Errorf("damage at %v: got Alive %v, want nil", at, err)
 		}
 	}
 }
@@ -185,14 +185,14 @@ func TestOpen_DamagedPart(t *testing.T) {
 				rewrite(t, fs, name, func(b []byte) []byte { b = bytes.Clone(b); b[at] ^= 1; return b })
 				e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
 				if err != nil {
-					t.Errorf("flip at %d of %d of %c: %v", at, len(content), letter, err)
+					t.Errorf("flip at %d of %d of %c: got %v, want no error", at, len(content), letter, err)
 					continue
 				}
 				if err := e.Alive(); err != nil {
-					t.Error(err)
+					t.Errorf("flip at %d of %d of %c: got Alive %v, want nil", at, len(content), letter, err)
 				}
 				if err := e.Close(); err != nil {
-					t.Error(err)
+					t.Errorf("flip at %d of %d of %c: got %v of Close, want no error", at, len(content), letter, err)
 				}
 			}
 		}

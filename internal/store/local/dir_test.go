@@ -125,7 +125,7 @@ func TestDataDirRefused(t *testing.T) {
 			for range 2 {
 				refused(t, Config{DataDir: dir}, c.want)
 				if after := tree(t, dir); after != before {
-					t.Fatalf("the directory was changed\nbefore:\n%s\nafter:\n%s", before, after)
+					t.Fatalf("the directory: got\n%s\nwant\n%s", after, before)
 				}
 			}
 		})
@@ -167,7 +167,7 @@ func refused(t *testing.T, c Config, want string) {
 	t.Helper()
 	e, err := Open(context.Background(), c)
 	if err == nil {
-		t.Fatal("it opens", e.Close())
+		t.Fatalf("Open: got no error, want one with %q; Close: %v", want, e.Close())
 	}
 	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got the error %v, want one line with %q", err, want)
@@ -253,7 +253,7 @@ func TestDataDirPermissions(t *testing.T) {
 			before := tree(t, dir)
 			files, err := filepath.Glob(filepath.Join(dir, c.file))
 			if err != nil || len(files) == 0 {
-				t.Fatalf("files like %s: got %q, %v", c.file, files, err)
+				t.Fatalf("files like %s: got %q, error %v; want some", c.file, files, err)
 			}
 			info, err := os.Stat(files[0])
 			testkit.NoError(t, err)
@@ -264,7 +264,7 @@ func TestDataDirPermissions(t *testing.T) {
 			chmod(c.mode)
 			out, err := child(t, dir).CombinedOutput()
 			if err == nil {
-				t.Fatal("it was opened")
+				t.Fatalf("Open: got no error, want one with %q", c.want)
 			}
 			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") ||
 				strings.Contains(text, "damaged") ||
@@ -273,10 +273,10 @@ func TestDataDirPermissions(t *testing.T) {
 			}
 			chmod(info.Mode())
 			if tree(t, dir) != before {
-				t.Fatal("the directory was changed")
+				t.Fatalf("the directory: got\n%s\nwant\n%s", tree(t, dir), before)
 			}
 			if out, err := child(t, dir).CombinedOutput(); err != nil {
-				t.Fatalf("with the permissions back: %v: %s", err, out)
+				t.Fatalf("with the permissions back: got %v, want no error: %s", err, out)
 			}
 		})
 	}
@@ -308,16 +308,16 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 		clock.Advance(20 * time.Minute)
 	}
 	if got := first(); got != 1 {
-		t.Errorf("what is not folded is trimmed up to %d", got)
+		t.Errorf("the first while nothing is folded: got %d, want 1", got)
 	}
 	p := take(ctx, t, e, 0)
 	save(ctx, t, p, 1, 2)
 	if got := first(); got != 3 {
-		t.Errorf("two are folded and two hours old, and the first is %d", got)
+		t.Errorf("the first when two are folded and two hours old: got %d, want 3", got)
 	}
 	save(ctx, t, p, 2, 6)
 	if got := first(); got != 4 {
-		t.Errorf("three are within the hour, and the first is %d", got)
+		t.Errorf("the first when three are within the hour: got %d, want 4", got)
 	}
 }
 

@@ -66,12 +66,12 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 	testkit.NoError(t, e.db.Compact(t.Context(), []byte{'A'}, []byte{'Z'}, false))
 	driveAll()
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) == 0 {
-		t.Fatal("no file names the vehicle before it is forgotten")
+		t.Fatal("files that name the vehicle before it is forgotten: got none, want some")
 	}
 	clock.Advance(before)
 	receipt := n.MustForget(t, storetest.SecretVID)
 	if receipt.ErasedBy == nil {
-		t.Fatal("the receipt names no time")
+		t.Fatal("the receipt: got no time, want one")
 	}
 	clock.Advance(after)
 	end := clock.Now().Add(receipt.ErasedBy.Sub(receipt.ForgottenAt))
@@ -85,11 +85,12 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 		testkit.NoError(t, n.EraseDue(t.Context()))
 	}
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) > 0 {
-		t.Errorf("these files still name the vehicle after %s: %q", receipt.ErasedBy.Sub(receipt.ForgottenAt), named)
+		t.Errorf("files that name the vehicle after %s: got %q, want none", receipt.ErasedBy.Sub(receipt.ForgottenAt),
+			named)
 	}
 	for _, id := range []vehicle.ID{"Other0", "Other199"} {
 		if _, ok := n.StateOf(t, id); !ok {
-			t.Errorf("the state of %s is gone, too", id)
+			t.Errorf("the state of %s: got none, want it kept", id)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 			}
 		}
 		if after := contents(t, vfs.Default, files); !maps.Equal(before, after) {
-			t.Errorf("version %s: the files have changed", version)
+			t.Errorf("version %s: got the files changed, want them unchanged", version)
 		}
 	}
 }

@@ -19,13 +19,13 @@ func FuzzStored(f *testing.F) {
 		if r, err := decodeRecord(value); err == nil {
 			again, err := decodeRecord(appendRecord(nil, r.Seq, r.Subject, r.Sealed))
 			if err != nil || again.Subject != r.Subject || again.Seq != r.Seq || !bytes.Equal(again.Body, r.Body) {
-				t.Errorf("%x is read as %+v, and that as %+v, %v", value, r, again, err)
+				t.Errorf("%x: got %+v, then %+v, error %v; want twice the same", value, r, again, err)
 			}
 		}
 		if g, _, err := decodeGroup(0, telemetryKey(0, 1), value, nil); err == nil {
 			for _, x := range g.Samples {
 				if vehicle.CheckID(string(x.Vehicle)) != nil {
-					t.Errorf("%x holds a vehicle %q", value, x.Vehicle)
+					t.Errorf("%x: got the vehicle %q, want a valid vid", value, x.Vehicle)
 				}
 			}
 		}

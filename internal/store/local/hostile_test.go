@@ -34,7 +34,7 @@ func TestTrimEmptyPartition(t *testing.T) {
 	clock.Advance(10 * time.Hour)
 	testkit.NoError(t, e.trim())
 	if first, stored, _ := e.firstGroup(1, 0, forwards); first != 0 {
-		t.Errorf("partition 1 still holds group %d, %s old", first, clock.Now().Sub(stored))
+		t.Errorf("partition 1: got group %d, %s old, want none", first, clock.Now().Sub(stored))
 	}
 }
 
@@ -69,7 +69,7 @@ func TestErasedDuringScan(t *testing.T) {
 				defer cancel()
 				if e.Erased(waiting) == nil {
 					if named := filesWith(t, dir, "TheSecretVID"); len(named) > 0 {
-						t.Errorf("the bytes are said to be gone, and these files hold them: %q", named)
+						t.Errorf("files with the text, said to be gone: got %q, want none", named)
 					}
 				}
 				close(hold)
@@ -77,7 +77,7 @@ func TestErasedDuringScan(t *testing.T) {
 			}
 			testkit.NoError(t, e.Erased(ctx))
 			if named := filesWith(t, dir, "TheSecretVID"); len(named) > 0 {
-				t.Errorf("these files still hold the text: %q", named)
+				t.Errorf("files with the text: got %q, want none", named)
 			}
 		})
 	}
@@ -101,13 +101,13 @@ func TestOpenWithoutRoom(t *testing.T) {
 			full.Store(true)
 			_, err := Open(ctx, small(failing(clone, &full, errno, fillsTable)))
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
-				t.Fatalf("it says: %v", err)
+				t.Fatalf("Open on a full disk: got %v, want one line, and no damage", err)
 			}
 			// A real process would end now.
 			left := clone.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 8))})
 			full.Store(false)
 			if e, err = Open(ctx, small(left)); err != nil {
-				t.Fatal("with room: ", err)
+				t.Fatalf("Open with room: got %v, want no error", err)
 			}
 			_ = e.Close()
 		})
@@ -125,13 +125,13 @@ func TestNoDescriptors(t *testing.T) {
 	none.Store(true)
 	testkit.NoError(t, e.db.Flush())
 	if _, err := e.Recent(ctx, "v", 10); err == nil || strings.Contains(err.Error(), "damaged") || e.Alive() != nil {
-		t.Errorf("Recent: %v; alive: %v", err, e.Alive())
+		t.Errorf("Recent: got %v, want an error, and no damage; Alive: got %v, want nil", err, e.Alive())
 	}
 	none.Store(false)
 	_ = e.Close()
 	e = mustOpen(ctx, t, small(fs))
 	_ = e.Close()
 	if _, err := e.Last(ctx, codec.States, "state.0.v"); err == nil {
-		t.Error("it reads after its end")
+		t.Error("Last after the end: got no error, want one")
 	}
 }

@@ -43,7 +43,7 @@ func TestIdle_SyncsNothing(t *testing.T) {
 			t.Errorf("the idle engine made %d writes and syncs in 20 minutes, want none", n)
 		}
 		if before == 0 {
-			t.Error("no write was counted, not even of the sample")
+			t.Error("writes of the sample: got 0, want some")
 		}
 		if recent, err := e.Recent(ctx, "v", 1); err != nil || len(recent.Samples) != 0 {
 			t.Errorf("after the retention: got %d samples, %v; want none", len(recent.Samples), err)

@@ -25,10 +25,10 @@ func TestLoginInClear(t *testing.T) {
 		}
 	}
 	if !LoginInClear("nats://a", "file") {
-		t.Error("credentials for a server without TLS are not reported")
+		t.Error("LoginInClear without TLS: got false, want true")
 	}
 	if LoginInClear("", "file") {
-		t.Error("without URLs, a login is reported")
+		t.Error("LoginInClear without URLs: got true, want false")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestDenialWithoutNames(t *testing.T) {
 
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
-		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",
+		t.Errorf("the tests' nats-server: got %s, want greatestServer, %s: run make torture before changing it",
 			server.VERSION, greatestServer)
 	}
 }
