@@ -68,7 +68,7 @@ func (p *spied) Live(ctx context.Context, answers func(func(vehicle.ID, *store.A
 
 func (p *spied) Publish(id vehicle.ID, a *store.Answer) {
 	if !p.live {
-		p.t.Errorf("%s: an answer as of %d was published before Live", id, p.folded)
+		p.t.Errorf("%s: got an answer as of %d before Live, want none", id, p.folded)
 	}
 	p.Partition.Publish(id, a)
 }
@@ -132,7 +132,7 @@ func follow(t testing.TB, e *local.Engine) *table {
 		if was := tab.answers[id]; *a == (store.Answer{}) {
 			delete(tab.answers, id)
 		} else if tab.answers[id] = *a; a.Driving.Time < was.Driving.Time {
-			t.Errorf("%s: an answer of %d follows that of %d", id, a.Driving.Time, was.Driving.Time)
+			t.Errorf("%s: got an answer of %d, want %d or later", id, a.Driving.Time, was.Driving.Time)
 		}
 	})
 	return tab
@@ -143,7 +143,7 @@ func followBy(t testing.TB, e *local.Engine, put func(vehicle.ID, *store.Answer)
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := e.FollowAnswers(ctx, put, func() {}); err != nil {
-			t.Error(err)
+			t.Errorf("FollowAnswers: got %v, want no error", err)
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -175,7 +175,7 @@ func ask(t testing.TB, e store.Engine, id vehicle.ID, kind string) (r store.Repl
 		q := &store.Question{Kind: kind, Vehicle: id}
 		r, err = e.Ask(t.Context(), codec.PartitionOf(id, e.Partitions()), q)
 		if err != nil && !errors.Is(err, store.ErrNoOwner) {
-			t.Fatal(err)
+			t.Fatalf("Ask: got %v, want an answer or %v", err, store.ErrNoOwner)
 		}
 		return err == nil
 	})
@@ -251,7 +251,7 @@ func traffic(t *testing.T, e *local.Engine, writers, vehicles, samples int) int 
 			for n := 0; len(all) > 0; all = all[n:] {
 				n = min(len(all), 1+rnd.IntN(60))
 				if err := e.Append(t.Context(), all[:n]); err != nil {
-					t.Error(err)
+					t.Errorf("Append: got %v, want no error", err)
 				}
 			}
 		})
@@ -300,7 +300,7 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 			_, err := e.Ask(ctx, rand.IntN(e.Partitions()), q)
 			if err != nil && !errors.Is(err, derive.ErrInjected) && !errors.Is(err, store.ErrNoOwner) &&
 				!errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
-				t.Error(err)
+				t.Errorf("Ask: got %v, want none but an injected error, ErrNoOwner or ErrFenced", err)
 			}
 		}
 	})
@@ -313,7 +313,7 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 		stop := start(t, config(t, e, func(p *spied) {
 			p.save = func(_ context.Context, c store.Checkpoint) error {
 				if again > 0 && c.Number != 0 {
-					t.Error("a start without new telemetry has stored states")
+					t.Errorf("a start without new telemetry: got checkpoint %d, want none", c.Number)
 				}
 				return nil
 			}
@@ -581,7 +581,7 @@ func TestForget(t *testing.T) {
 	tab.wait(t, 3, last)
 	for _, id := range []vehicle.ID{ids[0], ids[3]} {
 		if r := ask(t, e, id, store.AskDrop); r.Had != (id == ids[0]) || ask(t, e, id, store.AskState).Had {
-			t.Errorf("%s: got %+v", id, r)
+			t.Errorf("%s: got %+v, want had: %t, and no state after it", id, r, id == ids[0])
 		}
 	}
 	forget.Store(true)
@@ -632,12 +632,12 @@ func TestForget_WhileFolding(t *testing.T) {
 		send(30)
 		forgetting.Wait()
 		if n.Knows(gone) {
-			t.Error("the table still has the vehicle when Forget returns")
+			t.Error("the table when Forget returns: got the vehicle, want it gone")
 		}
 		now += 100
 		n.Drive(t, now, gone, other)
 		if _, ok := n.StateOf(t, gone); ok || n.Knows(gone) {
-			t.Error("waiting samples brought the vehicle back")
+			t.Error("the vehicle after waiting samples: got it back, want it gone")
 		}
 		n.Erase(t, clock)
 		n.MustAllow(t, gone)
@@ -751,13 +751,13 @@ func TestLoad_DamagedCheckpoints(t *testing.T) {
 				return gone
 			}
 			if c.trim && !trimmed() {
-				t.Fatal("the telemetry was not trimmed")
+				t.Fatal("the telemetry: got none of it trimmed, want some")
 			}
 			conf := config(t, e, func(p *spied) {
 				first := true
 				p.save = func(_ context.Context, is store.Checkpoint) error {
 					if first && is.Seq > 0 && trimmed() {
-						t.Error("telemetry that is folded again was trimmed")
+						t.Error("telemetry that is folded again: got it trimmed, want it kept")
 					}
 					first = false
 					return nil

@@ -72,7 +72,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		must := func(err error) {
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("the store: got %v, want no error", err)
 			}
 		}
 		if p = (p + 1) % partitions; p == 0 {
@@ -157,7 +157,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		store := func(full, erase bool) {
 			before := part.fail
 			if _, err := f.checkpoint(ctx, atOnce, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
-				t.Fatal(err)
+				t.Fatalf("the checkpoint: got %v, want no error but the injected one", err)
 			}
 		}
 		for f.seq < f.newest {
@@ -253,7 +253,7 @@ func TestPackedStates(t *testing.T) {
 						return err
 					})
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("the stored states: got %v, want no error", err)
 					}
 				}
 			}

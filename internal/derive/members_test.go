@@ -74,7 +74,7 @@ func (o *observer) wants(least, most int) {
 		if o.partitions[p].ctx != nil {
 			n++
 			if o.partitions[p].ctx.Err() != nil {
-				o.t.Errorf("partition %d is assigned, but its context has ended", p)
+				o.t.Errorf("partition %d: got an ended context, want one that goes on while it is assigned", p)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func TestMembers_StaleLease(t *testing.T) {
 	o := observe(t)
 	o.wants(0, 0)
 	if o.free(o.now, "other") {
-		t.Error("another node is dead before any lease was received")
+		t.Error("another node before any lease was received: got it dead, want it alive")
 	}
 	o.renewed("self")
 	o.wants(16, 16)
@@ -96,12 +96,12 @@ func TestMembers_StaleLease(t *testing.T) {
 	o.pass(20*time.Second, "self", "b", "c")
 	o.wants(1, 15)
 	if o.free(o.now, "b") || !o.free(o.now, "self") || !o.free(o.now, "") {
-		t.Error("Free is wrong for b, self or a partition without an owner")
+		t.Errorf("b: got free %t, want false; or self or nobody: got false, want true", o.free(o.now, "b"))
 	}
 	// b stops renewing its lease.
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "b") {
-		t.Error("b is dead after 4 s, too early")
+		t.Error("b after 4 s: got it dead, want it alive")
 	}
 	o.pass(4*time.Second, "self", "c")
 	if !o.free(o.now, "b") || o.free(o.now, "c") {
@@ -114,18 +114,18 @@ func TestMembers_StaleLease(t *testing.T) {
 	o.wants(16, 16)
 	o.renewed("b")
 	if o.free(o.now, "b") {
-		t.Error("b is dead although it has renewed its lease")
+		t.Error("b after it renewed its lease: got it dead, want it alive")
 	}
 	// b leaves, but owns its partitions until it has released them.
 	o.beats["b"]++
 	o.recordLease(o.now, "b", o.beats["b"], true)
 	o.wants(16, 16)
 	if o.free(o.now, "b") {
-		t.Error("partitions of b are free while it leaves")
+		t.Error("partitions of b while it leaves: got them free, want them held")
 	}
 	o.pass(8*time.Second, "self")
 	if !o.free(o.now, "b") {
-		t.Error("b is not dead although it has left")
+		t.Error("b after it has left: got it alive, want it dead")
 	}
 	o.renewed("self", "c")
 	o.pass(time.Hour, "self", "c") // c stays
@@ -158,17 +158,17 @@ func TestMembers_OtherPartitionsStay(t *testing.T) {
 		switch goes := ownerOf(p, []string{"self", "b", "c", "comer"}) == "comer"; {
 		case three[p] == nil:
 			if four[p] != nil || again[p] != nil {
-				t.Errorf("partition %d was assigned to us, although its owner is alive", p)
+				t.Errorf("partition %d of an owner that is alive: got it assigned to us, want it left there", p)
 			}
 		case goes:
 			moved++
 			if three[p].Err() == nil || four[p] != nil || again[p] == nil {
-				t.Errorf("partition %d did not move to the new node and back", p)
+				t.Errorf("partition %d: got no move to the new node and back, want one", p)
 			}
 		default:
 			stayed++
 			if four[p] != three[p] || again[p] != three[p] || three[p].Err() != nil {
-				t.Errorf("the assignment of partition %d was interrupted", p)
+				t.Errorf("partition %d: got its assignment interrupted, want it to go on", p)
 			}
 		}
 	}
@@ -186,22 +186,22 @@ func TestMembers_Disconnected(t *testing.T) {
 	before := o.partitions[5].ctx
 	o.pass(time.Hour)
 	if o.free(o.now, "b") {
-		t.Error("b is dead for a node that is disconnected")
+		t.Error("b for a node that is disconnected: got it dead, want it alive")
 	}
 	if o.partitions[5].ctx != before {
-		t.Error("a partition moved while this node was disconnected")
+		t.Error("partition 5 while this node was disconnected: got another context, want the same")
 	}
 	o.renewed("self")
 	if o.free(o.now, "b") {
-		t.Error("b is dead right after the outage")
+		t.Error("b right after the outage: got it dead, want it alive")
 	}
 	o.pass(4*time.Second, "self")
 	if o.free(o.now, "b") {
-		t.Error("b is dead 4 s after the outage")
+		t.Error("b 4 s after the outage: got it dead, want it alive")
 	}
 	o.pass(4*time.Second, "self")
 	if !o.free(o.now, "b") {
-		t.Error("b is not dead 8 s after the outage")
+		t.Error("b 8 s after the outage: got it alive, want it dead")
 	}
 	o.wants(16, 16)
 }
@@ -227,17 +227,17 @@ func TestMembers_LateFeed(t *testing.T) {
 	store()
 	for i, beat := range stored {
 		if o.free(o.now, "b") || o.free(o.now, "c") {
-			t.Errorf("b or c is dead after %d renewals, too early by the order of the feed", i)
+			t.Errorf("b or c after %d renewals: got it dead, want both alive by the order of the feed", i)
 		}
 		o.renewed("c")
 		o.recordLease(o.now, "self", beat, false)
 	}
 	if !o.free(o.now, "b") {
-		t.Error("b is not dead, although the others have renewed their leases for 4 s")
+		t.Error("b when the others have renewed their leases for 4 s: got it alive, want it dead")
 	}
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "c") {
-		t.Error("c is dead although it renews its lease")
+		t.Error("c, which renews its lease: got it dead, want it alive")
 	}
 	// If only the feed is late, or the store was back for a moment only, no node is considered dead.
 	stored = nil
@@ -251,7 +251,7 @@ func TestMembers_LateFeed(t *testing.T) {
 	for _, beat := range append(stored, o.beatAt(o.now)) { // the last is delivered before it is acknowledged
 		o.recordLease(o.now, "self", beat, false)
 		if o.free(o.now, "c") {
-			t.Error("c is dead, although its renewals may be as late as ours")
+			t.Error("c, whose renewals may be as late as ours: got it dead, want it alive")
 		}
 	}
 }
@@ -301,14 +301,14 @@ func TestMembers_UnknownOwner(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")
 	if o.free(o.now, "new") {
-		t.Error("a new node is dead before its lease can have been delivered")
+		t.Error("a new node before its lease can be delivered: got it dead, want it alive")
 	}
 	o.wants(16, 16) // no partition is assigned to it before its lease is delivered
 	o.pass(4*time.Second, "self")
 	o.renewed("new")
 	o.wants(1, 15)
 	if o.free(o.now, "gone") {
-		t.Error("an unknown owner is dead before its lease can have been delivered")
+		t.Error("an unknown owner before its lease can be delivered: got it dead, want it alive")
 	}
 	o.pass(8*time.Second, "self", "new")
 	if !o.free(o.now, "gone") || o.free(o.now, "new") {
@@ -333,7 +333,7 @@ func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 			if before != after {
 				moved++
 				if after != comer {
-					t.Fatalf("partition %d moved from %q to %q when %q joined", p, before, after, comer)
+					t.Fatalf("partition %d of %q: got the owner %q, want %q, which joined", p, before, after, comer)
 				}
 			}
 			if len(few) == 0 != (before == "") || before != "" && !slices.Contains(few, before) {
@@ -341,7 +341,7 @@ func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 			}
 		}
 		if fair := partitions / len(more); moved > 3*fair+16 {
-			t.Fatalf("%d of %d partitions moved to one of %d members", moved, partitions, len(more))
+			t.Fatalf("to one of %d members: got %d partitions moved, want at most %d", len(more), moved, 3*fair+16)
 		}
 	})
 }
@@ -361,12 +361,12 @@ func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 			has[ownerOf(p, names)]++
 		}
 		if len(has) < nodes {
-			t.Errorf("%q: only %d have a partition", names, len(has))
+			t.Errorf("%q: got %d with a partition, want %d", names, len(has), nodes)
 		}
 		busiest += slices.Max(slices.Collect(maps.Values(has)))
 	}
 	if share := float64(busiest) / draws / 16; share > 1.3 {
-		t.Errorf("the busiest has %.2f × its share on average", share)
+		t.Errorf("the busiest: got %.2f × its share on average, want at most 1.3", share)
 	}
 }
 
@@ -545,10 +545,10 @@ func TestRun_OutageLogsAtIntervals(t *testing.T) {
 			stop()
 			running.Wait()
 			if n := log.Count(what); n < 10 || n > 11 {
-				t.Errorf("%d lines of %q in ten minutes:\n%.2000s", n, what, log)
+				t.Errorf("lines of %q in ten minutes: got %d, want 10 or 11:\n%.2000s", what, n, log)
 			}
 			if !strings.Contains(log.String(), "times_since_last_line=") {
-				t.Errorf("no line has the number of suppressed ones: %s", log)
+				t.Errorf("the number of suppressed lines: got none, want it in a line: %s", log)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ func BenchmarkSamples(b *testing.B) {
 			var running sync.WaitGroup
 			running.Go(func() {
 				if err := e.FollowAnswers(ctx, func(vehicle.ID, *store.Answer) {}, func() {}); err != nil {
-					b.Error(err)
+					b.Errorf("FollowAnswers: got %v, want no error", err)
 				}
 			})
 			d := derive.New(derive.Config{
