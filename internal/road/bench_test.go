@@ -80,7 +80,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 			c, x := f.report(t, position)
 			f.m.Fold(&c.state, &x, false)
 		}); n != 0 {
-			t.Errorf("%v allocations a sample, with a position: %t", n, position)
+			t.Errorf("a sample with a position, %t: got %v allocations, want 0", position, n)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func BenchmarkStretches(b *testing.B) {
 				}
 			}
 			if err := m.Absorb(pack(some...)); err != nil {
-				b.Fatal(err)
+				b.Fatalf("Absorb: got %v, want no error", err)
 			}
 		}
 		if m.Len() != n {

@@ -23,7 +23,7 @@ func TestConditionsIn(t *testing.T) {
 		}
 		all = append(all, s)
 		if err := m.Absorb(pack(evidence{Stretch: s, Metres: 1, Seconds: 1})); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Absorb: got %v, want no error", err)
 		}
 	}
 	for range 4_000 { // around the date line, a pole and an ordinary town
@@ -62,11 +62,11 @@ func TestConditionsIn(t *testing.T) {
 		}
 		if len(want) == 0 && (name == "a street" || name == "the date line" || name == "around a stretch" ||
 			name == "around the pole") {
-			t.Errorf("%s holds no stretch to test with", name)
+			t.Errorf("%s: got no stretch, want some to test with", name)
 		}
 	}
 	if b := road.Around(roadtest.StretchAt(44.4, 11.3, 0), 1000); math.Abs((b.North-b.South)*111.2-2) > 0.01 ||
 		math.Abs((b.East-b.West)*79.4-2) > 0.01 {
-		t.Errorf("1 km around: %+v", b)
+		t.Errorf("1 km around: got %+v, want 2 km by 2 km", b)
 	}
 }

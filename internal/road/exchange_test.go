@@ -24,7 +24,7 @@ func sameConditions(t interface {
 	t.Helper()
 	want, got := conditions(m, at), conditions(n, at)
 	if len(want) != len(got) {
-		t.Errorf("%d stretches became %d", len(want), len(got))
+		t.Errorf("the stretches: got %d, want %d", len(got), len(want))
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.001*max(1, a) }
 	for name, a := range want {
@@ -33,7 +33,7 @@ func sameConditions(t interface {
 			a.SpeedKmh, a.FreeKmh = b.SpeedKmh, b.FreeKmh
 		}
 		if a != b {
-			t.Errorf("%+v became %+v", a, b)
+			t.Errorf("the condition: got %+v, want %+v", b, a)
 		}
 	}
 }
@@ -72,14 +72,14 @@ func TestExchange_SameConditions(t *testing.T) {
 					r.Fatalf("got a message of %d bytes, want at most %d", len(message), most)
 				}
 				if err := to.Absorb(message); err != nil {
-					r.Fatal(err)
+					r.Fatalf("Absorb: got %v, want no error", err)
 				}
 			}
 			sameConditions(r, &from, &to, start.Add(later))
 			sameConditions(r, &from, &to, start.Add(later+10*time.Minute))
 		}
 		if left := from.Drain(1 << 20); len(left) != 0 {
-			r.Fatalf("%d messages are left", len(left))
+			r.Fatalf("the messages that are left: got %d, want 0", len(left))
 		}
 		if want, got := profiles(&from), profiles(&to); !maps.Equal(got, want) {
 			r.Fatalf("got the profiles %x, want %x", got, want)
@@ -104,7 +104,7 @@ func TestDrainOfAMapThatSharesNothing(t *testing.T) {
 	f.cars, f.from, f.metres = 1, start, 500
 	run(t, &m, f)
 	if m.Len() == 0 || len(m.Drain(1000)) != 0 {
-		t.Error("evidence was kept")
+		t.Errorf("one car alone: got %d stretches, perhaps evidence; want some, and none", m.Len())
 	}
 }
 
@@ -155,7 +155,7 @@ func TestEvidenceFormat(t *testing.T) {
 	for _, message := range m.Drain(evidenceBytes) {
 		var e [1]evidence
 		if n, err := binary.Decode(message, binary.LittleEndian, e[:]); err != nil || n != len(message) {
-			t.Fatalf("got a message of %d bytes, %v", len(message), err)
+			t.Fatalf("a message of %d bytes: got %d read, error %v; want all", len(message), n, err)
 		}
 		x := &e[0]
 		if !road.Valid(x.Stretch) || road.HeadingDegrees(x.Stretch) != 90 || x.Unix < unix(start) || x.Unix > unix(c.at) ||
@@ -164,12 +164,12 @@ func TestEvidenceFormat(t *testing.T) {
 			t.Errorf("got %+v, want what a car at 45 km/h shows in 2 s", *x)
 		}
 		if entered := x.Stretch != last && last != 0; entered != (x.From == last && x.FromMetres > 20 && x.FromSeconds > 1) {
-			t.Errorf("got %+v after the stretch %d", *x, last)
+			t.Errorf("after the stretch %d: got %+v, want the way out of it: %t", last, *x, entered)
 		}
 		last = x.Stretch
 	}
 	if last == 0 {
-		t.Error("got no evidence")
+		t.Error("the evidence: got none, want some")
 	}
 }
 
@@ -194,14 +194,14 @@ func TestMalformedEvidence(t *testing.T) {
 	} {
 		var m road.Map
 		if err := m.Absorb(message); err == nil || m.Len() != 0 {
-			t.Errorf("%s: error %v, %d stretches", name, err, m.Len())
+			t.Errorf("%s: got error %v, %d stretches; want an error, 0", name, err, m.Len())
 		}
 	}
 	var m road.Map
 	if err := m.Absorb(pack(good, good)); err != nil || m.Len() != 1 {
-		t.Errorf("error %v, %d stretches", err, m.Len())
+		t.Errorf("good evidence: got error %v, %d stretches; want nil, 1", err, m.Len())
 	}
 	if err := m.Absorb(nil); err != nil {
-		t.Error(err)
+		t.Errorf("no evidence: got %v, want no error", err)
 	}
 }

@@ -24,21 +24,21 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	}
 	if w.Count > driving.WaySteps || w.Octant >= road.Octants || w.Time > s.Time || w.Time < 0 ||
 		!finite(w.Latitude, w.Longitude, w.AnchorLatitude, w.AnchorLongitude, w.SpeedKmh) || w.Count > 0 && !w.Heading {
-		t.Fatalf("a way out of bounds: %+v", w)
+		t.Fatalf("the way: got %+v, want it in bounds", w)
 	}
 	for i, x := range w.Steps {
 		if used := i < int(w.Count); used != road.Valid(x.Stretch) || !finite(x.Metres, x.Seconds) || x.Metres < 0 ||
 			x.Seconds < 0 || !used && x != (driving.WayStep{}) {
-			t.Fatalf("step %d of %d is %+v", i, w.Count, x)
+			t.Fatalf("step %d of %d: got %+v, want it in bounds", i, w.Count, x)
 		}
 	}
 	if !finite(a.FreeSecondsBehind, a.FreeSecondsAhead, a.DelayBehind, a.DelayAhead, a.ShownBehind, a.FreeKmh) ||
 		a.FreeSecondsBehind < 0 || a.FreeSecondsAhead < 0 || a.DelayBehind < 0 || a.DelayAhead < 0 || a.FreeKmh < 0 ||
 		a.FreeKmh > 301 || a.Time > s.Time {
-		t.Fatalf("a road out of bounds: %+v", a)
+		t.Fatalf("the road: got %+v, want it in bounds", a)
 	}
 	if m := s.Traffic; !finite(m.Share, m.FreeKmh, s.MeanSpeed) || m.Share < 0 {
-		t.Fatalf("traffic out of bounds: %+v", m)
+		t.Fatalf("the traffic: got %+v, want it in bounds", m)
 	}
 }
 
@@ -79,18 +79,18 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 			x.report(y)
 			for why := range road.NumDropped {
 				if n := m.Dropped[why].Load(); n != 0 != (why == c.why) {
-					t.Errorf("%d fixes dropped as %s", n, why)
+					t.Errorf("fixes dropped as %s: got %d, want some: %t", why, n, why == c.why)
 				}
 			}
 			if c.why == road.Frozen {
 				was.Way.SpeedKmh = -1
 			}
 			if x.state.Way != was.Way || x.state.Road != was.Road || m.Len() != known {
-				t.Errorf("it moved the car to %+v", x.state.Way)
+				t.Errorf("the car: got it moved to %+v, want it at %+v", x.state.Way, was.Way)
 			}
 			if speed := x.state.Latest[signal.Speed]; speed.Time != y.Time || speed.Value != 44 ||
 				x.state.MeanSpeed == was.MeanSpeed {
-				t.Errorf("the speed of the same sample is %+v", speed)
+				t.Errorf("the speed of the same sample: got %+v, want 44 at %d", speed, y.Time)
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func TestFixAtTheLimit(t *testing.T) {
 	set(t, &x, signal.CurrentAccuracy, 50)
 	c.report(x)
 	if c.state.Way.Time != c.at {
-		t.Errorf("the last fix is %v old", c.at.Sub(c.state.Way.Time))
+		t.Errorf("the last fix: got one %v old, want 0s", c.at.Sub(c.state.Way.Time))
 	}
 }
 
@@ -119,11 +119,11 @@ func TestWrongFirstFix(t *testing.T) {
 	c.latitude, c.longitude = townLatitude, townLongitude
 	c.drive(t, 40, 90, 5*time.Minute)
 	if m.Dropped[road.Jump].Load() == 0 || c.state.Way.Count != 0 {
-		t.Errorf("%d jumps, the way is %+v", m.Dropped[road.Jump].Load(), c.state.Way)
+		t.Errorf("got %d jumps and the way %+v, want some and none", m.Dropped[road.Jump].Load(), c.state.Way)
 	}
 	c.drive(t, 40, 90, 10*time.Second)
 	if c.state.Way.Time != c.at || c.state.Way.Count == 0 {
-		t.Errorf("the last fix that counted is %v old", c.at.Sub(c.state.Way.Time))
+		t.Errorf("the last fix that counted: got one %v old, want 0s and a way", c.at.Sub(c.state.Way.Time))
 	}
 }
 
@@ -142,7 +142,7 @@ func checkMap(t interface{ Fatalf(string, ...any) }, m *road.Map, at signal.Unix
 		if !road.Valid(c.Stretch) || c.State > driving.Jam || c.Cars < 0 ||
 			!(c.SpeedKmh >= 0 && c.SpeedKmh < 301) || !(c.FreeKmh >= 0 && c.FreeKmh < 301) ||
 			c.FreeKmh != 0 && c.FreeKmh < 10-0.01 || (c.Cars == 0) != (c.SpeedKmh == 0) {
-			t.Fatalf("a condition out of bounds: %+v", c)
+			t.Fatalf("the condition: got %+v, want it in bounds", c)
 		}
 	})
 }

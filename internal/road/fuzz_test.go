@@ -67,14 +67,14 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 		s := states[x.Vehicle]
 		next := s
 		if changed := m.Fold(&next, &x, false); changed != (next != s) {
-			t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
+			t.Fatalf("Fold from %+v to %+v: got changed %t, want %t", s, next, changed, next != s)
 		}
 		inBounds(t, &next)
 		if at < min(s.Latest.PositionTime(), s.Latest[signal.Speed].Time) && next != s {
-			t.Fatalf("an older sample changed %+v to %+v", s, next)
+			t.Fatalf("an older sample: got %+v, want %+v", next, s)
 		}
 		if again := next; m.Fold(&again, &x, false) || again != next {
-			t.Fatalf("the same sample again changed %+v to %+v", next, again)
+			t.Fatalf("the same sample again: got %+v, want %+v", again, next)
 		}
 		states[x.Vehicle] = next
 	}
@@ -82,11 +82,11 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 	var n road.Map
 	for _, message := range m.Drain(1000) {
 		if err := n.Absorb(message); err != nil {
-			t.Fatalf("what one node sends another refuses: %v", err)
+			t.Fatalf("what one node sends another: got %v, want no error", err)
 		}
 	}
 	if n.Len() != m.Len() {
-		t.Fatalf("%d stretches became %d", m.Len(), n.Len())
+		t.Fatalf("the other node: got %d stretches, want %d", n.Len(), m.Len())
 	}
 }
 
@@ -114,7 +114,7 @@ func FuzzAbsorb(f *testing.F) {
 		var m road.Map
 		if m.Absorb(message) != nil {
 			if m.Len() != 0 {
-				t.Fatalf("refused evidence made %d stretches known", m.Len())
+				t.Fatalf("refused evidence: got %d known stretches, want 0", m.Len())
 			}
 			return
 		}
@@ -160,12 +160,12 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		if tile.String() != name {
-			t.Fatalf("%q is tile %s", name, tile)
+			t.Fatalf("the tile: got %s, want %q", tile, name)
 		}
 		var m road.Map
 		if m.Load(tile, packed) != nil {
 			if m.Len() != 0 {
-				t.Fatalf("refused profiles made %d stretches known", m.Len())
+				t.Fatalf("refused profiles: got %d known stretches, want 0", m.Len())
 			}
 			return
 		}
@@ -174,7 +174,7 @@ func FuzzLoad(f *testing.F) {
 		m.Touch()
 		for is, b := range m.Changed(everyTile) {
 			if err := new(road.Map).Load(is, b); err != nil {
-				t.Fatal("what was stored is refused")
+				t.Fatalf("Load of what was stored: got %v, want no error", err)
 			}
 		}
 	})

@@ -18,7 +18,7 @@ func restart(t interface{ Fatal(...any) }, packed map[road.Tile][]byte) *road.Ma
 	m := new(road.Map)
 	for tile, b := range packed {
 		if err := m.Load(tile, b); err != nil {
-			t.Fatal(err)
+			t.Fatal("Load of ", tile, ": got ", err, ", want no error")
 		}
 	}
 	return m
@@ -37,7 +37,7 @@ func TestProfilesSurvive(t *testing.T) {
 		}
 		packed := m.Changed(everyTile)
 		if again := m.Changed(everyTile); again != nil {
-			r.Fatalf("%d tiles changed by being stored", len(again))
+			r.Fatalf("tiles changed by being stored: got %d, want 0", len(again))
 		}
 		if want, got := profiles(&m), profiles(restart(r, packed)); !maps.Equal(got, want) {
 			r.Fatalf("got the profiles %x, want %x", got, want)
@@ -55,11 +55,11 @@ func TestChangedOfWantedTiles(t *testing.T) {
 	all := make(map[road.Tile]bool)
 	packed := m.Changed(func(tile road.Tile) bool { all[tile] = true; return len(all) == 1 })
 	if len(all) < 2 || len(packed) != 1 {
-		t.Errorf("%d of %d tiles", len(packed), len(all))
+		t.Errorf("the tiles: got %d stored of %d, want 1 of several", len(packed), len(all))
 	}
 	for tile := range packed {
 		if is, err := road.ParseTile(tile.String()); is != tile || err != nil {
-			t.Errorf("%s is read as %s: %v", tile, is, err)
+			t.Errorf("%s: got the tile %s, error %v; want the same", tile, is, err)
 		}
 	}
 }
@@ -76,12 +76,12 @@ func TestLoadKeepsWhatIsMore(t *testing.T) {
 	for tile, b := range stored {
 		for range 2 {
 			if err := much.Load(tile, b); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Load: got %v, want no error", err)
 			}
 		}
 	}
 	if free := freeKmh(t, &much, street, start); math.Abs(free-want) > 1 {
-		t.Errorf("a free flow of %g km/h became %g", want, free)
+		t.Errorf("the free flow: got %g km/h, want %g", free, want)
 	}
 }
 
@@ -99,11 +99,11 @@ func TestMalformedProfiles(t *testing.T) {
 		} {
 			var n road.Map
 			if err := n.Load(tile, spoil(append([]byte(nil), b...))); err == nil || n.Len() != 0 {
-				t.Errorf("%s: error %v, %d stretches", name, err, n.Len())
+				t.Errorf("%s: got error %v, %d stretches; want an error, 0", name, err, n.Len())
 			}
 		}
 		if err := new(road.Map).Load(tile, b); err != nil {
-			t.Error(err)
+			t.Errorf("Load: got %v, want no error", err)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestParseTile(t *testing.T) {
 	for _, name := range []string{"", "X", "0", "1", "47a1cbd595", "479e7580", "ffffffffffffffff", "479E75",
 		"../479e75"} {
 		if tile, err := road.ParseTile(name); err == nil {
-			t.Errorf("%q is tile %d", name, tile)
+			t.Errorf("%q: got the tile %d, want an error", name, tile)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestQuartersCross(t *testing.T) {
 		for voice := range uint8(8) {
 			if err := m.Absorb(pack(evidence{Stretch: here, Metres: 20, Seconds: 2, Voice: voice,
 				Unix: end - 20 + i - 15*uint32(voice/4)})); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Absorb: got %v, want no error", err)
 			}
 		}
 	}

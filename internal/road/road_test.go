@@ -117,7 +117,7 @@ func set(t interface {
 }, x *vehicle.Sample, g signal.Signal, v float64) {
 	t.Helper()
 	if err := x.Set(g, v); err != nil {
-		t.Fatal(err)
+		t.Fatal("Set of ", g, ": got ", err, ", want no error")
 	}
 }
 
@@ -199,7 +199,7 @@ func freeKmh(t *testing.T, m *road.Map, f flow, at signal.UnixMilli) float64 {
 	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
 	a := run(t, m, f)[0].state.Road
 	if a.FreeKmh == 0 {
-		t.Fatalf("of the road of %s nothing is known", f.name)
+		t.Fatalf("%s: got nothing known of its road, want a free flow", f.name)
 	}
 	return float64(a.FreeKmh)
 }
@@ -287,12 +287,12 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	x.silent = true
 	x.drive(t, 100, 270, 80*time.Second)
 	if s := x.state.Traffic.Source; s != driving.FreeFlowShown {
-		t.Errorf("in the tunnel the free flow is %s", s)
+		t.Errorf("the free flow in the tunnel: got %s, want %s", s, driving.FreeFlowShown)
 	}
 	x.silent = false
 	x.drive(t, 100, 270, 20*time.Second)
 	if s := x.state.Traffic.Source; s != driving.FreeFlowOfRoad {
-		t.Errorf("behind the tunnel the free flow is %s", s)
+		t.Errorf("the free flow behind the tunnel: got %s, want %s", s, driving.FreeFlowOfRoad)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)
 			for _, c := range run(t, &m, f) {
 				if got := c.state.Driving().State; got != driving.Normal {
-					t.Errorf("%s is in %s: %s", c.id, got, c.state.ExplainDriving().Text)
+					t.Errorf("%s: got %s, want %s: %s", c.id, got, driving.Normal, c.state.ExplainDriving().Text)
 				}
 			}
 			for k := range 4 {
@@ -335,22 +335,22 @@ func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	stranger.drive(t, 50, 90, 10*time.Minute)
 	refused := known.Refused.Load()
 	if refused == 0 {
-		t.Error("nothing was refused")
+		t.Error("what a full map refuses: got nothing, want something")
 	}
 	for tile, packed := range other.Changed(func(road.Tile) bool { return true }) {
 		if err := known.Load(tile, packed); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Load: got %v, want no error", err)
 		}
 	}
 	if known.Refused.Load() == refused {
-		t.Error("no stored profile was refused")
+		t.Error("refused stored profiles: got none, want some")
 	}
 	if got := known.Len(); got > before+64 {
-		t.Errorf("%d stretches, before %d and one a shard", got, before)
+		t.Errorf("the full map: got %d stretches, want at most %d", got, before+64)
 	}
 	last := newCar(&known, "last", 0, 0, start.Add(time.Hour+time.Minute))
 	last.drive(t, 50, 90, time.Minute)
 	if last.state.Road.Cars == 0 {
-		t.Error("the known road does not count any more")
+		t.Error("the cars of the known road: got 0, want some")
 	}
 }

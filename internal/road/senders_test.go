@@ -104,7 +104,7 @@ func TestSpeedsAgainstPositions(t *testing.T) {
 				x.drive(t, c.kmh, 90, time.Second)
 			}
 			if !x.state.Way.Distrusted {
-				t.Errorf("%s every %v is not refuted after %.0f m: %+v", c.name, every, metres, x.state.Way)
+				t.Errorf("%s every %v, %.0f m: got trust, want a refutation: %+v", c.name, every, metres, x.state.Way)
 			}
 			x.drive(t, c.kmh, 90, 3*time.Minute)
 			if got := x.state.Driving().State; got != c.want {
@@ -126,7 +126,7 @@ func TestWindingStreet(t *testing.T) {
 			for i := range 60 {
 				c.drive(t, float64(36+i%7), headings[i%len(headings)], 13*time.Second)
 				if c.state.Way.Distrusted {
-					t.Errorf("%s every %v: refuted after %d corners", name, every, i)
+					t.Errorf("%s every %v: got a refutation after %d corners, want none", name, every, i)
 					break
 				}
 			}
@@ -154,13 +154,13 @@ func TestTunnel_FrozenPosition(t *testing.T) {
 		c.at = c.at.Add(step)
 		c.report(c.fix(t, 70.5+float64(i%20)))
 		if v := c.state.Driving(); v.State != driving.Normal || c.state.Way.Distrusted {
-			t.Fatalf("after %d reports in the tunnel: %+v", i, v)
+			t.Fatalf("after %d reports in the tunnel: got %+v, want %s and trust", i, v, driving.Normal)
 		}
 	}
 	c.move(80/3.6*240, 0)
 	c.drive(t, 80, 90, time.Minute)
 	if v := c.state.Driving(); v.State != driving.Normal || c.state.Way.Distrusted || c.state.Way.Time != c.at {
-		t.Errorf("behind the tunnel: %+v, way %+v", v, c.state.Way)
+		t.Errorf("behind the tunnel: got %+v, way %+v; want %s, trust and a way of now", v, c.state.Way, driving.Normal)
 	}
 }
 
@@ -171,11 +171,11 @@ func TestPositionsWithoutSpeeds(t *testing.T) {
 		c.every, c.claims = every, &none
 		c.drive(t, 60, 90, 4*time.Minute)
 		if v := c.state.Driving(); v.State != driving.Normal || c.at.Sub(v.Time) > every {
-			t.Errorf("every %v at 60 km/h: %+v", every, v)
+			t.Errorf("every %v at 60 km/h: got %+v, want %s, at most as old", every, v, driving.Normal)
 		}
 		c.drive(t, 0, 90, 15*time.Minute)
 		if v := c.state.Driving(); !v.NotDriving {
-			t.Errorf("every %v parked: %+v", every, v)
+			t.Errorf("every %v, parked: got %+v, want not driving", every, v)
 		}
 		x := newCar(m, "jammed", -700, 0, start.Add(time.Minute))
 		x.every, x.claims = every, &none
@@ -210,8 +210,8 @@ func TestParked_Drift(t *testing.T) {
 				c.report(c.fix(t, kmh))
 				c.latitude, c.longitude = latitude, longitude
 				if v := c.state.Driving(); time.Duration(i)*every > 15*time.Minute && !v.NotDriving {
-					t.Errorf("%s every %v: after %v %s: %s", name, every, time.Duration(i)*every, v.State,
-						c.state.ExplainDriving().Text)
+					t.Errorf("%s every %v: after %v got %s, want not driving: %s", name, every, time.Duration(i)*every,
+						v.State, c.state.ExplainDriving().Text)
 					break
 				}
 			}
@@ -225,7 +225,7 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	x := c.fix(t, 0)
 	x.Time = c.at.Add(time.Second)
 	if err := x.SetIgnition(signal.IgnitionOff.String()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the ignition: got %v, want no error", err)
 	}
 	c.report(x)
 	c.at = x.Time
@@ -238,11 +238,11 @@ func TestIgnitionOff_Circle(t *testing.T) {
 	c.at = c.at.Add(step)
 	c.report(c.fix(t, 9))
 	if v := c.state.Driving(); !v.NotDriving {
-		t.Errorf("in its circle it is %+v", v)
+		t.Errorf("in its circle: got %+v, want not driving", v)
 	}
 	c.drive(t, 30, 90, 20*time.Second)
 	if v := c.state.Driving(); v.State != driving.Normal {
-		t.Errorf("out of its circle it is %+v", v)
+		t.Errorf("out of its circle: got %+v, want %s", v, driving.Normal)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestGroups(t *testing.T) {
 			position(c, 0, both...)
 			position(c, 30*time.Second, both...)
 			if c.state.Way != was {
-				t.Errorf("a late position changed the way %+v to %+v", was, c.state.Way)
+				t.Errorf("the way after a late position: got %+v, want %+v", c.state.Way, was)
 			}
 		},
 	} {
@@ -296,7 +296,7 @@ func TestGroups(t *testing.T) {
 		}
 		c.is(t, driving.Jam)
 		if late := c.at.Sub(c.state.Way.Time); late > 3*step {
-			t.Errorf("%s: the last fix is %v old", name, late)
+			t.Errorf("%s: got the last fix %v old, want at most %v", name, late, 3*step)
 		}
 	}
 }

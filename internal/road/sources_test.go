@@ -34,7 +34,7 @@ func stillJudged(t *testing.T, m *road.Map, about string) {
 	f.cars, f.from = 20, start.Add(time.Hour)
 	for _, c := range run(t, m, f) {
 		if c.worst != driving.Normal {
-			t.Errorf("%s: %s at 45 km/h was in %s: %s", about, c.id, c.worst, c.state.ExplainDriving().Text)
+			t.Errorf("%s: %s at 45 km/h: got %s, want normal: %s", about, c.id, c.worst, c.state.ExplainDriving().Text)
 			break
 		}
 	}
@@ -70,7 +70,7 @@ func TestOneSource_FreeFlow(t *testing.T) {
 		}
 		run(t, m, flows...)
 		if got := freeKmh(t, m, street, start.Add(time.Hour)); got > 1.3*45+1 {
-			t.Errorf("%s: free flow %.0f km/h", about, got)
+			t.Errorf("%s: got a free flow of %.0f km/h, want at most %g", about, got, 1.3*45+1)
 		}
 		stillJudged(t, m, about)
 	}
@@ -89,10 +89,10 @@ func TestOneSource_NewRoad(t *testing.T) {
 	}
 	run(t, &m, flows...)
 	if got := freeKmh(t, &m, street, start); got > 1.3*45+1 {
-		t.Errorf("free flow %.0f km/h", got)
+		t.Errorf("the free flow: got %.0f km/h, want at most %g", got, 1.3*45+1)
 	}
 	if m.Doubts(liars)["fast"] == 0 || len(m.Doubts(gateway)) != 0 || m.Doubted(road.Fast) != uint64(m.Doubts(liars)["fast"]) {
-		t.Errorf("doubts: liars %v, gateway %v", m.Doubts(liars), m.Doubts(gateway))
+		t.Errorf("doubts: got liars %v, gateway %v; want fast, none", m.Doubts(liars), m.Doubts(gateway))
 	}
 	stillJudged(t, &m, "beside liars")
 }
@@ -107,7 +107,7 @@ func TestOneSource_FalseJam(t *testing.T) {
 		lie.kmh, lie.metres, lie.source = 4, 4/3.6*12*60, liars
 		for _, c := range run(t, m, f, lie)[:f.cars] {
 			if c.worst == driving.Jam {
-				t.Errorf("one every %v: %s was in a jam", every, c.id)
+				t.Errorf("one every %v: got %s in a jam, want it in none", every, c.id)
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func TestOneSource_WayAhead(t *testing.T) {
 	f.cars = 20
 	for _, c := range run(t, m, f, creeps)[:f.cars] {
 		if c.worst != driving.Normal {
-			t.Errorf("%s was in %s: %s", c.id, c.worst, c.state.ExplainDriving().Text)
+			t.Errorf("%s: got %s, want %s: %s", c.id, c.worst, driving.Normal, c.state.ExplainDriving().Text)
 		}
 	}
 	stillJudged(t, m, "redirected")
@@ -146,7 +146,7 @@ func TestOneSource_NewStretches(t *testing.T) {
 		c.drive(t, 250, 90, 20*time.Minute)
 	}
 	if n := m.Len(); n > most/8 || m.Refused.Load() != 0 || m.Doubts(liars)["share"] == 0 {
-		t.Errorf("%d stretches, %d refused, doubts %v", n, m.Refused.Load(), m.Doubts(liars))
+		t.Errorf("got %d stretches, %d refused, doubts %v; want few, 0, share", n, m.Refused.Load(), m.Doubts(liars))
 	}
 	for k := range uint32(12) {
 		c := newCar(&m, fmt.Sprint("phone", k), 0, -1000*float64(k), start.Add(time.Duration(k)*time.Hour))
@@ -154,13 +154,13 @@ func TestOneSource_NewStretches(t *testing.T) {
 		c.drive(t, 250, 90, 20*time.Minute)
 	}
 	if n := m.Len(); n < most*9/10 {
-		t.Errorf("%d stretches of %d", n, most)
+		t.Errorf("many sources: got %d stretches, want %d or more", n, most*9/10)
 	}
 	teach(t, &m, street)
 	run(t, &m, honest)
 	stillJudged(t, &m, "in a full map")
 	if n := m.Len(); n > most {
-		t.Errorf("%d stretches of %d", n, most)
+		t.Errorf("a full map: got %d stretches, want at most %d", n, most)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestLateCrowd(t *testing.T) {
 		run(t, &m, f)
 		learned := m.Len() > 0
 		if doubted := m.Doubted(road.Old) != 0; learned != x.want || doubted == x.want {
-			t.Errorf("%+v: learned %t, doubted %t", x, learned, doubted)
+			t.Errorf("%+v: got learned %t, doubted %t; want %t, %t", x, learned, doubted, x.want, !x.want)
 		}
 	}
 }
@@ -239,18 +239,18 @@ func TestForget(t *testing.T) {
 	m := streetWithTraffic(t)
 	all := m.Changed(everyTile)
 	if n := m.Forget(road.Around(conditionWithFreeFlow(t, m), 100)); n == 0 || n == m.Len() {
-		t.Errorf("%d of %d stretches were forgotten", n, m.Len())
+		t.Errorf("Forget: got %d of %d stretches forgotten, want some, not all", n, m.Len())
 	}
 	m.Forget(road.World)
 	changed := m.Changed(everyTile)
 	for tile := range all {
 		if b, ok := changed[tile]; !ok || len(b) != 0 {
-			t.Errorf("tile %s is stored with %d bytes, %t", tile, len(b), ok)
+			t.Errorf("tile %s: got %d bytes, stored %t; want 0, true", tile, len(b), ok)
 		}
 	}
 	for name, c := range conditions(m, start) {
 		if c != (road.Condition{Stretch: name, Young: true}) {
-			t.Errorf("%+v is not forgotten", c)
+			t.Errorf("the condition: got %+v, want it forgotten", c)
 		}
 	}
 	teach(t, m, street)
@@ -264,6 +264,6 @@ func conditionWithFreeFlow(t *testing.T, m *road.Map) driving.Stretch {
 			return name
 		}
 	}
-	t.Fatal("no free flow is known")
+	t.Fatal("the free flow: got none, want one of some stretch")
 	return 0
 }

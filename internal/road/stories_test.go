@@ -28,8 +28,8 @@ func TestLyingSource(t *testing.T) {
 			liar.name, liar.cars, liar.from, liar.claims = "lies", 1, start.Add(2*time.Minute), &claims
 			for _, c := range run(t, &m, f, liar)[:f.cars] {
 				if c.worst != driving.Normal {
-					t.Errorf("beside a car that claims %g km/h %s was in %s, on a known road: %t", claims, c.id,
-						c.worst, known)
+					t.Errorf("beside a car that claims %g km/h, on a known road %t: %s: got %s, want %s", claims, known,
+						c.id, c.worst, driving.Normal)
 				}
 			}
 		}
@@ -49,7 +49,7 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 		liars.kmh, liars.metres = kmh, kmh/3.6*150
 		for _, c := range run(t, &m, f, liars)[:f.cars] {
 			if c.worst == driving.Jam {
-				t.Errorf("beside three cars that claim %g km/h %s was in a jam", kmh, c.id)
+				t.Errorf("beside three cars that claim %g km/h: got %s in a jam, want it in none", kmh, c.id)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func TestNoiseMovesNoStandingCar(t *testing.T) {
 		}
 		for _, c := range conditions(&m, waiting.at) {
 			if c.State == driving.Jam {
-				t.Errorf("%g m on, %d cars at %.0f km/h make a jam", metres, c.Cars, c.SpeedKmh)
+				t.Errorf("%g m on: got a jam of %d cars at %.0f km/h, want none", metres, c.Cars, c.SpeedKmh)
 			}
 		}
 	}
@@ -102,13 +102,13 @@ func TestOnlyEverJammed(t *testing.T) {
 		}
 		c := cars[len(cars)-1]
 		if got := c.state.Driving().State; got != driving.Jam && got != driving.Slow {
-			t.Errorf("on day %d %s is in %s", d, c.id, got)
+			t.Errorf("day %d: got %s in %s, want it in %s or %s", d, c.id, got, driving.Jam, driving.Slow)
 		}
 		if a := c.state.Road; a.FreeKmh < 15 || !a.Young || a.Cars == 0 {
-			t.Errorf("on day %d the road is %+v", d, a)
+			t.Errorf("the road on day %d: got %+v, want a young one with cars, at 15 km/h or more", d, a)
 		}
 		if text := c.state.ExplainDriving().Text; !strings.Contains(text, "the road is young") {
-			t.Errorf("on day %d: %s", d, text)
+			t.Errorf(`day %d: got %q, want "the road is young" in it`, d, text)
 		}
 	}
 }
@@ -130,13 +130,13 @@ func TestRoadworks(t *testing.T) {
 		run(t, &m, f)
 		switch free := freeKmh(t, &m, f, today.Add(5*time.Hour)); {
 		case d <= 1 && free < 100:
-			t.Errorf("on day %d the free flow is down to %g km/h", d, free)
+			t.Errorf("day %d: got a free flow of %g km/h, want 100 or more", d, free)
 		case learned == 0 && free < 66:
 			learned = d
 		}
 	}
 	if learned < 7 || learned > 35 {
-		t.Errorf("the free flow was learned after %d days", learned)
+		t.Errorf("the free flow: got it learned after %d days, want 7 to 35", learned)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestFewFastCars(t *testing.T) {
 	f.name, f.cars, f.every, f.from, f.kmh = "slow", 60, time.Minute, start.Add(-day/2), 60
 	run(t, &m, f)
 	if free := freeKmh(t, &m, f, start); free < 100 {
-		t.Errorf("a road of 110 is taken for one of %.0f km/h", free)
+		t.Errorf("a road of 110 km/h: got a free flow of %.0f, want 100 or more", free)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestYesterdayComesLate(t *testing.T) {
 		}
 	}
 	if shown == 0 {
-		t.Fatal("nothing is on the road")
+		t.Fatal("the stretches with cars: got none, want some")
 	}
 	late := street
 	late.name, late.metres = "late", 600
@@ -176,18 +176,18 @@ func TestYesterdayComesLate(t *testing.T) {
 	for name, was := range before {
 		is, _ := m.Condition(name, now)
 		if is.Cars != was.Cars || is.SpeedKmh != was.SpeedKmh {
-			t.Errorf("what is on a stretch changed from %d cars at %g km/h to %d at %g", was.Cars, was.SpeedKmh,
-				is.Cars, is.SpeedKmh)
+			t.Errorf("what is on a stretch: got %d cars at %g km/h, want %d at %g", is.Cars, is.SpeedKmh, was.Cars,
+				was.SpeedKmh)
 		}
 		if was.Cars > 0 && is.FreeKmh < was.FreeKmh {
-			t.Errorf("the free flow of a stretch fell from %g to %g km/h", was.FreeKmh, is.FreeKmh)
+			t.Errorf("the free flow of a stretch: got %g km/h, want %g or more", is.FreeKmh, was.FreeKmh)
 		}
 	}
 	c := newCar(&m, "asks", late.east, late.north, now)
 	c.drive(t, 9, 90, time.Minute)
 	c.is(t, driving.Jam)
 	if a := c.state.Road; a.Young || a.FreeKmh < 40 || a.FreeKmh > 50 {
-		t.Errorf("the road is %+v", a)
+		t.Errorf("the road: got %+v, want one that is not young, at 40 to 50 km/h", a)
 	}
 }
 
@@ -199,23 +199,23 @@ func TestFewCarsShowNothing(t *testing.T) {
 		f.cars, f.every, f.from = cars, 5*time.Second, start
 		for _, c := range run(t, &m, f) {
 			if c.state.Way.Count == 0 {
-				t.Fatalf("%s has no way", c.id)
+				t.Fatalf("%s: got no way, want one", c.id)
 			}
 			if (c.state.Road != driving.RoadAround{Time: c.state.Time}) {
-				t.Errorf("of %d cars' road %+v is known", cars, c.state.Road)
+				t.Errorf("the road of %d cars: got %+v, want only its time", cars, c.state.Road)
 			}
 		}
 		all := conditions(&m, start.Add(2*time.Minute))
 		if len(all) == 0 || len(all) != m.Len() {
-			t.Fatalf("%d stretches of %d", len(all), m.Len())
+			t.Fatalf("the stretches with a condition: got %d, want %d, not 0", len(all), m.Len())
 		}
 		for _, x := range all {
 			if x != (road.Condition{Stretch: x.Stretch, Young: true}) {
-				t.Errorf("%d cars show %+v", cars, x)
+				t.Errorf("%d cars: got %+v, want a young stretch without numbers", cars, x)
 			}
 		}
 		if packed := m.Changed(func(road.Tile) bool { return true }); len(packed) != 0 {
-			t.Errorf("%d cars fill %d records", cars, len(packed))
+			t.Errorf("%d cars: got %d records, want 0", cars, len(packed))
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestNotDriving(t *testing.T) {
 		c.at = c.at.Add(step)
 		x := c.fix(t, 0)
 		if err := x.SetIgnition(signal.IgnitionOff.String()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("the ignition: got %v, want no error", err)
 		}
 		c.report(x)
 	}
@@ -237,7 +237,7 @@ func TestNotDriving(t *testing.T) {
 			c.state.Driving(), c.state.Way.Count)
 	}
 	if n := m.Len(); n != 0 {
-		t.Errorf("it made %d stretches known", n)
+		t.Errorf("the known stretches: got %d, want 0", n)
 	}
 }
 
@@ -265,18 +265,18 @@ func TestEdgesOfTheEarth(t *testing.T) {
 			for _, s := range x.state.Way.Steps[:x.state.Way.Count] {
 				metres += s.Metres
 				if road.HeadingDegrees(s.Stretch) != c.degrees {
-					t.Errorf("a stretch to %g", road.HeadingDegrees(s.Stretch))
+					t.Errorf("the heading of a stretch: got %g, want %g", road.HeadingDegrees(s.Stretch), c.degrees)
 				}
 			}
 			if metres < 300 {
-				t.Errorf("the way is %g m long", metres)
+				t.Errorf("the way: got %g m, want 300 or more", metres)
 			}
 			if n := m.Len(); n < 1100/100 || n > 1100/40+4 {
-				t.Errorf("%d stretches on 1.1 km", n)
+				t.Errorf("the stretches on 1.1 km: got %d, want %d to %d", n, 1100/100, 1100/40+4)
 			}
 			for why := range road.NumDropped {
 				if m.Dropped[why].Load() != 0 {
-					t.Errorf("%d fixes dropped as %s", m.Dropped[why].Load(), why)
+					t.Errorf("fixes dropped as %s: got %d, want 0", why, m.Dropped[why].Load())
 				}
 			}
 		})

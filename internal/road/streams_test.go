@@ -62,7 +62,7 @@ func TestAnyPlace(t *testing.T) {
 	}
 	for i, d := range drives {
 		if least := slices.Min(right[i][:]); least < places*95/100 {
-			t.Errorf("%s: only at %d of %d places always in %s", d.name, least, places, d.want)
+			t.Errorf("%s: got %d of %d places always in %s, want %d", d.name, least, places, d.want, places*95/100)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestClosedRoad(t *testing.T) {
 		}
 		for _, c := range cars {
 			if v := c.state.Driving(); passes && !v.NotDriving || !passes && v.State != driving.Jam {
-				t.Errorf("passed freely: %t: %s is in %s: %s", passes, c.id, v.State, c.state.ExplainDriving().Text)
+				t.Errorf("got %s, want jam or, if %t, not driving: %s", v.State, passes, c.state.ExplainDriving().Text)
 			}
 		}
 	}
@@ -126,12 +126,12 @@ func TestJamIsOver(t *testing.T) {
 			case driving.Normal:
 				normal++
 			case driving.Jam:
-				t.Errorf("two minutes later: %s", x.state.ExplainDriving().Text)
+				t.Errorf("two minutes later: got a jam, want none: %s", x.state.ExplainDriving().Text)
 			}
 		}
 	}
 	if normal < moments*95/100 {
-		t.Errorf("two minutes later, only %d of %d moments are normal", normal, moments)
+		t.Errorf("two minutes later: got %d of %d moments normal, want %d", normal, moments, moments*95/100)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestTwoStreams(t *testing.T) {
 	for range 10 {
 		x.drive(t, 45, 90, step)
 		if got := x.state.Driving().State; got != driving.Normal {
-			t.Errorf("%s: %s", got, x.state.ExplainDriving().Text)
+			t.Errorf("the car: got %s, want %s: %s", got, driving.Normal, x.state.ExplainDriving().Text)
 		}
 	}
 	y := newCar(&m, "stops", -900, street.north, at)
@@ -174,11 +174,11 @@ func TestCarPark(t *testing.T) {
 			c.drive(t, 11*random.Float64(), heading, 10*time.Second)
 		}
 		if c.worst == driving.Jam {
-			t.Errorf("%s was in a jam", c.id)
+			t.Errorf("%s: got a jam, want none", c.id)
 		}
 	}
 	if n := m.Len(); n != 0 {
-		t.Errorf("they made %d stretches known", n)
+		t.Errorf("the known stretches: got %d, want 0", n)
 	}
 }
 
@@ -202,6 +202,6 @@ func TestFourteenDays(t *testing.T) {
 		}
 	}
 	if math.Abs(last-first) > 0.05*first {
-		t.Errorf("a free flow of %.1f km/h became %.1f", first, last)
+		t.Errorf("the free flow: got %.1f km/h, want %.1f within 5 %%", last, first)
 	}
 }
