@@ -78,7 +78,7 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 	lines := strings.Split(logged(t, f, false, true, requests...), "\n")
 	if len(lines) != len(wants) {
-		t.Fatalf("%d lines of %d requests:\n%s", len(lines), len(wants), strings.Join(lines, "\n"))
+		t.Fatalf("the lines: got %d, want %d:\n%s", len(lines), len(wants), strings.Join(lines, "\n"))
 	}
 	for i, want := range wants {
 		if !regexp.MustCompile(want).MatchString(lines[i]) {
@@ -87,7 +87,7 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 	vehicle := func(line string) string { _, v, _ := strings.Cut(line, "vehicle="); return v }
 	if vehicle(lines[0]) != vehicle(lines[1]) || vehicle(lines[0]) == vehicle(lines[3]) {
-		t.Error("the hash does not tell one vehicle from another")
+		t.Errorf("the hashes: got them in %q, want the same in 0 and 1, another in 3", lines)
 	}
 
 	for i, line := range strings.Split(logged(t, f, true, true, requests...), "\n") {
@@ -100,7 +100,7 @@ func TestAccessLog_Lines(t *testing.T) {
 		}
 		if err := json.Unmarshal([]byte(line), &got); err != nil || !got.Time.Equal(noon) || got.RequestID == "" ||
 			got.Operation == "" || got.Status < 200 || got.Outcome == "" {
-			t.Errorf("line %d: %v: %s", i, err, line)
+			t.Errorf("line %d: got %s, error %v; want a complete record", i, line, err)
 		}
 	}
 }
@@ -111,14 +111,14 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond
 	text := logged(t, f, false, false, hostile(tok)...)
 	if strings.Contains(text, tok[4:20]) || strings.Contains(text, "CarJam") {
-		t.Errorf("the token or the vehicle was logged:\n%s", text)
+		t.Errorf("the log: got the token or the vehicle in it, want neither:\n%s", text)
 	}
 	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[0-9a-f]{32} from=127\.0\.0\.1 ` +
 		`method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+` +
 		`( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
 	for got := range strings.SplitSeq(text, "\n") {
 		if !line.MatchString(got) {
-			t.Errorf("an odd line: %q", got)
+			t.Errorf("the line: got %q, want %s", got, line)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestAccessLogReopens(t *testing.T) {
 	ask()
 	testkit.Await(t, "the third line is written", holds(file, 1))
 	if !holds(old, 2)() {
-		t.Error("the old file was written to after that")
+		t.Error("the old file after that: got other than 2 lines, want 2")
 	}
 	testkit.NoError(t, log.Close())
 }
@@ -197,7 +197,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	close(disk.hold)
 	testkit.NoError(t, f.AccessLog.Close())
 	if lost == 0 || float64(disk.n)+lost != many {
-		t.Errorf("%d lines written and %v dropped, of %d", disk.n, lost, many)
+		t.Errorf("the lines: got %d written and %v dropped, want some and together %d", disk.n, lost, many)
 	}
 }
 
@@ -241,14 +241,14 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 	whole := 0
 	for line := range strings.Lines(disk.text.String()) {
 		if strings.Count(line, "time=") != 1 {
-			t.Errorf("an odd line: %q", line)
+			t.Errorf("the line: got %q, want one record", line)
 		}
 		if strings.Contains(line, " vehicle=") {
 			whole++
 		}
 	}
 	if whole < 11 || float64(whole)+lost() != 20 {
-		t.Errorf("%d lines written and %v dropped, of 20:\n%s", whole, lost(), &disk.text)
+		t.Errorf("got %d lines written and %v dropped, want 11 or more, and all of 20:\n%s", whole, lost(), &disk.text)
 	}
 }
 
@@ -256,6 +256,6 @@ func TestAccessLogThatCannotBeOpened(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "no", "access.log")
 	_, err := query.OpenAccessLog(query.AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || err.Error() != "cannot open the access log for writing: no such file or directory" {
-		t.Errorf("got %v", err)
+		t.Errorf("the access log: got %v, want no such file or directory", err)
 	}
 }

@@ -46,10 +46,10 @@ func TestQueryAllocatesNothing(t *testing.T) {
 		asked, answer := []byte(request), make([]byte, len(c.ask(request).raw))
 		if n := testing.AllocsPerRun(200, func() {
 			if _, err := c.Write(asked); err != nil {
-				t.Fatal(err)
+				t.Fatalf("the request: got %v, want no error", err)
 			}
 			if _, err := io.ReadFull(c, answer); err != nil {
-				t.Fatal(err)
+				t.Fatalf("the answer: got %v, want no error", err)
 			}
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want none", name, n)

@@ -58,7 +58,7 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 		f.Fleet.Delete("Probe")
 		gone := f.about(p, path, "Probe", "NONE")
 		if there.text() != gone.text() {
-			t.Fatalf("there:\n%s\ngone:\n%s", there.text(), gone.text())
+			t.Fatalf("a vehicle that is there: got\n%s\nwant as of one that is gone\n%s", there.text(), gone.text())
 		}
 		unknown += 2
 		if n := testkit.Metric(outer, f.metrics, query.MetricQueries, "outcome", "unknown"); n != unknown {
@@ -80,10 +80,10 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 		date, err1 := http.ParseTime(a.get("Date"))
 		modified, err2 := http.ParseTime(a.get("Last-Modified"))
 		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
+			t.Fatalf("the times: got %v, want no error", err)
 		}
 		if modified.After(date) || !modified.Equal(made.Time().Truncate(time.Second)) && !modified.Equal(date) {
-			t.Fatalf("verdict of %s, Last-Modified %s, Date %s", made.Time(), modified, date)
+			t.Fatalf("a verdict of %s: got Last-Modified %s, Date %s; want them alike", made.Time(), modified, date)
 		}
 	})
 }
@@ -97,7 +97,7 @@ func TestRequestIDs(t *testing.T) {
 	for range pairs {
 		id := p.ask(get("/x")).get("X-Request-Id")
 		if len(id) != digits {
-			t.Fatalf("%s has %d digits", id, len(id))
+			t.Fatalf("%s: got %d digits, want %d", id, len(id), digits)
 		}
 		for i := range id {
 			if id[i] == last[i] {
@@ -107,7 +107,7 @@ func TestRequestIDs(t *testing.T) {
 		last, seen[id] = id, true
 	}
 	if len(seen) != pairs || same > 2*pairs*digits/16 {
-		t.Errorf("%d different IDs of %d, with %d of %d digits in common", len(seen), pairs, same, pairs*digits)
+		t.Errorf("got %d IDs, %d equal digits; want %d, at most %d", len(seen), same, pairs, 2*pairs*digits/16)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestNothingIsEchoed(t *testing.T) {
 	} {
 		a := p.ask("GET " + target + " HTTP/1.1\r\nHost: " + mark + "\r\nX-Request-Id: " + mark + "\r\n\r\n")
 		if strings.Contains(a.raw, mark) {
-			t.Errorf("%s: the answer repeats a part of the request: %s", target, a.raw)
+			t.Errorf("%s: got a part of the request in the answer, want none: %s", target, a.raw)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func BenchmarkLoopback(b *testing.B) {
 		c.Write(request)
 		for range depth {
 			if _, err := c.in.Discard(size); err != nil {
-				b.Fatal(err)
+				b.Fatalf("the answer: got %v, want no error", err)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func TestPageInABrowser(t *testing.T) {
 		b.Expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
 		b.Expect(`document.querySelector("#request").innerText`, "GET "+throttlePath+"?access_token=…&vid=SandboxJam")
 		if !strings.Contains(b.Eval(`document.querySelector("#head").textContent`), "x-request-id: ") {
-			t.Error("the headers of the answer are not shown")
+			t.Error("the headers of the answer: got none shown, want x-request-id")
 		}
 
 		// Open all details for axe.
@@ -129,6 +129,6 @@ func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 		`[0,0,"",""]`)
 	b.Expect(`indexedDB.databases().then(d => String(d.length))`, "0")
 	if strings.Contains(b.Eval(`document.querySelector("main").innerText`), token) {
-		t.Error("the page's text contains the token")
+		t.Error("the page's text: got the token in it, want it not")
 	}
 }

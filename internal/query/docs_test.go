@@ -90,22 +90,22 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 	list := "The first words are " + strings.Join(slices.Compact(slices.Sorted(maps.Values(words))), ", ") + "."
 	if !strings.Contains(document(t, f.Config, "/openapi.json"), list) {
-		t.Errorf("openapi.json lacks %q", list)
+		t.Errorf("openapi.json: got no %q, want it", list)
 	}
 	limited := f.about(start(t, f.Config).dial(t), drivingPath, access.SandboxRateLimited, "SANDBOX")
 	for _, s := range statusDocs(t) {
 		for _, d := range s.Failures {
 			for _, text := range []string{d.Message, d.Cause, d.Cure} {
 				if text == "" || !strings.Contains(page, text) {
-					t.Errorf("%s: the page lacks %q", d.Name, text)
+					t.Errorf("%s: got a page without %q, want it there", d.Name, text)
 				}
 			}
 			if !used[d.Name] {
-				t.Errorf("%s: the code does not name it, or two failures have the name", d.Name)
+				t.Errorf("%s: got no place of its own in the code, want one", d.Name)
 			}
 			delete(used, d.Name)
 			if d.Name == "rate_limited" && !strings.Contains(limited.body, d.Message) {
-				t.Errorf("over the rate: got %s, documented is %s", limited.body, d.Message)
+				t.Errorf("over the rate: got %s, want the documented %s", limited.body, d.Message)
 			}
 		}
 	}
@@ -122,12 +122,12 @@ func TestDocumentsNameNoOtherHost(t *testing.T) {
 		paths = append(paths, "/"+link[1])
 	}
 	if len(paths) < 5 {
-		t.Errorf("the page links only to %q", paths)
+		t.Errorf("the links of the page: got %q, want 5 or more", paths)
 	}
 	for _, path := range paths {
 		for _, found := range address.FindAllString(document(t, c, path), -1) {
 			if !strings.HasPrefix(found, localBase) && found != "http://www.w3.org/2000/svg" {
-				t.Errorf("%s names %s", path, found)
+				t.Errorf("%s: got the address %s, want one of %s", path, found, localBase)
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func TestPage_NamesMaxAge(t *testing.T) {
 		c := newFixture(t).Config
 		c.MaxAge = age
 		if !strings.Contains(document(t, c, "/"), want) {
-			t.Errorf("the page does not say: %s", want)
+			t.Errorf("the page: got no %q, want it", want)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestSandboxTableIsTrue(t *testing.T) {
 			a := f.about(p, path, vid, "SANDBOX")
 			if status := strings.Fields(a.status)[1]; status != "200" {
 				if a.get("Retry-After") == "" {
-					t.Errorf("%s: %s without Retry-After", vid, status)
+					t.Errorf("%s: got %s without Retry-After, want it", vid, status)
 				}
 				return status + " with Retry-After"
 			}
@@ -199,7 +199,7 @@ func TestSandboxTableIsTrue(t *testing.T) {
 			vid := plain(row[1])
 			for i, op := range operations {
 				if got, want := plain(row[i+2]), cell(op.Path, vid); got != want {
-					t.Errorf("%s, %s: %s says %s, the service %s", vid, op.Title, name, got, want)
+					t.Errorf("%s, %s: %s: got %s, want %s as the service", vid, op.Title, name, got, want)
 				}
 			}
 		}
@@ -238,7 +238,7 @@ func (s sample) program(t *testing.T) func(secret string) (string, error) {
 		"javascript": {"node", "sample.mjs"},
 	}[s.language], t.TempDir()
 	if _, err := exec.LookPath(command[0]); err != nil {
-		t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
+		t.Fatalf("the command %s: got none, want it: apt-get install -y curl python3 nodejs", command[0])
 	}
 	testkit.NoError(t, os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.code), 0o644))
 	return func(secret string) (string, error) {
@@ -247,7 +247,7 @@ func (s sample) program(t *testing.T) func(secret string) (string, error) {
 		cmd.Env = append(os.Environ(), "CARSTATE_TOKEN="+secret)
 		out, err := cmd.CombinedOutput()
 		if _, random, _ := strings.Cut(secret, "_"); bytes.Contains(out, []byte(random)) {
-			t.Error("the sample prints the token")
+			t.Error("the output of the sample: got the token in it, want it not")
 		}
 		return string(out), err
 	}
@@ -274,10 +274,10 @@ func TestSamplesFollowNoRedirect(t *testing.T) {
 				followed.Store(0)
 				out, err := s.program(t)(secret)
 				if err == nil != (s.language == "curl") {
-					t.Errorf("it printed %q: %v", out, err)
+					t.Errorf("the sample: got %q, error %v; want an error: %t", out, err, s.language != "curl")
 				}
 				if asked.Load() != 1 || followed.Load() != 0 {
-					t.Errorf("the service was asked %d times, the other host %d times", asked.Load(), followed.Load())
+					t.Errorf("got %d requests, and %d of the other host; want 1, 0", asked.Load(), followed.Load())
 				}
 			})
 		}
@@ -306,11 +306,11 @@ func TestSamplesRun(t *testing.T) {
 					expected = bodies[scope]
 				}
 				if out, err := ask(secrets["SANDBOX"]); err != nil || !strings.HasSuffix(out, expected) {
-					t.Errorf("it printed %q: %v", out, err)
+					t.Errorf("the sample: got %q, error %v; want %q at the end", out, err, expected)
 				}
 				if out, err := ask(secrets["REVOKED"]); err == nil != (s.language == "curl") ||
 					!strings.Contains(out, "invalid_token: the access token was revoked") {
-					t.Errorf("with a revoked token it printed %q: %v", out, err)
+					t.Errorf("a revoked token: got %q, error %v; want that it was revoked", out, err)
 				}
 			})
 		}

@@ -174,7 +174,7 @@ func (r *running) shutdown(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := r.Shutdown(ctx); err != nil {
-		t.Errorf("shutdown: %v", err)
+		t.Errorf("the shutdown: got %v, want no error", err)
 	}
 }
 

@@ -28,13 +28,13 @@ func TestNothingPrintsTheToken(t *testing.T) {
 	child.Env = append(os.Environ(), secretForChild+"="+tok)
 	said, err := child.CombinedOutput()
 	if bytes.Contains(said, []byte(tok[4:20])) {
-		t.Errorf("the token was printed:\n%s", said)
+		t.Errorf("the output: got the token in it, want it not:\n%s", said)
 	}
 	if err != nil {
-		t.Fatalf("%v:\n%s", err, said)
+		t.Fatalf("the child: got %v, want no error:\n%s", err, said)
 	}
 	if !bytes.Contains(said, []byte("carstate_queries_total")) {
-		t.Errorf("the server did not run:\n%s", said)
+		t.Errorf("the output: got no carstate_queries_total, want it:\n%s", said)
 	}
 }
 
@@ -53,7 +53,7 @@ func sufferHostility(t *testing.T, tok string) {
 		go io.WriteString(c, request)
 		answer, _ := io.ReadAll(c)
 		if bytes.Contains(answer, []byte(tok)) {
-			t.Errorf("request %d is answered with the token", i)
+			t.Errorf("request %d: got the token in the answer, want it not", i)
 		}
 		c.Close()
 	}

@@ -36,16 +36,16 @@ func TestOpenAPIIsValid(t *testing.T) {
 	testkit.NoError(t, doc.Validate(t.Context(), openapi3.EnableExamplesValidation(),
 		openapi3.EnableSchemaFormatValidation()))
 	if doc.OpenAPIMajorMinor() != "3.1" {
-		t.Errorf("it is OpenAPI %s", doc.OpenAPI)
+		t.Errorf("the version: got OpenAPI %s, want 3.1", doc.OpenAPI)
 	}
 	paths := doc.Paths.InMatchingOrder()
 	slices.Sort(paths)
 	if !slices.Equal(paths, []string{throttlePath, drivingPath}) {
-		t.Errorf("its paths are %q", paths)
+		t.Errorf("the paths: got %q, want %q", paths, []string{throttlePath, drivingPath})
 	}
 	for path, item := range doc.Paths.Map() {
 		if methods := item.Operations(); len(methods) != 1 || methods["GET"] == nil {
-			t.Errorf("%s has %d methods, not GET alone", path, len(methods))
+			t.Errorf("%s: got %d methods, want GET alone", path, len(methods))
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	for path, item := range doc.Paths.Map() {
 		for status := range item.Get.Responses.Map() {
 			if n, _ := strconv.Atoi(status); !seen[n] {
-				t.Errorf("%s has a response %s that no script gets", path, status)
+				t.Errorf("%s: got a response %s, want only those that a script gets", path, status)
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 		c.Env = append(os.Environ(), "REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true")
 		out, err := c.CombinedOutput()
 		if err != nil {
-			t.Errorf("%s: %v (make setup installs it)\n%s", linter[0], err, out)
+			t.Errorf("%s: got %v, want no error (make setup installs it)\n%s", linter[0], err, out)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	})
 	if err != nil {
-		t.Errorf("%s: %v", where, err)
+		t.Errorf("%s: got %v, want an answer as the document says", where, err)
 	}
 	if response := op.Responses.Status(status); response != nil {
 		for name := range header {
@@ -183,7 +183,7 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 				declared = declared || http.CanonicalHeaderKey(d) == name
 			}
 			if !declared {
-				t.Errorf("%s: %d has a header %s that the document does not name", where, status, name)
+				t.Errorf("%s: %d: got the header %s, want one that the document names", where, status, name)
 			}
 		}
 	}
@@ -198,7 +198,7 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	for path, item := range doc.Paths.Map() {
 		examples := item.Get.Responses.Status(200).Value.Content["application/json"].Examples
 		if len(examples) < 4 {
-			t.Errorf("%s has %d examples of success", path, len(examples))
+			t.Errorf("%s: got %d examples of success, want 4 or more", path, len(examples))
 		}
 		for name, e := range examples {
 			want, err := json.Marshal(e.Value.Value)
@@ -210,10 +210,10 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 			}
 			a := f.about(p, path, vid, token)
 			if got := sorted(t, []byte(a.body)); !bytes.Equal(got, want) {
-				t.Errorf("%s, %s: the answer is %s, the example %s", path, name, got, want)
+				t.Errorf("%s, %s: got %s, want the example %s", path, name, got, want)
 			}
 			if reason := a.get("Carstate-Reason"); reason != "" && reason != name {
-				t.Errorf("%s, %s: the reason is %s", path, name, reason)
+				t.Errorf("%s, %s: got the reason %s, want the name", path, name, reason)
 			}
 		}
 	}

@@ -25,28 +25,28 @@ func FuzzQueryString(f *testing.F) {
 		before := bytes.Clone(raw)
 		p, fault := parseQuery(raw, &scratch)
 		if !bytes.Equal(raw, before) {
-			t.Fatalf("%q was changed", before)
+			t.Fatalf("the query: got it changed to %q, want %q", raw, before)
 		}
 		if cap(scratch) > 2*len(raw)+64 {
-			t.Fatalf("%d bytes for a query of %d", cap(scratch), len(raw))
+			t.Fatalf("%q: got %d bytes of scratch, want at most %d", raw, cap(scratch), 2*len(raw)+64)
 		}
 		want, err := url.ParseQuery(string(raw))
 		switch {
 		case fault == failEncoding:
 			if err == nil {
-				t.Fatalf("%q: net/url finds no fault in the encoding", raw)
+				t.Fatalf("%q: got a fault of the encoding, want none as net/url", raw)
 			}
 		case err != nil:
 		case fault == failures["vid_twice"]:
 			if len(want["vid"]) < 2 {
-				t.Fatalf("%q: vid is there %d times", raw, len(want["vid"]))
+				t.Fatalf("%q: got a refusal for %d vid, want it for 2 or more", raw, len(want["vid"]))
 			}
 		case fault == failures["token_twice"]:
 			if len(want["access_token"]) < 2 {
-				t.Fatalf("%q: access_token is there %d times", raw, len(want["access_token"]))
+				t.Fatalf("%q: got a refusal for %d access_token, want it for 2 or more", raw, len(want["access_token"]))
 			}
 		case fault != nil:
-			t.Fatalf("%q: refused with %s", raw, fault.body)
+			t.Fatalf("%q: got a refusal with %s, want none", raw, fault.body)
 		default:
 			agree(t, raw, "vid", p.hasVid, p.vid, want)
 			agree(t, raw, "access_token", p.hasToken, p.token, want)
@@ -57,7 +57,7 @@ func FuzzQueryString(f *testing.F) {
 func agree(t *testing.T, raw []byte, name string, has bool, value []byte, want url.Values) {
 	t.Helper()
 	if has != want.Has(name) || len(want[name]) > 1 || want.Get(name) != string(value) {
-		t.Fatalf("%q: %s is %t %q, net/url says %q", raw, name, has, value, want[name])
+		t.Fatalf("%q: %s: got %t %q, want %q as net/url", raw, name, has, value, want[name])
 	}
 }
 
@@ -116,7 +116,7 @@ func TestClientOf_IgnoresMadeUpMembers(t *testing.T) {
 		sep := rapid.SampledFrom([]string{", ", ",", "\r\nX-Forwarded-For: "}).Draw(t, "separator")
 		head := "X-Forwarded-For: " + made + sep + "198.51.100.1\r\n\r\n"
 		if got := clientOf(netip.MustParseAddr("10.1.1.1"), []byte(head), proxies); got.String() != "198.51.100.1" {
-			t.Fatalf("%q: %s", head, got)
+			t.Fatalf("%q: got %s, want 198.51.100.1", head, got)
 		}
 	})
 }
@@ -127,10 +127,10 @@ func FuzzClientOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, head string) {
 		got := clientOf(netip.MustParseAddr("10.1.1.1"), []byte(head), prefixes("10.0.0.0/8"))
 		if !got.IsValid() || got.Zone() != "" || got.Is4In6() {
-			t.Errorf("%q: %s", head, got)
+			t.Errorf("%q: got %s, want a valid address", head, got)
 		}
 		if got.String() != "10.1.1.1" && !strings.Contains(strings.ToLower(head), "x-forwarded-for") {
-			t.Errorf("%q without the header: %s", head, got)
+			t.Errorf("%q without the header: got %s, want 10.1.1.1", head, got)
 		}
 	})
 }

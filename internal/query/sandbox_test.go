@@ -34,12 +34,12 @@ func TestSandboxCycle(t *testing.T) {
 			now := began.Add(time.Duration(minute) * time.Minute)
 			first, last := at(path, now), at(path, now.Add(time.Minute-1))
 			if first != last || first == before {
-				t.Errorf("minute %d: %s then %s, before that %s", minute, first, last, before)
+				t.Errorf("minute %d: got %s then %s, want the same, and not %s as before", minute, first, last, before)
 			}
 			before, seen[first] = first, true
 		}
 		if len(seen) != want {
-			t.Errorf("%s: values %v", path, seen)
+			t.Errorf("%s: got the values %v, want %d", path, seen, want)
 		}
 	}
 }

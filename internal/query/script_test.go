@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 		})
 	}
 	if ran < 100 {
-		t.Errorf("only %d cases ran", ran)
+		t.Errorf("the cases: got %d, want 100 or more", ran)
 	}
 }
 
@@ -52,7 +52,7 @@ func (s *script) start(t *testing.T, f *fixture) *running {
 	case "not ready":
 		f.Ready = func(time.Time) error { return errors.New("secret internals") }
 	default:
-		t.Fatalf("there is no server %q", s.server)
+		t.Fatalf("the server: got %q, want one of those that are known", s.server)
 	}
 	return start(t, f.Config)
 }
@@ -87,7 +87,7 @@ func readScript(t *testing.T, file string) (s script) {
 		where := fmt.Sprintf("%s:%d", file, i+1)
 		mark, rest, _ := strings.Cut(line, " ")
 		if c == nil && slices.Contains([]string{">", ">>", ">lf", "<", "--", "closed"}, mark) {
-			t.Fatalf("%s: no case has begun", where)
+			t.Fatalf("%s: got %s, want a case to begin before it", where, mark)
 		}
 		switch mark {
 		case "", "#":
@@ -119,7 +119,7 @@ func readScript(t *testing.T, file string) (s script) {
 				a.headers = append(a.headers, rest)
 			}
 		default:
-			t.Fatalf("%s: a line begins with ==, >, >>, >lf, <, --, closed, server: or #", where)
+			t.Fatalf("%s: got %q, want ==, >, >>, >lf, <, --, closed, server: or # at its begin", where, line)
 		}
 	}
 	return s
@@ -150,7 +150,7 @@ func (f *fixture) fill(t *testing.T, s string) string {
 				return strings.Repeat(what, n)
 			}
 		}
-		t.Fatalf("there is no placeholder %s", m)
+		t.Fatalf("the placeholder: got %s, want one of those that are known", m)
 		return ""
 	})
 }
@@ -161,7 +161,7 @@ func gzipped(t *testing.T, c query.Config, path string) string {
 	r, err := gzip.NewReader(strings.NewReader(packed))
 	testkit.NoError(t, err)
 	if text, err := io.ReadAll(r); err != nil || string(text) != document(t, c, path) {
-		t.Errorf("%s: compressed, it has other bytes, %v", path, err)
+		t.Errorf("%s, compressed: got other bytes, error %v; want the same", path, err)
 	}
 	return packed
 }
@@ -176,7 +176,7 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 		want.check(t, c.where, f, got, heads && i == 0)
 		for name, secret := range f.secrets {
 			if strings.Contains(got.raw, secret) {
-				t.Errorf("%s: the answer repeats %s", c.where, name)
+				t.Errorf("%s: got %s in the answer, want it not repeated", c.where, name)
 			}
 		}
 	}
@@ -202,12 +202,12 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	for first := true; ; first = false {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			t.Fatalf("after %q: %v", a.raw+line, err)
+			t.Fatalf("after %q: got %v, want a line", a.raw+line, err)
 		}
 		a.raw += line
 		line, ok := strings.CutSuffix(line, "\r\n")
 		if !ok {
-			t.Fatalf("a line of the answer ends in LF alone: %q", line)
+			t.Fatalf("a line of the answer: got %q, want CR LF at its end", line)
 		}
 		if line == "" {
 			break
@@ -223,15 +223,14 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 		}
 	}
 	if length < 0 {
-		t.Fatalf("no Content-Length in %q", a.raw)
+		t.Fatalf("the answer: got no Content-Length, want one: %q", a.raw)
 	}
 	if head {
 		return a
 	}
 	body := make([]byte, length)
-	if _, err := io.ReadFull(in, body); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.ReadFull(in, body)
+	testkit.NoError(t, err)
 	a.body = string(body)
 	a.raw += a.body
 	return a
@@ -262,7 +261,7 @@ func (want *scriptAnswer) check(t *testing.T, where string, f *fixture, got answ
 		return strings.HasPrefix(h, "X-Request-Id: ")
 	})
 	if len(rest) != len(got.header)-1 {
-		t.Errorf("%s: there is not one X-Request-Id in %q", where, got.header)
+		t.Errorf("%s: got %q, want one X-Request-Id", where, got.header)
 	}
 	slices.Sort(wanted)
 	slices.Sort(rest)

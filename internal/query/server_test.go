@@ -38,7 +38,7 @@ func TestServer_TLS(t *testing.T) {
 	p.wants("200 OK", `"3"`)
 	p.wants("200 OK", `"2"`)
 	if p := c.ConnectionState().NegotiatedProtocol; p != "http/1.1" {
-		t.Errorf("negotiated %q", p)
+		t.Errorf("the protocol: got %q, want http/1.1", p)
 	}
 	c.Close()
 
@@ -51,11 +51,11 @@ func TestServer_TLS(t *testing.T) {
 	p = r.dial(t)
 	io.WriteString(p, f.query("CarJam"))
 	if b, _ := io.ReadAll(p); bytes.Contains(b, []byte("CarJam")) {
-		t.Errorf("plain HTTP was answered: %q", b)
+		t.Errorf("plain HTTP: got %q, want no answer", b)
 	}
 	conf.NextProtos = []string{"h2"}
 	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
-		t.Error("a client that speaks HTTP/2 only was accepted")
+		t.Error("a client that speaks HTTP/2 only: got it accepted, want an error")
 	}
 }
 
@@ -97,7 +97,7 @@ func TestSlowHead(t *testing.T) {
 	})
 	c.wants("408 Request Timeout", "\r\nConnection: close\r\n")
 	if took := time.Since(began); took < f.HeadTimeout || took > 10*f.HeadTimeout {
-		t.Errorf("after %s", took)
+		t.Errorf("the answer: got it after %s, want %s to %s", took, f.HeadTimeout, 10*f.HeadTimeout)
 	}
 	close(stop)
 	wg.Wait()
@@ -122,7 +122,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	for {
 		if _, err := io.WriteString(c, many); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("the server waits for ever for a client that does not read")
+				t.Error("a client that does not read: got a server that waits for ever, want an end")
 			}
 			return
 		}
@@ -183,25 +183,25 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	silent.wantsEnd()
 	idle.wantsEnd()
 	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("connections without a request were closed after %s", took)
+		t.Errorf("connections without a request: got them closed after %s, want at most 3s", took)
 	}
 	if err := <-r.done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Serve returned %v", err)
+		t.Errorf("Serve: got %v, want %v", err, net.ErrClosed)
 	}
 	if c, err := net.Dial("tcp", r.addr); err == nil {
 		c.Close()
-		t.Error("a connection was accepted after the shutdown began")
+		t.Error("a connection after the shutdown began: got it accepted, want an error")
 	}
 	select {
 	case <-ended:
-		t.Fatal("the shutdown ended with a request in progress")
+		t.Fatal("the shutdown with a request in progress: got its end, want it to wait")
 	default:
 	}
 	close(hold)
 	busy.wants("200 OK", "\r\nConnection: close\r\n")
 	<-ended
 	if err := r.Serve(testkit.Listen(t)); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("serving again: %v", err)
+		t.Errorf("Serve again: got %v, want %v", err, net.ErrClosed)
 	}
 }
 
@@ -236,10 +236,10 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Shutdown returned %v", err)
+		t.Errorf("Shutdown: got %v, want %v", err, context.DeadlineExceeded)
 	}
 	if err := <-r.done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Serve returned %v", err)
+		t.Errorf("Serve: got %v, want %v", err, net.ErrClosed)
 	}
 	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
@@ -277,7 +277,7 @@ func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
 	c.wantsEnd()
 	r.dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 	if s := log.String(); !strings.Contains(s, "this is a bug") || strings.Contains(s, f.secrets["TOKEN"]) {
-		t.Errorf("logged %s", s)
+		t.Errorf(`the log: got %s, want "this is a bug", and no token`, s)
 	}
 }
 
@@ -293,12 +293,12 @@ func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	}
 	r := start(t, f.Config)
 	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
-		t.Error("the handshake succeeded")
+		t.Error("the handshake: got no error, want one")
 	}
 	r.dialTLS(t, conf).ask(f.query("CarJam")).wants(t, "200 OK")
 	r.shutdown(t)
 	if s := log.String(); !strings.Contains(s, "this is a bug") {
-		t.Errorf("logged %s", s)
+		t.Errorf(`the log: got %s, want "this is a bug"`, s)
 	}
 }
 
@@ -493,7 +493,7 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 			a := c.ask(f.query("CarJam"))
 			a.wants(t, "200 OK")
 			if ends := strings.Contains(a.raw, "\r\nConnection: close\r\n"); ends != (round == 1 && c == goes) {
-				t.Errorf("round %d: got %s", round, a.raw)
+				t.Errorf("round %d: got %s, want Connection: close: %t", round, a.raw, round == 1 && c == goes)
 			}
 		}
 		if round == 0 {
