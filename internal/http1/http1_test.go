@@ -160,19 +160,19 @@ func FuzzRequests(f *testing.F) {
 			if strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host") {
 				return
 			}
-			t.Fatalf("%q: net/http refuses it: %v", ours[:n], err)
+			t.Fatalf("%q: got %v of net/http, want no error", ours[:n], err)
 		}
 		if theirs.Method != string(r.Method) || theirs.RequestURI != string(r.Target) ||
 			theirs.Proto != string(r.Version) {
-			t.Errorf("%q: %q %q %q, net/http %q %q %q", ours[:n],
-				r.Method, r.Target, r.Version, theirs.Method, theirs.RequestURI, theirs.Proto)
+			t.Errorf("%q: got %q %q %q, want %q %q %q as net/http", ours[:n], r.Method, r.Target, r.Version,
+				theirs.Method, theirs.RequestURI, theirs.Proto)
 		}
 		if theirs.ContentLength != 0 || len(theirs.TransferEncoding) > 0 {
-			t.Errorf("%q: net/http sees a body", ours[:n])
+			t.Errorf("%q: got a body by net/http, want none", ours[:n])
 		}
 		rest, _ := io.ReadAll(in)
 		if want := ours[n:]; !bytes.Equal(rest, want) {
-			t.Errorf("%q: %d bytes are left, for net/http %d", ours[:n], len(want), len(rest))
+			t.Errorf("%q: got %d bytes left, want %d as net/http", ours[:n], len(want), len(rest))
 		}
 	})
 }
