@@ -35,10 +35,10 @@ func startHTTPOn(t testing.TB, f *fixture, l net.Listener) (h *ingest.HTTP, url 
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		if err := h.Shutdown(shutdownContext(t)); err != nil {
-			t.Errorf("shutdown: %v", err)
+			t.Errorf("Shutdown: got %v, want no error", err)
 		}
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("serve: %v", err)
+			t.Errorf("Serve: got %v, want %v", err, http.ErrServerClosed)
 		}
 	})
 	return h, "http://" + l.Addr().String() + telemetryPath
@@ -297,7 +297,7 @@ func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 	close(release)
 	<-first
 	if err := <-done; err != nil {
-		t.Error(err)
+		t.Errorf("Shutdown: got %v, want no error", err)
 	}
 	f.store.wants(t, "V1 1")
 }
@@ -327,10 +327,10 @@ func TestHTTPShutdownEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := h.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("shutdown: %v", err)
+		t.Errorf("Shutdown: got %v, want %v", err, context.Canceled)
 	}
 	if err := <-first; err == nil || strings.HasPrefix(err.Error(), "202") {
-		t.Errorf("the request ended with %v", err)
+		t.Errorf("the request: got %v, want an error, and not 202", err)
 	}
 	f.store.wants(t)
 }
@@ -381,7 +381,7 @@ func TestHTTPExcess(t *testing.T) {
 		for _, c := range []net.Conn{stays, goes} {
 			send(t, c, posting(f.key, sampleLine("V1", 1, 50)))
 			if ends := wantStatus(t, c, http.StatusAccepted).Close; ends != (round == 1 && c == goes) {
-				t.Errorf("round %d: the connection in excess: %t, ends: %t", round, c == goes, ends)
+				t.Errorf("round %d: got the end %t, want %t", round, ends, round == 1 && c == goes)
 			}
 		}
 		if round == 0 {

@@ -114,7 +114,7 @@ func published(t *testing.T, client *paho.Client, payload string) (code byte, re
 	t.Helper()
 	r, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(payload)})
 	if r == nil {
-		t.Fatalf("%.100s gets no PUBACK: %v", payload, err)
+		t.Fatalf("%.100s: got no PUBACK, error %v; want one", payload, err)
 	}
 	if r.Properties != nil {
 		reason = r.Properties.ReasonString
@@ -139,7 +139,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 	}
 	if _, err := client.Publish(shutdownContext(t),
 		&paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
-		t.Error(err)
+		t.Errorf("Publish: got %v, want no error", err)
 	}
 	if code, reason := published(t, client, signalsLine("y")); code != 0 || reason != "unknown signals: y" {
 		t.Errorf("after QoS 0: got code %#x, reason %q; want 0, unknown signals: y", code, reason)

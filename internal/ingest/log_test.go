@@ -98,7 +98,7 @@ func TestHTTPStalledBody(t *testing.T) {
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") ||
 		!strings.Contains(string(answer), "Connection: close") {
-		t.Errorf("answer %q, %v", answer, err)
+		t.Errorf("the answer: got %q, error %v; want 408 and Connection: close", answer, err)
 	}
 	f.store.wants(t)
 }

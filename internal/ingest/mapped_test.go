@@ -134,7 +134,7 @@ func TestMQTTMapped(t *testing.T) {
 			c.wantPuback(uint16(i+8), 0x90)
 		}
 		if g, _ := f.Sources.Get("tracks"); !strings.HasSuffix(g.Seen().Text, `takes "owntracks/+/+"`) {
-			t.Errorf("got last refusal %q", g.Seen().Text)
+			t.Errorf(`the last refusal: got %q, want one with takes "owntracks/+/+"`, g.Seen().Text)
 		}
 		c.publish(2, 7, "owntracks/V/2", `{"_type":"location","tst":1795147201,"vel":50}`)
 		c.wantPuback(7, 0x99)

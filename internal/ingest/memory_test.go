@@ -57,7 +57,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	}
 	testkit.Await(t, "every connection waits for memory", func() bool {
 		if held := f.metric(t, "carstate_ingest_held_bytes"); held > float64(f.MaxBytes) {
-			t.Errorf("%g bytes are held, of %d", held, f.MaxBytes)
+			t.Errorf("the held bytes: got %g, want at most %d", held, f.MaxBytes)
 		}
 		return m.WaitingForMemory() == connections
 	})
@@ -66,7 +66,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	for c, sent := range clients {
 		c.wantPubacks(messages)
 		if err := <-sent; err != nil {
-			t.Error(err)
+			t.Errorf("the flood: got %v, want no error", err)
 		}
 	}
 	f.wantMetric(t, connections*messages*lines, "carstate_samples_accepted_total")
@@ -91,7 +91,7 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	close(release)
 	c.wantPubacks(messages)
 	if err := <-sent; err != nil {
-		t.Error(err)
+		t.Errorf("the flood: got %v, want no error", err)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	}
 	c.wantPong()
 	if grown := heap() - before; grown > messages*len(payload)/4 {
-		t.Errorf("%d KB are held for %d samples", grown/1000, messages)
+		t.Errorf("%d samples: got %d bytes, want at most %d", messages, grown, messages*len(payload)/4)
 	}
 	close(release)
 	c.wantPubacks(messages)

@@ -20,13 +20,13 @@ func mosquitto(t *testing.T, name string, args ...string) (output string, ok boo
 	testkit.Slow(t, "it starts mosquitto_pub")
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Fatalf("%s is missing: apt-get install mosquitto-clients", name)
+		t.Fatalf("the program %s: got none, want it: apt-get install mosquitto-clients", name)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
 	if ctx.Err() != nil {
-		t.Fatalf("%s %s does not end:\n%s", name, args, out)
+		t.Fatalf("%s %s: got no end in 20s, want one:\n%s", name, args, out)
 	}
 	return string(out), err == nil
 }
@@ -45,7 +45,7 @@ func TestMQTT_MosquittoBridge(t *testing.T) {
 			testkit.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 			broker := exec.Command("mosquitto", "-c", file)
 			if err := broker.Start(); err != nil {
-				t.Fatalf("%v: apt-get install mosquitto", err)
+				t.Fatalf("mosquitto: got %v, want no error: apt-get install mosquitto", err)
 			}
 			defer func() { _, _ = broker.Process.Kill(), broker.Wait() }()
 			publish := func(vid, payload string) {
@@ -79,7 +79,7 @@ func TestMQTT_OtherClients(t *testing.T) {
 				topicV1, sampleLine("V1", 1, 1), topicV1, "hello", "elsewhere", "x", topicV1, sampleLine("V1", 2, 2))
 			c.Env = append(os.Environ(), "NODE_PATH=../../.cache/npm/node_modules")
 			if out, err := c.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "ok\n") {
-				t.Errorf("%s: %v\n%s", program[1], err, out)
+				t.Errorf("%s: got error %v, want none and ok at the end:\n%s", program[1], err, out)
 			}
 			f.store.wants(t, "V1 1", "V1 2")
 			f.wantMetric(t, 2, ingest.MetricRefused)

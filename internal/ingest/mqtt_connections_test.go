@@ -152,7 +152,7 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 		}
 		other, code := logIn("id", "gateway", key)
 		if code != 0 {
-			t.Errorf("another source: CONNACK code %#x", code)
+			t.Errorf("another source: got CONNACK code %#x, want 0", code)
 		}
 		f.wantMetric(t, 2, "carstate_mqtt_connections_refused_total", "reason", "share")
 		if g, _ := f.Sources.Get("car"); g.Seen().Text != share {
@@ -226,7 +226,7 @@ func TestMQTTStrangers(t *testing.T) {
 		for {
 			if _, _, err := c.tryRead(); err != nil {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("%s: the connection stays open", name)
+					t.Errorf("%s: got no end of the connection, want one", name)
 				}
 				break
 			}
@@ -252,7 +252,7 @@ func TestMQTTShutdownAcknowledges(t *testing.T) {
 	c.wantPuback(7, 0)
 	c.wantClosed(0)
 	if err := <-done; err != nil {
-		t.Error(err)
+		t.Errorf("Shutdown: got %v, want no error", err)
 	}
 }
 
@@ -270,14 +270,14 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("shutdown: %v", err)
+		t.Errorf("Shutdown: got %v, want %v", err, context.Canceled)
 	}
 	first, body, err := c.tryRead()
 	if err == nil && first == disconnectType && body[0] == 0x89 {
 		first, body, err = c.tryRead()
 	}
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection goes on: %#x % x, %v", first, body, err)
+		t.Errorf("the connection: got %#x % x, error %v; want its end", first, body, err)
 	}
 	f.store.wants(t)
 }

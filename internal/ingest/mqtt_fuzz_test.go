@@ -70,24 +70,24 @@ func FuzzMQTT(f *testing.F) {
 		for n := 0; ; n++ {
 			first, body, err := raw.tryRead()
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatal("the connection stays open")
+				t.Fatal("the connection: got no end in time, want one")
 			}
 			if err != nil {
 				break // perhaps within a packet
 			}
 			if (n == 0) != (first == connackType) {
-				t.Fatalf("packet %d is %#x", n, first)
+				t.Fatalf("packet %d: got %#x, want CONNACK as the first, and only then", n, first)
 			}
 			switch first {
 			case connackType, pubackType, subackType, pingrespType, disconnectType, 0xb0, 0x50, 0x70:
 			default:
-				t.Fatalf("a packet came that is for no car: %#x % x", first, body)
+				t.Fatalf("the packet: got %#x % x, want one that is for a car", first, body)
 			}
 		}
 		testkit.Await(t, "nothing is connected", func() bool { return fixture.metric(t, "carstate_mqtt_connections") == 0 })
 		for _, s := range store.describe() {
 			if !strings.HasPrefix(s, "V1 ") && !strings.HasPrefix(s, "V2 ") {
-				t.Errorf("stored: %s", s)
+				t.Errorf("the store: got %s, want only V1 and V2", s)
 			}
 		}
 	})

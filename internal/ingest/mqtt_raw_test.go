@@ -45,9 +45,8 @@ func packet(first byte, parts ...[]byte) []byte {
 
 func (c *rawClient) write(p []byte) {
 	c.t.Helper()
-	if _, err := c.conn.Write(p); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := c.conn.Write(p)
+	testkit.NoError(c.t, err)
 }
 
 func (c *rawClient) properties(p ...byte) []byte {
@@ -64,7 +63,7 @@ func (c *rawClient) connect(user, password string, keepAlive uint16) byte {
 	c.write(packet(0x10, head, c.properties(), field(c.id), field(user), field(password)))
 	first, body := c.read()
 	if first != connackType || len(body) < 2 {
-		c.t.Fatalf("CONNECT was answered by %#x % x", first, body)
+		c.t.Fatalf("the answer to CONNECT: got %#x % x, want CONNACK", first, body)
 	}
 	return body[1]
 }
@@ -72,7 +71,7 @@ func (c *rawClient) connect(user, password string, keepAlive uint16) byte {
 func (c *rawClient) logIn(source, key string) *rawClient {
 	c.t.Helper()
 	if code := c.connect(source, key, 30); code != 0 {
-		c.t.Fatalf("CONNACK code %#x", code)
+		c.t.Fatalf("CONNACK: got code %#x, want 0", code)
 	}
 	return c
 }
@@ -114,7 +113,7 @@ func (c *rawClient) read() (first byte, body []byte) {
 	c.t.Helper()
 	first, body, err := c.tryRead()
 	if err != nil {
-		c.t.Fatalf("no packet came: %v", err)
+		c.t.Fatalf("the packet: got error %v, want none", err)
 	}
 	return first, body
 }
@@ -154,7 +153,7 @@ func (c *rawClient) wantClosed(code byte) {
 	}
 	first, body, err := c.tryRead()
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("the connection goes on: %#x % x, %v", first, body, err)
+		c.t.Fatalf("the connection: got %#x % x, error %v; want its end", first, body, err)
 	}
 }
 

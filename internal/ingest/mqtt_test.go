@@ -20,10 +20,10 @@ func startMQTT(t testing.TB, c ingest.Config) (m *ingest.MQTT, addr string) {
 	go func() { done <- m.Serve(l) }()
 	t.Cleanup(func() {
 		if err := m.Shutdown(shutdownContext(t)); err != nil {
-			t.Errorf("shutdown: %v", err)
+			t.Errorf("Shutdown: got %v, want no error", err)
 		}
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("serve: %v", err)
+			t.Errorf("Serve: got %v, want %v", err, net.ErrClosed)
 		}
 	})
 	return m, l.Addr().String()
@@ -114,10 +114,10 @@ func TestMQTTManyAtOnce(t *testing.T) {
 		sent := c.flood(n, func(id int) string { return sampleLine("V1", id-n, 1) })
 		c.wantPubacks(n)
 		if err := <-sent; err != nil {
-			t.Error(err)
+			t.Errorf("the flood: got %v, want no error", err)
 		}
 		if got := len(f.store.describe()); got != n {
-			t.Errorf("stored %d of %d", got, n)
+			t.Errorf("the stored samples: got %d, want %d", got, n)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	close(release)
 	c.wantClosed(0x89)
 	if err := m.Shutdown(shutdownContext(t)); err != nil {
-		t.Error(err)
+		t.Errorf("Shutdown: got %v, want no error", err)
 	}
 	f.store.wants(t)
 }
@@ -160,7 +160,7 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 		c.wantClosed(0)
 		close(release)
 		if err := m.Shutdown(shutdownContext(t)); err != nil {
-			t.Error(err)
+			t.Errorf("Shutdown: got %v, want no error", err)
 		}
 		f.store.wants(t, "V1 1")
 	})

@@ -39,7 +39,7 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	})
 	if err != nil {
-		t.Errorf("docs/openapi.json does not describe this answer: %v", err)
+		t.Errorf("this answer: got %v, want one as docs/openapi.json says", err)
 	}
 }
 
@@ -47,20 +47,20 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 	doc, err := openAPI()
 	testkit.NoError(t, err)
 	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
-		t.Error(err)
+		t.Errorf("the document: got %v, want no error", err)
 	}
 	paths := doc.Paths.InMatchingOrder()
 	if !slices.Equal(paths, []string{telemetryPath}) || len(doc.Paths.Value(telemetryPath).Operations()) != 2 {
-		t.Errorf("its paths are %q", paths)
+		t.Errorf("the paths: got %q, want only %s with 2 methods", paths, telemetryPath)
 	}
 	signals := doc.Components.Schemas["Sample"].Value.Properties["signals"].Value.Properties
 	if len(signals) != signal.Num-1 { // nobody sends SpeedHolds
-		t.Errorf("it has %d signals of %d", len(signals), signal.Num-1)
+		t.Errorf("the signals: got %d, want %d", len(signals), signal.Num-1)
 	}
 	for g := range signal.SpeedHolds {
 		ref := signals[g.String()]
 		if ref == nil {
-			t.Errorf("%s is missing", g)
+			t.Errorf("%s: got no schema, want one", g)
 			continue
 		}
 		if g >= signal.DTCList && g < signal.FreeFlowSpeed {
@@ -68,13 +68,13 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 		}
 		s := ref.Value
 		if s.Min == nil || s.Max == nil || s.Description != g.Unit() {
-			t.Errorf("%s has no unit or no range", g)
+			t.Errorf("%s: got no range or the unit %q, want a range and %q", g, s.Description, g.Unit())
 			continue
 		}
 		var r signal.Readings
 		within := r.Set(g, *s.Min) == nil && r.Set(g, *s.Max) == nil
 		if !within || r.Set(g, *s.Min-1) == nil || r.Set(g, *s.Max+1) == nil {
-			t.Errorf("%s has not the range %g to %g", g, *s.Min, *s.Max)
+			t.Errorf("%s: got the range %g to %g, want that of Set", g, *s.Min, *s.Max)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (f *fixture) seen(t *testing.T) access.SourceActivity {
 	t.Helper()
 	g, ok := f.Sources.Get("slow")
 	if !ok {
-		t.Fatal("the source is gone")
+		t.Fatal("the source slow: got none, want it")
 	}
 	return g.Seen()
 }
@@ -65,7 +65,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	if s.Accepted != 7 || s.Refused[access.Malformed] != 1 || s.Refused[access.OverRate] != 2 ||
 		s.Reason != access.OverRate || s.Text != "the policy of this source allows 4 samples in 60 s: "+
 		"wait 1 s; nothing of this request was accepted" || !s.LastRefused.Equal(testNow.Add(59*time.Second)) {
-		t.Errorf("unexpected activity: got %+v", s)
+		t.Errorf("the activity: got %+v, want 7 accepted, 1 malformed, 2 over the rate as the last", s)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 	c.wantPuback(4, 0)
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "rate")
 	if s := f.seen(t); s.Accepted != 9 || s.Refused[access.OverRate] != 1 || s.Reason != access.OverRate {
-		t.Errorf("unexpected activity: got %+v", s)
+		t.Errorf("the activity: got %+v, want 9 accepted, 1 over the rate as the last", s)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 		}
 		testkit.Await(t, "all is stored", func() bool { return len(f.store.describe()) == messages })
 		if took := time.Since(began); took < (messages-50)*20*time.Millisecond {
-			t.Errorf("MQTT %d, flags %d: %d messages took %v", tt.version, tt.flags, messages, took)
+			t.Errorf("MQTT %d, flags %d: got %v, want %d × 20 ms or more", tt.version, tt.flags, took, messages-50)
 		}
 		f.wantMetric(t, 0, "carstate_samples_refused_total")
 	}
@@ -167,7 +167,7 @@ func TestSourceCounters(t *testing.T) {
 	s := f.seen(t)
 	if s.Accepted != 1 || s.Ignored != 2 || s.Refused[access.NotAllowed] != 1 || s.Refused[access.NotStored] != 1 ||
 		s.Reason != access.NotStored || s.Text != "telemetry cannot be stored now; nothing of this request was accepted" || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
-		t.Errorf("unexpected activity: got %+v", s)
+		t.Errorf("the activity: got %+v, want 1 accepted, 2 ignored, 1 not allowed, 1 not stored as the last", s)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestSourceBehind(t *testing.T) {
 	request{body: sampleLine("V2", 1, 1), status: 202}.send(t, url, f.key)
 	f.store.wants(t, "V2 1")
 	if s := f.seen(t); s.Refused[access.Backlog] != 2 || s.Reason != access.Backlog {
-		t.Errorf("unexpected activity: got %+v", s)
+		t.Errorf("the activity: got %+v, want 2 refused for the backlog, as the last", s)
 	}
 	u.until.Store(0) // the withheld message waits for an hour, a new one does not
 	request{body: sampleLine("V1", 5, 1), status: 202}.send(t, url, key)

@@ -86,7 +86,7 @@ func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
 		t.Errorf("got %d wrong keys, seen %v; want 4, never", s.Refused[access.WrongKey], s.LastSeen)
 	}
 	if _, ok := f.Sources.Get("nobody"); ok {
-		t.Error("a wrong name made a source")
+		t.Error("a wrong name: got a source of it, want none")
 	}
 	f.wantMetric(t, 8, ingest.MetricKeysRefused, "protocol", "mqtt")
 	f.wantMetric(t, 0, ingest.MetricRefused)

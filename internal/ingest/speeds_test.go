@@ -132,10 +132,10 @@ func TestWrongSpeedsAreFound(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if n := strings.Count(log.String(), "level=WARN"); n != min(1, len(c.want)) {
-				t.Errorf("got %d warnings:\n%s", n, log.String())
+				t.Errorf("the warnings: got %d, want %d:\n%s", n, min(1, len(c.want)), log.String())
 			}
 			if n := f.Sources.WrongSpeeds()[cmp.Or(found.Unit, "other")]; n != min(1, len(c.want)) {
-				t.Errorf("got %d sources with wrong speeds", n)
+				t.Errorf("the sources with wrong speeds: got %d, want %d", n, min(1, len(c.want)))
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 
 	testkit.NoError(t, m.Shutdown(shutdownContext(t)))
 	if err := <-done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("serve: %v", err)
+		t.Errorf("Serve: got %v, want %v", err, net.ErrClosed)
 	}
 }
 
