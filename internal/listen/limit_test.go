@@ -67,7 +67,7 @@ func TestLimit_IgnoresPauses(t *testing.T) {
 	a := NewLimit(new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.Active() {
-		t.Error("pauses activated the limit")
+		t.Error("the limit after pauses: got it active, want it not")
 	}
 	a.adapt(at, delays{time.Second, time.Second}, 1000)
 	for range 20 {
@@ -84,7 +84,7 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for range 50 {
 		if !p.send(at, at) {
-			t.Fatal("a byte that has arrived is still in flight")
+			t.Fatal("a byte that has arrived: got it in flight, want it not")
 		}
 		p.arrived(at.Add(time.Millisecond))
 		at = at.Add(probeInterval)
@@ -95,7 +95,7 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 	p.send(at, at)
 	if p.send(at.Add(probeInterval), at.Add(probeInterval)) {
-		t.Error("a second byte is sent while one is in flight")
+		t.Error("a second byte while one is in flight: got it sent, want it not")
 	}
 	if got := waitAt(at.Add(100 * time.Millisecond)); got > maxMean {
 		t.Errorf("after 100 ms, as by a quota: got mean %s, want %s at most", got, maxMean)

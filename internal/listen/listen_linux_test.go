@@ -78,7 +78,7 @@ func backlogOf(t *testing.T, l net.Listener) int {
 		size := uint32(len(info))
 		if _, _, e := syscall.Syscall6(syscall.SYS_GETSOCKOPT, fd, syscall.IPPROTO_TCP, syscall.TCP_INFO,
 			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0); e != 0 {
-			t.Errorf("getsockopt: %v", e)
+			t.Errorf("getsockopt: got %v, want no error", e)
 		}
 	}))
 	const sacked = 28 // tcpi_sacked, which is the backlog of a listener

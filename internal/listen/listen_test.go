@@ -83,7 +83,7 @@ func TestEvict_Share(t *testing.T) {
 	}
 	silent.wantsEnd(t, "the silent one")
 	if !idle.Become(listen.Idle) {
-		t.Error("the idle connection was evicted")
+		t.Error("the idle connection: got it evicted, want it kept")
 	}
 }
 
@@ -94,7 +94,7 @@ func TestAdmit_Crowded(t *testing.T) {
 	spare := connect(t, l)
 	spare.Become(listen.Held)
 	if !spare.Crowded() {
-		t.Error("the spare connection is not crowded")
+		t.Error("the spare connection: got it not crowded, want it crowded")
 	}
 	go func() { _, _ = l.Accept() }()
 	pair{nil, testkit.Dial(t, l.Addr().String())}.wantsEnd(t, "one too many")
@@ -148,24 +148,24 @@ func TestLimit_ShedsLoad(t *testing.T) {
 		open = append(open, connect(t, l))
 	}
 	if slices.ContainsFunc(open, func(p pair) bool { return p.Overloaded() }) {
-		t.Error("one of the first four connections is overloaded")
+		t.Error("the first four connections: got one overloaded, want none")
 	}
 	gone := testkit.Dial(t, l.Addr().String())
 	_ = gone.Close()
 	newer, waits := connect(t, l), connect(t, l)
 	for range 2 {
 		if !newer.Overloaded() {
-			t.Error("a connection beyond the limit is not overloaded")
+			t.Error("a connection beyond the limit: got it not overloaded, want it overloaded")
 		}
 	}
 	_ = newer.Close()
 	_ = newer.Close()
 	_ = open[0].Close()
 	if waits.Overloaded() {
-		t.Error("a connection is overloaded although the others have ended, want it checked again")
+		t.Error("a connection when the others have ended: got it overloaded, want it checked again")
 	}
 	if connect(t, l); waits.Overloaded() {
-		t.Error("a connection is overloaded again by a later overload")
+		t.Error("a connection after a later overload: got it overloaded again, want it not")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestLimit_MarksNewestAsExcess(t *testing.T) {
 		}
 	}
 	if !newest(0)() {
-		t.Error("a connection is in excess without an overload")
+		t.Error("without an overload: got a connection in excess, want none")
 	}
 	probe(t, p)
 	testkit.Await(t, "a quarter is in excess", newest(4))
@@ -216,7 +216,7 @@ func TestLimit_EvictsIdle(t *testing.T) {
 	})
 	silent.wantsEnd(t, "the silent one")
 	if !asks.Become(listen.Idle) {
-		t.Error("the connection with a request was evicted")
+		t.Error("the connection with a request: got it evicted, want it kept")
 	}
 }
 
