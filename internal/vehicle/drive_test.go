@@ -35,13 +35,13 @@ import (
 func TestDrives_Stories(t *testing.T) {
 	files, err := filepath.Glob("testdata/drives/*.txt")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories: %v", err)
+		t.Fatalf("the stories: got none, error %v; want some", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("the story: got %v, want no error", err)
 			}
 			d := drive{start: signal.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
 			expects := 0
@@ -56,11 +56,11 @@ func TestDrives_Stories(t *testing.T) {
 					expects++
 				}
 				if err := d.do(words); err != nil {
-					t.Fatalf("%s:%d: %v", file, n, err)
+					t.Fatalf("%s:%d: got %v, want no error", file, n, err)
 				}
 			}
 			if expects == 0 {
-				t.Errorf("%s expects nothing", file)
+				t.Errorf("%s: got no expectation, want some", file)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func TestExplainDriving(t *testing.T) {
 		}
 		for _, name := range facts {
 			if !slices.ContainsFunc(e.Facts, func(f signal.Fact) bool { return f.Name == name && f.Time != 0 }) {
-				t.Errorf("no fact %q with a time in %+v", name, e.Facts)
+				t.Errorf("the facts: got %+v, want %q with a time", e.Facts, name)
 			}
 		}
 	}

@@ -43,13 +43,13 @@ func TestVerdictStands(t *testing.T) {
 			folds(t, &s, when, v)
 			check(t, s)
 			if s.Pace == driving.Jam && when.Sub(driveStart) < time.Minute {
-				t.Fatalf("a jam after %v", when.Sub(driveStart))
+				t.Fatalf("the jam: got it after %v, want it after 1m or later", when.Sub(driveStart))
 			}
 			if was != 0 && s.Pace != was {
 				near := driving.StateOfShare(s.Traffic.Share/1.03) != s.Pace && driving.StateOfShare(s.Traffic.Share*1.03) != s.Pace
 				if changed != 0 && when.Sub(changed) < time.Minute && near {
-					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed),
-						s.Traffic.Share)
+					t.Fatalf("%s, then %s: got it after %v, want it after 1m or later, at a share of %g", was, s.Pace,
+						when.Sub(changed), s.Traffic.Share)
 				}
 				changed = when
 			}
@@ -70,7 +70,7 @@ func TestFluentIsNormal(t *testing.T) {
 			folds(t, &s, when, v)
 			check(t, s)
 			if s.Pace != driving.Normal {
-				t.Fatalf("%s at %v km/h", s.Pace, v)
+				t.Fatalf("%v km/h: got %s, want %s", v, s.Pace, driving.Normal)
 			}
 			when += signal.UnixMilli(rapid.Int64Range(1, 60_000).Draw(t, "step"))
 		}
@@ -98,7 +98,7 @@ func TestGapIsOneSample(t *testing.T) {
 		}
 		most := 0.4 * math.Abs(after-float64(before.MeanSpeed))
 		if got := math.Abs(float64(s.MeanSpeed - before.MeanSpeed)); got > most+0.1 {
-			t.Fatalf("a mean of %g km/h became %g after a gap and a speed of %g", before.MeanSpeed, s.MeanSpeed, after)
+			t.Fatalf("a mean of %g, then %g: got it changed by %g, want %g", before.MeanSpeed, after, got, most+0.1)
 		}
 	})
 }
@@ -158,8 +158,8 @@ func TestSamplingRate(t *testing.T) {
 		}
 		for i := range changes[0] {
 			if late := (changes[1][i] - changes[0][i]).Abs(); late > 6*time.Minute {
-				t.Fatalf("%v: settled at %v every second, at %v every %v", drawn[i].speeds, changes[0][i],
-					changes[1][i], every)
+				t.Fatalf("%v: got it settled at %v every %v, want it within 6m of %v", drawn[i].speeds, changes[1][i],
+					every, changes[0][i])
 			}
 		}
 	})
@@ -178,7 +178,7 @@ func TestRedLightAtAnyInterval(t *testing.T) {
 		for at := rapid.Float64Range(0, 1).Draw(t, "phase") * every; at < 360; at += every {
 			folds(t, &s, driveStart+signal.UnixMilli(1000*at), speed(at))
 			if s.Pace == driving.Jam || s.Pace == driving.Slow && every <= 20 {
-				t.Fatalf("%s after %.1f s, read every %.1f s", s.Pace, at, every)
+				t.Fatalf("after %.1f s, every %.1f s: got %s, want no jam, slow only over 20 s", at, every, s.Pace)
 			}
 		}
 	})
@@ -204,7 +204,7 @@ func TestRepeatedTailChangesNothing(t *testing.T) {
 			again = vehicle.Observe(again, x)
 		}
 		if again != s {
-			t.Fatalf("%+v became %+v", s, again)
+			t.Fatalf("the samples again: got %+v, want %+v", again, s)
 		}
 	})
 }
@@ -248,19 +248,19 @@ func TestSplitSample(t *testing.T) {
 
 		for g := range signal.Signal(signal.Num) {
 			if g != signal.LowVoltageSystemState && one.Latest[g] != other.Latest[g] {
-				t.Fatalf("%s: %+v or %+v", g, one.Latest[g], other.Latest[g])
+				t.Fatalf("%s: got %+v and %+v, want the same", g, one.Latest[g], other.Latest[g])
 			}
 		}
 		if one.Throttle() != other.Throttle() {
-			t.Fatalf("throttle: %+v or %+v", one.Throttle(), other.Throttle())
+			t.Fatalf("throttle: got %+v and %+v, want the same", one.Throttle(), other.Throttle())
 		}
 		speeds := count(x, signal.Speed, signal.OBDSpeed)
 		d, e := one.Driving(), other.Driving()
 		if speeds <= 1 && (d.NotDriving != e.NotDriving || d.Time != e.Time) {
-			t.Fatalf("driving: %+v or %+v", d, e)
+			t.Fatalf("driving: got %+v and %+v, want the same", d, e)
 		}
 		if speeds+count(x, signal.EngineSpeed, signal.LowVoltageSystemState, signal.FreeFlowSpeed) <= 1 && one != other {
-			t.Fatalf("%+v or %+v", one, other)
+			t.Fatalf("the states: got %+v and %+v, want the same", one, other)
 		}
 	})
 }

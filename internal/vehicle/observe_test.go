@@ -28,13 +28,13 @@ func TestObserveAllocatesNothing(t *testing.T) {
 		s = vehicle.Observe(s, x)
 		if s.Driving().At(x.Time, time.Minute) != vehicle.Answered ||
 			s.Throttle().At(x.Time, time.Minute) != vehicle.Answered {
-			t.Fatal("no answer")
+			t.Fatal("the verdicts: got no answer, want one")
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations a sample", n)
+		t.Errorf("a sample: got %v allocations, want 0", n)
 	}
 	if s.ThrottleMemory.FaultCode.String() != "P2135" || s.Driving().State != driving.Normal {
-		t.Errorf("code %s, %s", s.ThrottleMemory.FaultCode, s.Driving().State)
+		t.Errorf("got code %s, %s; want P2135, normal", s.ThrottleMemory.FaultCode, s.Driving().State)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestObserveIgnoresWhatHasNoTime(t *testing.T) {
 		x := fullSample(t)
 		x.Time = at
 		if s := vehicle.Observe(vehicle.State{}, x); s != (vehicle.State{}) {
-			t.Errorf("a sample of time %d became %+v", at, s)
+			t.Errorf("a sample of time %d: got %+v, want no change", at, s)
 		}
 	}
 }

@@ -32,34 +32,34 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 		g := signal.Signal(i)
 		disproved := g == signal.LowVoltageSystemState && r.Value == float32(signal.IgnitionUndefined)
 		if r.Time != 0 && new(signal.Readings).Set(g, float64(r.Value)) != nil && !disproved {
-			t.Fatalf("%s is %g, out of its range", g, r.Value)
+			t.Fatalf("%s: got %g, want it within its range", g, r.Value)
 		}
 		if r.Time < 0 || r.Time > s.Time {
-			t.Fatalf("%s was read at %d, after %d", g, r.Time, s.Time)
+			t.Fatalf("%s: got it read at %d, want 0 to %d", g, r.Time, s.Time)
 		}
 	}
 	if s.MeanSpeed < 0 || s.MeanSpeed > 500 {
-		t.Fatalf("mean speed is %g", s.MeanSpeed)
+		t.Fatalf("the mean speed: got %g, want 0 to 500", s.MeanSpeed)
 	}
 	newest, speedRead := s.Latest.Speed()
 	if s.Pace > driving.Jam || (s.Pace != 0) != speedRead {
-		t.Fatalf("pace is %d, speed read: %v", s.Pace, speedRead)
+		t.Fatalf("the pace: got %d, want one if a speed was read: %t", s.Pace, speedRead)
 	}
 
 	d := s.Driving()
 	// The time of a speed that was held is that of another, earlier reading.
 	read := func(g signal.Signal) bool { return s.Latest[g].Time == d.Time }
 	if held := s.Traffic.At > newest.Time; d.Time != 0 && !held && !slices.ContainsFunc(everySignal[:], read) {
-		t.Fatalf("the driving verdict's time %d is that of no reading", d.Time)
+		t.Fatalf("the driving verdict: got the time %d, want that of a reading", d.Time)
 	}
 	if d.State != 0 && d.NotDriving || d.Time == 0 && d != (vehicle.DrivingVerdict{}) ||
 		d.Time != 0 && d.State == 0 && !d.NotDriving || speedRead && d.Time == 0 || d.Time > s.Time {
-		t.Fatalf("driving verdict %+v at %d, speed read: %v", d, s.Time, speedRead)
+		t.Fatalf("the driving verdict: got %+v at %d, want it consistent, speed read: %v", d, s.Time, speedRead)
 	}
 	e := s.ExplainDriving()
 	if (d.Time != 0) != (e.Rule != "") || e.Text == "" ||
 		d.State != 0 && (e.Rule != driving.RuleTraffic || !strings.HasPrefix(e.Text, d.State.String())) {
-		t.Fatalf("verdict %+v is explained as %+v", d, e)
+		t.Fatalf("the verdict %+v: got the explanation %+v, want one that fits", d, e)
 	}
 	checkFacts(t, s, e)
 
@@ -71,16 +71,16 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 	h := s.Throttle()
 	if want := (vehicle.ThrottleVerdict{System: throttle.Anomaly, Time: s.Time}); h != want &&
 		h != (vehicle.ThrottleVerdict{System: throttle.Normal, Time: plate}) {
-		t.Fatalf("throttle verdict %+v at %d, the plate was read at %d", h, s.Time, plate)
+		t.Fatalf("the throttle verdict: got %+v, want %+v or normal of %d", h, want, plate)
 	}
 	e = s.ExplainThrottle()
 	if (h.System == throttle.Anomaly) != (e.Rule != "throttle/none") || e.Version < 1 || e.Text == "" {
-		t.Fatalf("verdict %+v is explained as %+v", h, e)
+		t.Fatalf("the verdict %+v: got the explanation %+v, want one that fits", h, e)
 	}
 	told := map[string]bool{}
 	for _, f := range e.Facts {
 		if told[f.Name+f.Unit] || f.Value < 0 || f.Value > 0 && f.Value < 0.001 && f.Threshold > 0 {
-			t.Fatalf("a fact told twice, negative or tiny: %+v of %+v", f, e.Facts)
+			t.Fatalf("the fact: got %+v, want it once, not negative or tiny, in %+v", f, e.Facts)
 		}
 		told[f.Name+f.Unit] = true
 	}
@@ -90,7 +90,7 @@ func check(t interface{ Fatalf(string, ...any) }, s vehicle.State) {
 func checkFacts(t interface{ Fatalf(string, ...any) }, s vehicle.State, e signal.Explanation) {
 	for _, f := range e.Facts {
 		if f.Name == "" || math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Time > s.Time {
-			t.Fatalf("fact %+v at %d", f, s.Time)
+			t.Fatalf("the fact: got %+v, want it named and finite, at most of %d", f, s.Time)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func finite(t interface{ Fatalf(string, ...any) }, v reflect.Value, name string)
 		}
 	case reflect.Float32:
 		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
-			t.Fatalf("%s is %g", name, f)
+			t.Fatalf("%s: got %g, want a finite number", name, f)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func genReadings(t *rapid.T) signal.Readings {
 		default:
 			var lo, hi float64
 			if _, err := fmt.Sscanf(g.Range(), "between %g and %g", &lo, &hi); err != nil {
-				t.Fatal(err)
+				t.Fatalf("the range of %s: got %v, want no error", g, err)
 			}
 			err = r.Set(g, rapid.OneOf(
 				rapid.SampledFrom([]float64{lo, hi, min(hi, 3), min(hi, 6), min(hi, 17.5)}),
@@ -143,7 +143,7 @@ func genReadings(t *rapid.T) signal.Readings {
 			).Draw(t, "value"))
 		}
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: got %v, want no error", g, err)
 		}
 	}
 	return r
@@ -173,15 +173,15 @@ func genState(t *rapid.T) vehicle.State {
 func fold(t interface{ Fatalf(string, ...any) }, s vehicle.State, x vehicle.Sample) vehicle.State {
 	next := s
 	if changed := next.Fold(&x); changed != (next != s) {
-		t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
+		t.Fatalf("Fold from %+v to %+v: got changed %t, want %t", s, next, changed, next != s)
 	}
 	check(t, next)
 	late := !slices.ContainsFunc(everySignal[:], func(g signal.Signal) bool { return x.Has(g) && x.Time >= newest(s, g) })
 	if late && next != s {
-		t.Fatalf("a late sample changed %+v to %+v", s, next)
+		t.Fatalf("a late sample: got %+v, want %+v", next, s)
 	}
 	if again := vehicle.Observe(next, x); again != next {
-		t.Fatalf("the same sample again changed %+v to %+v", next, again)
+		t.Fatalf("the same sample again: got %+v, want %+v", again, next)
 	}
 	return next
 }
@@ -192,7 +192,7 @@ func set(t interface {
 }, x *vehicle.Sample, g signal.Signal, v float64) {
 	t.Helper()
 	if err := x.Set(g, v); err != nil {
-		t.Fatal(err)
+		t.Fatal("Set of ", g, ": got ", err, ", want no error")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestParseID(t *testing.T) {
 			t.Errorf("ParseID(%.20q): %v, want %v", c.in, err, c.want)
 		}
 		if want := vehicle.ID(c.in); err == nil && id != want || err != nil && id != "" {
-			t.Errorf("ParseID(%.20q) = %.20q", c.in, id)
+			t.Errorf("ParseID(%.20q): got %.20q, want it, or nothing with an error", c.in, id)
 		}
 		if byBytes := vehicle.CheckID([]byte(c.in)); !errors.Is(byBytes, c.want) {
 			t.Errorf("CheckID(%.20q): %v, want %v", c.in, byBytes, c.want)

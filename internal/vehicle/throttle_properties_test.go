@@ -89,7 +89,7 @@ func TestAnomalyOutlastsSilence(t *testing.T) {
 		silence := signal.UnixMilli(rapid.Int64Range(1, 1e9).Draw(t, "silence"))
 		s = vehicle.Observe(s, vehicle.Sample{Vehicle: "car", Time: s.Time + silence, Readings: genReadings(t)})
 		if v := s.Throttle(); calm.Value < calm.Threshold-4 && v.System != throttle.Anomaly {
-			t.Fatalf("an anomaly with %+v ended with one sample", calm)
+			t.Fatalf("an anomaly with %+v: got its end after one sample, want it to last", calm)
 		}
 	})
 }

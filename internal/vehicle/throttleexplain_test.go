@@ -38,7 +38,7 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 		}
 		e := s.ExplainThrottle()
 		if e.Text != "normal: every measure is within its limit" {
-			t.Fatalf("a healthy car is explained by %q", e.Text)
+			t.Fatalf(`a healthy car: got %q, want "normal: every measure is within its limit"`, e.Text)
 		}
 		for range 60 {
 			s = read(s, map[signal.Signal]float64{c.x: 4, c.y: 60})
@@ -50,7 +50,7 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 		for _, f := range append(e.Facts, broken.Facts...) {
 			if math.IsNaN(f.Threshold) != (f.Limit == "") || strings.Contains(f.Unit, " ") ||
 				strings.Contains(f.Name, "throttle/") {
-				t.Errorf("not for people: %+v", f)
+				t.Errorf("the fact: got %+v, want one for people", f)
 			}
 		}
 	}
