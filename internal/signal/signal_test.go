@@ -30,10 +30,10 @@ func TestSignalRanges(t *testing.T) {
 		for _, v := range []float64{l.min, l.max, (l.min + l.max) / 2} {
 			var r signal.Readings
 			if err := r.Set(s, v); err != nil {
-				t.Errorf("%s = %g: %v", s, v, err)
+				t.Errorf("%s = %g: got %v, want no error", s, v, err)
 			}
 			if got, ok := r.Value(s); !ok || got != float32(v) || !r.Has(s) || r.Empty() {
-				t.Errorf("%s = %g reads back as %g, %v", s, v, got, ok)
+				t.Errorf("%s = %g: got %g, %t; want it back", s, v, got, ok)
 			}
 		}
 		for _, v := range []float64{
@@ -45,10 +45,10 @@ func TestSignalRanges(t *testing.T) {
 			if !errors.Is(err, signal.ErrImpossible) {
 				t.Errorf("%s = %g: %v, want ErrImpossible", s, v, err)
 			} else if !strings.Contains(err.Error(), s.String()) || strings.HasSuffix(err.Error(), " ") {
-				t.Errorf("%s = %g: unhelpful error %q", s, v, err)
+				t.Errorf("%s = %g: got the error %q, want one that names the signal", s, v, err)
 			}
 			if r.Has(s) || !r.Empty() {
-				t.Errorf("%s = %g is refused, yet recorded", s, v)
+				t.Errorf("%s = %g: got it recorded, want nothing recorded", s, v)
 			}
 		}
 	}
@@ -93,31 +93,31 @@ func TestSetReported(t *testing.T) {
 			t.Errorf("%s = %g: got %g, %t, %v; want %g, %v", tt.s, tt.v, got, ok, err, tt.want, tt.err)
 		}
 		if r.DropPosition(); r.Has(tt.s) != (tt.err == nil && !tt.s.IsPosition()) {
-			t.Errorf("%s after DropPosition: %t", tt.s, r.Has(tt.s))
+			t.Errorf("%s after DropPosition: got %t, want %t", tt.s, r.Has(tt.s), tt.err == nil && !tt.s.IsPosition())
 		}
 	}
 }
 
 func TestSignalNames(t *testing.T) {
 	if _, ok := signal.ByName(signal.SpeedHolds.String()); ok {
-		t.Errorf("a sender can name %s", signal.SpeedHolds)
+		t.Errorf("ByName(%s): got a signal, want none that a sender can name", signal.SpeedHolds)
 	}
 	for s := range signal.SpeedHolds {
 		if got, ok := signal.ByName(s.String()); !ok || got != s {
-			t.Errorf("SignalByName(%q) = %v, %v", s, got, ok)
+			t.Errorf("ByName(%q): got %v, %t; want it, true", s, got, ok)
 		}
 		if got, ok := signal.ByName([]byte(s.String())); !ok || got != s {
-			t.Errorf("SignalByName of bytes %q = %v, %v", s, got, ok)
+			t.Errorf("ByName of bytes %q: got %v, %t; want it, true", s, got, ok)
 		}
 	}
 	for _, name := range signal.Names() {
 		if _, ok := signal.ByName(name); !ok {
-			t.Errorf("SignalByName does not know %s", name)
+			t.Errorf("ByName(%q): got no signal, want one", name)
 		}
 	}
 	for _, name := range []string{"", "Vehicle", "vehicle.speed", "Vehicle.Speed ", "Vehicle.OBD.ShortTermFuelTrim"} {
 		if s, ok := signal.ByName(name); ok {
-			t.Errorf("SignalByName(%q) = %v", name, s)
+			t.Errorf("ByName(%q): got %v, want no signal", name, s)
 		}
 	}
 	for s, unit := range map[signal.Signal]string{
@@ -136,30 +136,30 @@ func TestSetIgnition(t *testing.T) {
 		err := r.SetIgnition(name)
 		got, ok := r.Value(signal.LowVoltageSystemState)
 		if err != nil || got != float32(want) || ok != (name != "UNDEFINED") {
-			t.Errorf("SetIgnition(%q) recorded %v, %v, %v", name, got, ok, err)
+			t.Errorf("SetIgnition(%q): got %v, %t, error %v; want %v, nil", name, got, ok, err, want)
 		}
 		i := signal.Ignition(want)
 		if i.String() != name || i.On() != (name == "ON" || name == "START") {
-			t.Errorf("ignition %d is %s, on %v", want, i, i.On())
+			t.Errorf("ignition %d: got %s, on %t; want %s", want, i, i.On(), name)
 		}
 	}
 	var r signal.Readings
 	for _, name := range []string{"", "on", "RUN", "ON ", "Ignition(6)"} {
 		if err := r.SetIgnition(name); !errors.Is(err, signal.ErrImpossible) || !r.Empty() {
-			t.Errorf("SetIgnition(%q): %v", name, err)
+			t.Errorf("SetIgnition(%q): got %v, want %v", name, err, signal.ErrImpossible)
 		}
 	}
 	if got := signal.Ignition(77).String(); got != "Ignition(77)" {
-		t.Errorf("an unknown ignition state calls itself %q", got)
+		t.Errorf("an unknown ignition state: got %q, want Ignition(77)", got)
 	}
 }
 
 func TestSetCodes_Limits(t *testing.T) {
 	var r signal.Readings
 	if err := r.SetCodes(nil); err != nil || !r.Has(signal.DTCList) {
-		t.Errorf("an empty list is a reading too: %v", err)
+		t.Errorf("an empty list: got %v, want it recorded", err)
 	}
 	if err := r.SetCodes(make([]signal.TroubleCode, 65536)); !errors.Is(err, signal.ErrImpossible) {
-		t.Errorf("65536 codes: %v", err)
+		t.Errorf("65536 codes: got %v, want %v", err, signal.ErrImpossible)
 	}
 }

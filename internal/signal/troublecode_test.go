@@ -28,14 +28,14 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	} {
 		codes, _ := signal.TroubleCodes(code)
 		if len(codes) != 1 || codes[0].String() != code {
-			t.Fatalf("%s reads back as %s", code, codes)
+			t.Fatalf("%s: got %s, want it back", code, codes)
 		}
 		if got := codes[0].IsThrottle(); got != want {
 			t.Errorf("%s: throttle = %v, want %v", code, got, want)
 		}
 	}
 	if (signal.TroubleCode{}).IsThrottle() {
-		t.Error("no code at all counts as a throttle code")
+		t.Error("no code at all: got a throttle code, want none")
 	}
 }
 
