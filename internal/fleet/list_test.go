@@ -74,11 +74,11 @@ func TestFirstPagesThroughAList(t *testing.T) {
 		for pages := 0; ; pages++ {
 			list, matched, next, err := table.First(t.Context(), c.q, place, 37)
 			if err != nil || matched != c.want || len(list) > 37 || pages > c.want {
-				t.Fatalf("%s: %d of %d matched, %d listed, %v", c.name, matched, c.want, len(list), err)
+				t.Fatalf("%s: got %d matched, %d listed, error %v; want %d", c.name, matched, len(list), err, c.want)
 			}
 			for _, l := range list {
 				if seen[l.ID] || l.Driving.Time > last || c.q.Match != nil && !c.q.Match([]byte(l.ID)) {
-					t.Fatalf("%s: %+v is listed twice, or after time %d", c.name, l, last)
+					t.Fatalf("%s: got %+v, want it once, at most of time %d", c.name, l, last)
 				}
 				seen[l.ID], last = true, l.Driving.Time
 			}
@@ -96,7 +96,7 @@ func TestFirstPagesThroughAList(t *testing.T) {
 			}
 			return nil
 		}); err != nil || each != c.want {
-			t.Errorf("%s: an export has %d of %d vehicles: %v", c.name, each, c.want, err)
+			t.Errorf("%s: got an export of %d vehicles, error %v; want %d", c.name, each, err, c.want)
 		}
 	}
 	ended := errors.New("ended")
@@ -114,7 +114,7 @@ func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 	t.Helper()
 	list, matched, _, err := table.First(t.Context(), everyone, nil, 10_000)
 	if err != nil || matched != len(list) || matched != table.Len() {
-		t.Fatalf("%d listed, %d matched, %d known: %v", len(list), matched, table.Len(), err)
+		t.Fatalf("the list: got %d listed, %d matched, error %v; want %d", len(list), matched, err, table.Len())
 	}
 	for _, l := range list {
 		ids = append(ids, l.ID)
@@ -196,6 +196,6 @@ func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	}
 	working.Wait()
 	if ids := all(t, table); len(slices.Compact(ids)) != table.Len() {
-		t.Errorf("%d of %d vehicles are listed", len(ids), table.Len())
+		t.Errorf("the list: got %d vehicles, perhaps some twice; want %d", len(ids), table.Len())
 	}
 }

@@ -16,7 +16,7 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	table := fleet.New()
 	table.Put("Before", answer(noon))
 	if !table.Admit("Anybody") {
-		t.Error("without a bound a vehicle is refused")
+		t.Error("Admit without a bound: got false, want true")
 	}
 	table.Bound(3)
 	for _, c := range []struct {
@@ -30,19 +30,19 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	table.Put("A", answer(noon))
 	table.Put("B", answer(noon))
 	if table.Admit("C") || !table.Admit("A") || !table.Admit("B") {
-		t.Error("what came is counted twice, or not at all")
+		t.Error("Admit of C, A, B: got it counted twice, or not at all; want false, true, true")
 	}
 	table.Delete("A")
 	if !table.Admit("C") || table.Admit("A") {
-		t.Error("the room of a forgotten vehicle is not given to the next one")
+		t.Error("Admit of C, A after A was forgotten: got another answer, want true, false")
 	}
 	table.Delete("C") // before its first state has arrived
 	if !table.Admit("A") {
-		t.Error("the room of a newcomer that was forgotten is not given back")
+		t.Error("Admit of A after C was forgotten: got false, want true")
 	}
 	table.Bound(1)
 	if !table.Admit("Before") || !table.Admit("B") || table.Admit("D") {
-		t.Error("a lower bound drops what is known, or lets others in")
+		t.Error("Admit of Before, B, D with a lower bound: got another answer, want true, true, false")
 	}
 	table.Expire(noon.Add(24 * time.Hour))
 	if table.Len() != 0 {

@@ -27,14 +27,14 @@ func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]va
 		before := &a[(i+len(a)-1)%len(a)]
 		d := away(i, a[i][1], len(a))
 		if d > 0 && before.free() {
-			t.Fatalf("slot %d of %d: %d away from home, behind a free slot", i, len(a), d)
+			t.Fatalf("slot %d of %d, %d away from home: got a free slot before it, want none", i, len(a), d)
 		}
 		if d > 0 && away((i+len(a)-1)%len(a), before[1], len(a)) < d-1 {
-			t.Fatalf("slot %d of %d: follows a vehicle that belongs further on", i, len(a))
+			t.Fatalf("slot %d of %d: got it behind a vehicle that belongs further on, want it before", i, len(a))
 		}
 	}
 	if !maps.Equal(got, want) || int(s.vehicles.Load()) != len(want) {
-		t.Fatalf("the shard counts %d and holds\n%v, not\n%v", s.vehicles.Load(), got, want)
+		t.Fatalf("the shard: got a count of %d and\n%v\nwant\n%v", s.vehicles.Load(), got, want)
 	}
 	for k, v := range want {
 		if got, found := s.find(k); got != v || !found {
@@ -85,7 +85,7 @@ func TestShardIsAMap(t *testing.T) {
 				want := len(model)
 				maps.DeleteFunc(model, func(_ key, v value) bool { return old(v) })
 				if n := s.removeIf(old); n != want-len(model) {
-					t.Fatalf("%d removed, not %d", n, want-len(model))
+					t.Fatalf("the removed vehicles: got %d, want %d", n, want-len(model))
 				}
 			},
 			"": func(t *rapid.T) {
@@ -131,7 +131,7 @@ func TestMemoryComesBack(t *testing.T) {
 			table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answerAt(now.Add(time.Duration(-i)*time.Second)))
 		}
 		if most := n * 3 / 2; slotsOf(table) > most {
-			t.Errorf("%d vehicles take %d slots, more than %d", n, slotsOf(table), most)
+			t.Errorf("%d vehicles: got %d slots, want at most %d", n, slotsOf(table), most)
 		}
 		for _, kept := range []int{n / 2, n / 20, 0} {
 			c.forget(table, kept)
@@ -141,7 +141,7 @@ func TestMemoryComesBack(t *testing.T) {
 				most = 0
 			}
 			if got := slotsOf(table); got > most {
-				t.Errorf("%s: %d vehicles are left in %d slots, more than %d", c.how, table.Len(), got, most)
+				t.Errorf("%s: got %d slots of %d vehicles, want at most %d", c.how, got, table.Len(), most)
 			}
 		}
 	}
@@ -159,10 +159,10 @@ func TestReaderOfAStalledWriter(t *testing.T) {
 	s.version.Add(1)
 	s.mu.Unlock()
 	if v := <-read; v != (value{3, 4}) {
-		t.Errorf("read %v", v)
+		t.Errorf("the reader: got %v, want {3, 4}", v)
 	}
 	s.version.Add(1) // odd from now on, as if a write never ended
 	if v, _ := s.find(k); v != (value{3, 4}) {
-		t.Errorf("read %v", v)
+		t.Errorf("a write that never ends: got %v, want {3, 4}", v)
 	}
 }
