@@ -37,7 +37,7 @@ func TestGrowth(t *testing.T) {
 		for name, message := range worst(n) {
 			b, err := telemetry.DecodeMessage(nil, []byte(message), o)
 			if err != nil {
-				t.Fatal(name, err)
+				t.Fatalf("%s: got %v, want no error", name, err)
 			}
 			costs := cap(b.Samples) * int(unsafe.Sizeof(vehicle.Sample{}))
 			for i := range b.Samples {
@@ -48,7 +48,7 @@ func TestGrowth(t *testing.T) {
 					name, len(message), b.Bytes, costs)
 			}
 			if b.Accepted > 0 && b.Bytes > telemetry.Growth*len(message) {
-				t.Errorf("%s in %d bytes: the cost of %d exceeds the growth", name, len(message), b.Bytes)
+				t.Errorf("%s: got a cost of %d, want at most %d", name, b.Bytes, telemetry.Growth*len(message))
 			}
 		}
 	}

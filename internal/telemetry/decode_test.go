@@ -60,7 +60,7 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 		case strings.HasPrefix(text, `<"`):
 			in, err := strconv.Unquote(text[1:])
 			if err != nil {
-				t.Fatalf("samples.txt:%d: %v", n, err)
+				t.Fatalf("samples.txt:%d: got %v, want a text in quotes", n, err)
 			}
 			cases = append(cases, sampleCase{line: n, in: in})
 		case strings.HasPrefix(text, "< "):
@@ -68,11 +68,11 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 		case strings.HasPrefix(text, "> "):
 			cases[len(cases)-1].wants = text[2:]
 		case text != "" && !strings.HasPrefix(text, "#"):
-			t.Fatalf("samples.txt:%d: a line begins with <, > or #", n)
+			t.Fatalf("samples.txt:%d: got %q, want a line that begins with <, > or #", n, text)
 		}
 	}
 	if scan.Err() != nil || len(cases) == 0 {
-		t.Fatalf("samples.txt: %d cases, %v", len(cases), scan.Err())
+		t.Fatalf("samples.txt: got %d cases, error %v; want some", len(cases), scan.Err())
 	}
 	return cases
 }
@@ -96,21 +96,21 @@ func TestTroubleCodes(t *testing.T) {
 	own, why := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
 		testLatest)
 	if why != nil {
-		t.Fatal(why)
+		t.Fatalf("the first sample: got %v, want no error", why)
 	}
 	for _, n := range []int{0, 1, maxCodes, maxCodes + 1, 8000} {
 		line := `{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":[` +
 			strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",") + `]}}`
 		x, why := d.sample([]byte(line), "", testLatest)
 		if why != nil || len(x.Codes) != min(n, maxCodes) {
-			t.Errorf("%d codes: got %d, %v", n, len(x.Codes), why)
+			t.Errorf("%d codes: got %d, error %v; want %d", n, len(x.Codes), why, min(n, maxCodes))
 		}
 		if n > maxCodes != slices.ContainsFunc(d.unused, func(u unusedValue) bool { return u.why == errManyCodes }) {
-			t.Errorf("%d codes: got unused %v", n, d.unused)
+			t.Errorf("%d codes: got unused %v, want some: %t", n, d.unused, n > maxCodes)
 		}
 	}
 	if got := fmt.Sprint(own.Codes); got != "[P0120 P0121]" {
-		t.Errorf("the first sample's codes became %s", got)
+		t.Errorf("the first sample's codes: got %s, want [P0120 P0121]", got)
 	}
 }
 
@@ -124,7 +124,7 @@ func FuzzDecode(f *testing.F) {
 		d := newDecoder()
 		x, why := d.sample(line, "", testLatest)
 		if string(line) != before {
-			t.Fatal("the input was changed")
+			t.Fatalf("the input: got %q, want %q", line, before)
 		}
 		if why != nil {
 			if why.Text == "" || why.Kind >= access.SampleRefusals {
@@ -133,15 +133,15 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if vehicle.CheckID(string(x.Vehicle)) != nil || len(x.Vehicle) > vehicle.MaxReportingID {
-			t.Fatalf("an invalid vid was accepted: %q", x.Vehicle)
+			t.Fatalf("the vid: got %q, want a valid one", x.Vehicle)
 		}
 		if x.Time < testLatest.Add(-maxBehind) || x.Time > testLatest {
-			t.Fatalf("an impossible time was accepted: %d", x.Time)
+			t.Fatalf("the time: got %d, want %d to %d", x.Time, testLatest.Add(-maxBehind), testLatest)
 		}
 		sent := AppendJSON(nil, &x)
 		again, why := d.sample(sent, "", testLatest)
 		if why != nil {
-			t.Fatalf("%s, sent again as %s, is refused: %v", line, sent, why)
+			t.Fatalf("%s, sent again as %s: got %v, want no error", line, sent, why)
 		}
 		if got, want := describe(again, d), describe(x, newDecoder()); got != want {
 			t.Fatalf("%s: got %s after a round trip, want %s", line, got, want)
@@ -163,14 +163,14 @@ func FuzzParse(f *testing.F) {
 		d := newDecoder()
 		wrong := d.check(line)
 		if _, _, usual := d.parse(line, id, testLatest); usual && wrong != nil {
-			t.Errorf("%s is usual, but %v", line, wrong)
+			t.Errorf("%s is usual: got %v, want no error", line, wrong)
 		}
 		read := func(line []byte) string {
 			x, why := d.sample(line, id, testLatest)
 			return fmt.Sprintf("%s, unknown %q: %v", describe(x, d), d.unknown, why)
 		}
 		if got, want := read(line), read(otherSpelling(line)); wrong == nil && got != want {
-			t.Errorf("%s: got %s, and %s for %s", line, got, want, otherSpelling(line))
+			t.Errorf("%s: got %s, want %s as for %s", line, got, want, otherSpelling(line))
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestParse_ReadsWhatIsUsual(t *testing.T) {
 		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
 	} {
 		if _, _, usual := newDecoder().parse([]byte(line), "", testLatest); !usual {
-			t.Errorf("%s is not usual", line)
+			t.Errorf("%s: got it as unusual, want it as usual", line)
 		}
 	}
 	d, line := newDecoder(), []byte(usualLine)
@@ -229,7 +229,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, why := d.sample(line, "", testLatest); why != nil {
-					b.Fatal(why)
+					b.Fatalf("the sample: got %v, want no error", why)
 				}
 			}
 		})
