@@ -85,7 +85,7 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 		}
 		return nil
 	}); err != nil {
-		t.Error(err)
+		t.Errorf("the connections: got %v, want no error", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 		}
 		return nil
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the connections: got %v, want no error", err)
 	}
 	const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	ends := map[string]func(plain net.Conn, c net.Conn) error{
@@ -174,7 +174,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 			all.Go(func() {
 				plain, err := net.Dial("tcp", address)
 				if err != nil {
-					t.Error(err)
+					t.Errorf("Dial: got %v, want no error", err)
 					return
 				}
 				defer plain.Close()
@@ -184,7 +184,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 					c = tls.Client(plain, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 				}
 				if err := end(plain, c); err != nil {
-					t.Errorf("%s: %v", how, err)
+					t.Errorf("%s: got %v, want no error", how, err)
 				}
 			})
 		}
@@ -194,7 +194,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
+		t.Errorf("Shutdown: got %v, want no error or %v", err, net.ErrClosed)
 	}
 	<-s.ended
 	s.opens(t, 0)
@@ -232,12 +232,10 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 					talk = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 				}
 				testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
-				if _, err := io.WriteString(talk, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.ReadFull(talk, make([]byte, 12)); err != nil {
-					t.Fatal(err)
-				}
+				_, err = io.WriteString(talk, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n")
+				testkit.NoError(t, err)
+				_, err = io.ReadFull(talk, make([]byte, 12))
+				testkit.NoError(t, err)
 				got, err := sendBufferTo(c.LocalAddr())
 				if err != nil || got != 2*want { // Linux doubles it for its own bookkeeping
 					t.Errorf("%s keeps %d bytes, %v, want %d", flag, got, err, 2*want)

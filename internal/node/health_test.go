@@ -59,14 +59,14 @@ func TestReady_WithoutALeader(t *testing.T) {
 			}
 			return err
 		}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("the samples: got %v, want no error", err)
 		}
 	}
 	for range 2 {
 		taken()
 		servers.Stop()
 		if _, err := post(); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
-			t.Fatalf("without a cluster: %v", err)
+			t.Fatalf("without a cluster: got %v, want HTTP 503", err)
 		}
 		for _, n := range []*running{all, answers, folds} {
 			expect(t, n, "/healthz", http.StatusOK, "")
@@ -85,6 +85,6 @@ func TestReady_WithoutALeader(t *testing.T) {
 	testkit.NoError(t, all.Drain(ended))
 	expect(t, all, "/readyz/query", http.StatusServiceUnavailable, "^the node is ending;")
 	if log.Count(operator.Key) > 0 {
-		t.Error("the admin key is in the log")
+		t.Error("the log: got the admin key in it, want it not")
 	}
 }

@@ -46,7 +46,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	logged(0, 1)
 	second := k.current.Load()
 	if second == first {
-		t.Fatal("the new certificate is not used")
+		t.Fatal("the certificate: got the old one, want the new one")
 	}
 
 	for i, breakIt := range []func(){
@@ -60,7 +60,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 		breakIt()
 		logged(i+1, 1)
 		if k.current.Load() != second {
-			t.Errorf("case %d: the old certificate is not kept", i)
+			t.Errorf("case %d: got another certificate, want the old one", i)
 		}
 	}
 
@@ -72,7 +72,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	copyFile(t, keyFile, thirdKey)
 	logged(6, 2)
 	if strings.Contains(log.String(), "PRIVATE") {
-		t.Errorf("the log holds a key:\n%s", log)
+		t.Errorf("the log: got a key in it, want none:\n%s", log)
 	}
 }
 
@@ -88,10 +88,10 @@ func TestKeyPair_StartsAndWarns(t *testing.T) {
 		log := new(testkit.Buffer)
 		k, err := openKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(log, nil)))
 		if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), want) {
-			t.Errorf("%q: %v, %s", want, err, log)
+			t.Errorf("the log: got error %v and %s, want %q", err, log, want)
 		}
 		if want == "" && log.String() != "" {
-			t.Errorf("the log warns without a reason: %s", log)
+			t.Errorf("the log: got %s, want no warning", log)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestFitToFiles(t *testing.T) {
 			Listeners: []Listener{{Name: QueryAddr}, {Name: MQTTTLSAddr}}, Log: slog.New(slog.DiscardHandler)}
 		c.fitTo(w.files)
 		if c.QueryConnections != w.wantQuery || c.MQTTConnections != w.wantMQTT || c.IngestConnections != 1<<20 {
-			t.Errorf("%+v: got %d, %d and %d", w, c.QueryConnections, c.MQTTConnections, c.IngestConnections)
+			t.Errorf("got %d, %d, %d, want %+v, 1<<20", c.QueryConnections, c.MQTTConnections, c.IngestConnections, w)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestCanAnswer(t *testing.T) {
 	want(time.Hour+maxFeedAge, nil)
 	want(time.Hour+maxFeedAge+1, errTooOld)
 	if n := testing.AllocsPerRun(100, func() { _ = h.canAnswer(start.Add(2 * time.Hour)) }); n != 0 {
-		t.Errorf("%g allocations a question", n)
+		t.Errorf("a question: got %g allocations, want 0", n)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestVehicleBoundByRoles(t *testing.T) {
 		{Config{Roles: []string{Derive}, MaxVehicles: 5}, false, func(n int) bool { return n == 0 }},
 	} {
 		if states, n := c.config.needsStates(), c.config.vehicleBound(); states != c.states || !c.bound(n) {
-			t.Errorf("%v with %d: a bound of %d, states %t", c.config.Roles, c.config.MaxVehicles, n, states)
+			t.Errorf("%v: got a bound of %d, states %t; want states %t", c.config.Roles, n, states, c.states)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func startLogged(t *testing.T, c node.Config) (*running, *testkit.Buffer) {
 	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close: got %v, want no error", err)
 		}
 		if t.Failed() {
 			t.Logf("log of the node with the roles %v:\n%s", c.Roles, log)
@@ -88,7 +88,7 @@ func gateway(t *testing.T, operator *client.Client) (key string) {
 		key = s.Key
 		return err
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the source: got %v, want no error", err)
 	}
 	return key
 }
@@ -96,7 +96,7 @@ func gateway(t *testing.T, operator *client.Client) (key string) {
 func expect(t *testing.T, n *running, path string, code int, pattern string) {
 	t.Helper()
 	if err := until(time.Minute, testkit.Says(n.URL(node.AdminAddr)+path, code, pattern)); err != nil {
-		t.Error(err)
+		t.Errorf("%s: got %v, want %d with %q", path, err, code, pattern)
 	}
 }
 

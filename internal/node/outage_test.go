@@ -25,12 +25,12 @@ func TestEndsWhileOpening(t *testing.T) {
 	c.Cluster.URLs = strings.TrimSuffix(urls, ",")
 	if n, err := node.Start(ctx, c); err == nil {
 		n.Close()
-		t.Fatal("there is no engine")
+		t.Fatal("Start: got no error, want one")
 	} else if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
-		t.Error(err)
+		t.Errorf(`Start: got %v, want "ended while the engine was being opened"`, err)
 	}
 	// NATS alone would try to reach the three servers for longer.
 	if took := time.Since(began); took-stalled() > 5*time.Second {
-		t.Errorf("that took %s", took)
+		t.Errorf("Start: got its end after %s, want it within 5s", took)
 	}
 }

@@ -93,7 +93,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	if _, err := testkit.Post(ingests.URL(node.IngestAddr), key, cars); err == nil ||
 		!strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
-		t.Errorf("out of touch, telemetry is answered %v", err)
+		t.Errorf("telemetry out of touch: got %v, want HTTP %d", err, http.StatusServiceUnavailable)
 	}
 	for _, n := range c.Nodes[:2] {
 		n.Start()
@@ -102,7 +102,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		s.awaitReady(t)
 	}
 	if err := until(time.Minute, posted); err != nil {
-		t.Error(err)
+		t.Errorf("the samples: got %v, want no error", err)
 	}
 }
 

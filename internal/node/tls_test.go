@@ -50,7 +50,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 		}
 	}
 	if len(weak) < 5 {
-		t.Fatalf("only %d weak suites to try", len(weak))
+		t.Fatalf("the weak suites to try: got %d, want 5 or more", len(weak))
 	}
 	for flag, addr := range addresses {
 		for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 			"TLS 1.1":              {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
 		} {
 			if _, err := dial(addr, c.config); (err == nil) != c.well {
-				t.Errorf("%s, %s: %v", flag, name, err)
+				t.Errorf("%s, %s: got %v, want no error: %t", flag, name, err, c.well)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 	roots = newRoots
 	for flag, addr := range addresses {
 		if err := until(time.Minute, func() error { _, err := dial(addr, &tls.Config{}); return err }); err != nil {
-			t.Errorf("%s does not show the new certificate: %v", flag, err)
+			t.Errorf("%s: got %v, want the new certificate", flag, err)
 		}
 	}
 	shown, err := dial(addresses[node.AdminAddr], &tls.Config{})
@@ -96,7 +96,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 	for flag, addr := range addresses {
 		var unknown x509.UnknownAuthorityError
 		if _, err := dial(addr, &tls.Config{}); !errors.As(err, &unknown) {
-			t.Errorf("%s still shows the old certificate: %v", flag, err)
+			t.Errorf("%s: got %v, want the old certificate unknown", flag, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 		t.Helper()
 		if got, err := testkit.Post(n.URL(node.IngestAddr), key, vids); got != want || err != nil &&
 			!errors.Is(err, testkit.ErrRefused) {
-			t.Errorf("%v: %d samples are accepted, %v", vids, got, err)
+			t.Errorf("%v: got %d samples accepted, error %v; want %d", vids, got, err, want)
 		}
 	}
 	metric := func(n *running, want string) {
