@@ -68,7 +68,7 @@ func listen(t *testing.T) *listener {
 			return
 		}
 		if r.Header.Get("Authorization") != "Bearer key" || r.URL.Path != "/v1/telemetry" {
-			t.Errorf("got a request to %s without the key", r.URL.Path)
+			t.Errorf("the request: got %s without the key, want /v1/telemetry with it", r.URL.Path)
 		}
 		accepted, rejected := 0, []map[string]any{}
 		in := bufio.NewScanner(r.Body)
@@ -77,7 +77,7 @@ func listen(t *testing.T) *listener {
 				VID string `json:"vid"`
 			}
 			if err := json.Unmarshal(in.Bytes(), &x); err != nil {
-				t.Errorf("line %d: %v", n, err)
+				t.Errorf("line %d: got %v, want no error", n, err)
 			}
 			if x.VID == "refused" {
 				rejected = append(rejected, map[string]any{"line": n, "reason": "not allowed"})
@@ -88,7 +88,7 @@ func listen(t *testing.T) *listener {
 		}
 		w.WriteHeader(http.StatusAccepted)
 		if err := json.MarshalWrite(w, map[string]any{"accepted": accepted, "rejected": rejected}); err != nil {
-			t.Error(err)
+			t.Errorf("the answer: got %v, want no error", err)
 		}
 	}))
 	t.Cleanup(l.Close)
@@ -163,7 +163,7 @@ func mosquitto(t *testing.T, topic string) (addr string, publish func(string)) {
 	})
 	return addr, func(body string) {
 		if _, err := io.WriteString(in, body+"\n"); err != nil {
-			t.Error(err)
+			t.Errorf("the message: got %v, want no error", err)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func jetStream(t *testing.T, stream, subject string) (addr string, publish func(
 			_, err = js.Publish(t.Context(), subject, []byte(body))
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("Publish: got %v, want no error", err)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func kafka(t *testing.T, topic string, opts ...kfake.Opt) (addr string, publish 
 		testkit.NoError(t, err)
 		defer cl.Close()
 		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(body)}).FirstErr(); err != nil {
-			t.Error(err)
+			t.Errorf("ProduceSync: got %v, want no error", err)
 		}
 	}
 }
@@ -383,7 +383,7 @@ func TestRun_HostileMQTT(t *testing.T) {
 				t.Errorf("stored %q, want V1", to.got())
 			}
 			if log.Count("secret") > 0 {
-				t.Error("a message is in the log")
+				t.Error("the log: got a message in it, want none")
 			}
 		})
 	}
@@ -490,7 +490,7 @@ func TestRun_Kafka_LoginAndTLS(t *testing.T) {
 	log2, _ := run(t, c, to)
 	testkit.Await(t, "the login is refused", func() bool { return log2.Count("WARN") > 0 })
 	if log.Count("topsecret")+log2.Count("wrong") > 0 {
-		t.Error("a password is in the log")
+		t.Error("the log: got a password in it, want none")
 	}
 }
 
@@ -502,7 +502,7 @@ func TestRun_NATSWithoutStream(t *testing.T) {
 	publish(sample("V1"))
 	testkit.Await(t, "the message arrives", func() bool { return len(to.got()) == 1 })
 	if log.Count("are lost") != 1 {
-		t.Errorf("the log does not say that messages can be lost")
+		t.Errorf("lines that messages can be lost: got %d, want 1", log.Count("are lost"))
 	}
 }
 
@@ -511,7 +511,7 @@ func TestRun_VISS(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"VISSv2"}})
 		if err != nil {
-			t.Error(err)
+			t.Errorf("Accept: got %v, want no error", err)
 			return
 		}
 		defer c.CloseNow()
@@ -578,7 +578,7 @@ func TestParseAddress(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 		if err != nil && strings.Contains(got, "pw") {
-			t.Errorf("%q: the error has the password", text)
+			t.Errorf("%q: got the password in %s, want it not", text, got)
 		}
 	}
 }
