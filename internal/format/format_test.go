@@ -21,12 +21,12 @@ func TestPresets(t *testing.T) {
 	names, abouts := format.Presets()
 	for i, name := range names {
 		if f, err := format.Parse(name); err != nil || f.String() != name || abouts[i] == "" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %s, error %v; want it back, with a text about it", name, f, err)
 		}
 	}
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 9 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("the files: got %d, error %v; want 9 or more", len(files), err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
@@ -178,7 +178,7 @@ func TestHostileMessages(t *testing.T) {
 	} {
 		f, err := format.Parse(c.mapping)
 		if err != nil {
-			t.Fatal(name, err)
+			t.Fatalf("%s: got %v, want no error", name, err)
 		}
 		n, last := 0, error(nil)
 		format.NewDecoder().Decode(f, format.Message{Body: []byte(c.body), Now: 1}, func(s *format.Sample) bool {
@@ -202,12 +202,12 @@ func FuzzDecode(f *testing.F) {
 		n := 0
 		d.Decode(mapping, format.Message{Body: []byte(body), Topic: topic, Now: 1}, func(s *format.Sample) bool {
 			if n++; s.Err == nil && !s.Skipped && vehicle.CheckID(string(s.Vehicle)) != nil || s.Time < 0 {
-				t.Errorf("a sample of %q at %d", s.Vehicle, s.Time)
+				t.Errorf("the sample: got %q at %d, want a valid vid and time", s.Vehicle, s.Time)
 			}
 			return true
 		})
 		if n > cmp.Or(len(body), 1) {
-			t.Errorf("%d samples of %d bytes", n, len(body))
+			t.Errorf("%d bytes: got %d samples, want at most as many", len(body), n)
 		}
 	})
 }
