@@ -19,19 +19,19 @@ func FuzzMQTTPackets(f *testing.F) {
 		if p, code := mqtt.ParsePublish(4+version%2, first, body); code == 0 {
 			if !utf8.Valid(p.Topic) || p.QoS > 2 || (p.QoS == 0) != (p.ID == 0) || !bytes.HasSuffix(body, p.Payload) ||
 				!bytes.HasPrefix(body[2:], p.Topic) {
-				t.Errorf("accepted the PUBLISH %+v", p)
+				t.Errorf("the PUBLISH: got %+v accepted, want a valid one", p)
 			}
 		}
 		if c, code := mqtt.ParseConnect(body); code == 0 && (c.Version != 4 && c.Version != 5 ||
 			!utf8.Valid(c.ID) || len(c.ID) > 1024 ||
 			!utf8.Valid(c.User) || !bytes.Contains(body, c.Password)) {
-			t.Errorf("accepted the CONNECT %+v", c)
+			t.Errorf("the CONNECT: got %+v accepted, want a valid one", c)
 		}
 		if a, code := mqtt.RefuseFilters(4+version%2, first, body); code == 0 && (len(body) < 5 || body[0]|body[1] == 0 || len(a) > 8+len(body)/3) {
-			t.Errorf("accepted the filters % x with % x", body, a)
+			t.Errorf("the filters % x: got % x accepted, want valid ones", body, a)
 		}
 		if !bytes.Equal(body, before) {
-			t.Error("the packet was changed")
+			t.Errorf("the packet: got % x, want % x", body, before)
 		}
 	})
 }
