@@ -14,7 +14,7 @@ func TestConfirmTakesOnlyYes(t *testing.T) {
 		var prompt bytes.Buffer
 		if err := term.Confirm(t.Context(), strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
 			prompt.String() != "Forget it? [y/N] " {
-			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
+			t.Errorf("%q: got %v, asked %q; want yes: %t", typed, err, &prompt, want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestPrintableNeverSteersATerminal(t *testing.T) {
 			var got bytes.Buffer
 			p := term.NewPrintable(&got)
 			if _, err := io.Copy(struct{ io.Writer }{p}, struct{ io.Reader }{from}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("the copy: got %v, want no error", err)
 			}
 			p.End()
 			if got.String() != want {
@@ -48,18 +48,18 @@ func FuzzPrintable(f *testing.F) {
 		p, q := term.NewPrintable(&pieces), term.NewPrintable(&whole)
 		for _, b := range [][]byte{text[:cut], text[cut:]} {
 			if n, err := p.Write(b); n != len(b) || err != nil {
-				t.Fatalf("%d of %d bytes, %v", n, len(b), err)
+				t.Fatalf("Write: got %d, error %v; want %d", n, err, len(b))
 			}
 		}
 		_, _ = q.Write(text)
 		p.End()
 		q.End()
 		if !bytes.Equal(pieces.Bytes(), whole.Bytes()) {
-			t.Errorf("%q in pieces is %q, at once %q", text, &pieces, &whole)
+			t.Errorf("%q in pieces: got %q, want %q", text, &pieces, &whole)
 		}
 		if bytes.ContainsFunc(whole.Bytes(), func(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' && r != '\t' }) ||
 			!utf8.Valid(whole.Bytes()) {
-			t.Errorf("%q became %q", text, &whole)
+			t.Errorf("%q: got %q, want only graphic characters", text, &whole)
 		}
 	})
 }
