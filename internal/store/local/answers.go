@@ -32,7 +32,6 @@ func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {
 func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.Answer), caughtUp func()) error {
 	e.put = put
 	close(e.following)
-	said := time.Now()
 	for live := 0; live < len(e.partitions); {
 		if periodic.Pause(ctx, livePoll) != nil {
 			return nil
@@ -43,22 +42,13 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 				live++
 			}
 		}
-		if time.Since(said) >= progressEvery {
-			said = time.Now()
-			folded, groups := e.Progress()
-			e.config.Log.Info("starting: stored telemetry is folded again before queries are answered",
-				"groups_folded", folded, "groups", groups, "partitions_ready", live)
-		}
 	}
 	caughtUp()
 	<-ctx.Done()
 	return nil
 }
 
-const (
-	progressEvery = 5 * time.Second
-	livePoll      = 5 * time.Millisecond
-)
+const livePoll = 5 * time.Millisecond
 
 // Progress counts the groups that were not folded at Open.
 func (e *Engine) Progress() (folded, groups uint64) {

@@ -115,14 +115,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	parts, _ := c.FS.List(e.reserve.path)
 	_ = e.reserve.fill(len(parts)) // after an error, measureDisk tries again
-	if err = e.checkSpace(); err != nil {
-		return nil, err
-	}
-	if err = e.openDB(); err != nil {
-		return nil, err
-	}
-	if err = e.loadEnds(); err != nil {
-		return nil, err
+	for _, step := range []func() error{e.checkSpace, e.openDB, e.loadEnds} {
+		if err = step(); err != nil {
+			return nil, err
+		}
 	}
 	if err = e.mark.open(e.dir); err != nil {
 		return nil, e.dir.unusable("written", markFile, err)
