@@ -197,14 +197,10 @@ func Check(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream)
 	if err := cmp.Or(checkVersion(nc), c.checkVersions()); err != nil {
 		return err
 	}
-	v := nc.ConnectedServerVersion()
-	log := c.Log.With("server", nc.ConnectedServerName(), "version", v,
-		"tested_from", leastServer, "tested_up_to", greatestServer)
-	if older(greatestServer, v) {
-		log.Warn("connected to a NATS server that is newer than the tested ones: " +
-			"read its release notes, and update carstate once a version is tested with it")
-	} else {
-		log.Info("connected to a NATS server of a tested version")
+	if v := nc.ConnectedServerVersion(); older(greatestServer, v) {
+		c.Log.Warn("connected to a NATS server that is newer than the tested ones: "+
+			"read its release notes, and update carstate once a version is tested with it",
+			"server", nc.ConnectedServerName(), "version", v, "tested_up_to", greatestServer)
 	}
 	err := Patiently(ctx, func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
