@@ -57,7 +57,7 @@ func TestRolesApart(t *testing.T) {
 		p.stop(t)
 	}
 	if n, err := post(byRole["ingest"].all[0], l.key, []string{"late"}); n != 1 || err != nil {
-		t.Fatalf("%d accepted, %v", n, err)
+		t.Fatalf("telemetry without derive: got %d accepted, %v, want 1", n, err)
 	}
 	f := &consoleFixture{process: byRole["admin"].all[0], t: t}
 	b := f.open()
@@ -72,20 +72,20 @@ func checkAdminListener(t *testing.T, p *process, role string) {
 	page := p.URL(nodeprocess.Admin)
 	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {
 		if err := until(time.Minute, testkit.Says(page+path, http.StatusOK, want)); err != nil {
-			t.Errorf("%s: %v", role, err)
+			t.Errorf("%s: %s: got %v, want %q", role, path, err, want)
 		}
 	}
 	if _, text, err := testkit.Get(page + "/metrics"); err != nil ||
 		!strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {
-		t.Errorf("%s: the age of its copies is not among the metrics: %v", role, err)
+		t.Errorf("%s: /metrics: got no age of its copy of TOKENS, %v, want one", role, err)
 	}
 	for _, path := range []string{"/", "/login", "/tokens", "/v1/tokens", "/v1/backup", "/v1"} {
 		code, text, err := testkit.Get(page + path)
 		if err != nil || (code == http.StatusNotFound) != (role != "admin" || path == "/v1") {
-			t.Errorf("%s: %s: %d %.200s, %v", role, path, code, text, err)
+			t.Errorf("%s: %s: got %d %.200s, %v, want 404, unless it is of admin", role, path, code, text, err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(p.Dir, "admin.key")); errors.Is(err, fs.ErrNotExist) != (role != "admin") {
-		t.Errorf("%s: the admin key: %v", role, err)
+		t.Errorf("%s: admin.key: got error %v, want the file: %t", role, err, role == "admin")
 	}
 }

@@ -24,20 +24,20 @@ func FuzzArguments(f *testing.F) {
 		}
 		v, err1 := parseVehicles(text)
 		if err1 == nil && !v.All() && v.Len() == 0 {
-			t.Error("a list without vehicles was taken")
+			t.Errorf("the list %q: got no vehicle and no error, want an error", text)
 		}
 		at, err2 := lifetime(text, now)
 		if err2 == nil && !at.IsZero() && !at.After(now) {
-			t.Errorf("%q ends before it begins", text)
+			t.Errorf("the lifetime %q: got the end %s, want one after %s", text, at, now)
 		}
 		d, err3 := overlap(text)
 		if err3 == nil && access.CheckOverlap(d) != nil {
-			t.Errorf("%q is an overlap of %s", text, d)
+			t.Errorf("the overlap %q: got %s, want an error", text, d)
 		}
 		for _, err := range []error{err1, err2, err3} {
 			if err != nil && (strings.ContainsAny(err.Error(), "\r\n") ||
 				len(text) > 30 && strings.Contains(err.Error(), text)) {
-				t.Errorf("the error is %q", err)
+				t.Errorf("%q: got the error %q, want one line, without the text if that is long", text, err)
 			}
 		}
 	})
@@ -50,7 +50,7 @@ func TestAuditTime_IsThatOfTheAPI(t *testing.T) {
 		_, err := api.AskedAudit(url.Values{"since": {text}})
 		got, ok := auditTime(text, time.Now())
 		if ok != (err == nil) || got != text {
-			t.Errorf("%s: got %q, %t, the API says %v", text, got, ok, err)
+			t.Errorf("%s: got %q, %t, want it unchanged, %t as the API, which says %v", text, got, ok, err == nil, err)
 		}
 	}
 }

@@ -21,16 +21,16 @@ func TestAuditCommandExports(t *testing.T) {
 	p.addSource(t, "second")
 	if out := p.carstate(t, "audit", "--limit", "1"); strings.Count(out, "source.add  second") != 1 ||
 		strings.Contains(out, "first") {
-		t.Errorf("the newest event:\n%s", out)
+		t.Errorf("--limit 1: got\n%s\nwant source.add of second alone", out)
 	}
 	out := p.carstate(t, "audit", "--action", "source", "--format", "csv")
 	if lines := strings.Split(out, "\n"); len(lines) != 4 || lines[0] != "time,actor,admin,action,object,detail,outcome" ||
 		!strings.Contains(lines[1], ",admin,true,source.add,second,") || !strings.Contains(lines[2], ",first,") {
-		t.Errorf("as CSV:\n%s", out)
+		t.Errorf("--format csv: got\n%s\nwant a header, then the sources second and first", out)
 	}
 	out = p.carstate(t, "audit", "--format", "ndjson", "--since", "1h")
 	if strings.Count(out, "\n") != 3 || strings.Count(out, `"actor":"admin"`) != 3 {
-		t.Errorf("as NDJSON:\n%s", out)
+		t.Errorf("--format ndjson: got\n%s\nwant 3 events of admin", out)
 	}
 }
 

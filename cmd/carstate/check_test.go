@@ -14,9 +14,8 @@ func TestCheckOfADirectory(t *testing.T) {
 	dir, damaged, empty := t.TempDir(), t.TempDir(), t.TempDir()
 	p := start(t, dir)
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	if _, err := post(p, key, []string{"car"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := post(p, key, []string{"car"})
+	testkit.NoError(t, err)
 	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "car", p.began) }))
 	check := func(what, dir string, wantCode int, want ...string) {
 		t.Helper()
@@ -25,7 +24,7 @@ func TestCheckOfADirectory(t *testing.T) {
 		for _, want := range append(want, "") {
 			if code != wantCode || !strings.Contains(stdout.String()+stderr.String(), want) ||
 				strings.Count(stderr.String(), "\n") > 1 || strings.Contains(stdout.String(), "<") {
-				t.Errorf("%s: exit code %d, %s%s, want %d and %q", what, code, &stdout, &stderr, wantCode, want)
+				t.Errorf("%s: got exit code %d, %s%s, want %d and %q", what, code, &stdout, &stderr, wantCode, want)
 			}
 		}
 	}
@@ -47,7 +46,7 @@ func TestCheckOfADirectory(t *testing.T) {
 	check("empty", empty, exitError, "is not a data directory")
 	check("a file", dir+"/lock", exitError, "lock cannot be read: not a directory")
 	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
-		t.Errorf("it made %v in an empty directory: %v", left, err)
+		t.Errorf("an empty directory: got %v in it, %v, want it still empty", left, err)
 	}
 	began := p.began
 	p = start(t, dir)

@@ -44,7 +44,7 @@ func TestClientsOfOtherLanguages(t *testing.T) {
 				c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1",
 					"CARSTATE_QUERY_URL="+url, "CARSTATE_TOKEN="+token, "CARSTATE_HOSTILE="+hostile.URL)
 				if text, err := c.CombinedOutput(); err != nil {
-					t.Fatalf("%s: %v (make setup installs it)\n%s", args[0], err, text)
+					t.Fatalf("%s: got %v, want no error (make setup installs it)\n%s", args[0], err, text)
 				}
 			}
 		})
@@ -131,7 +131,7 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 {"vid":"parked","time":%[1]d,"signals":{"Vehicle.LowVoltageSystemState":"OFF"}}
 {"vid":"gone","time":%[2]d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}
 `, now.UnixMilli(), now.Add(-6*time.Minute).UnixMilli())); err != nil || n != 3 {
-		t.Fatalf("%d accepted, %v", n, err)
+		t.Fatalf("telemetry: got %d accepted, %v, want 3", n, err)
 	}
 
 	for _, want := range []struct {
@@ -153,13 +153,13 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 			}
 			return err
 		}); err != nil {
-			t.Fatalf("%s: %v", want.vid, err)
+			t.Fatalf("%s: got %v, want %+v", want.vid, err, want)
 		}
 		if a.VID != want.vid || a.RequestID == "" || !strings.HasPrefix(string(a.Record), `{"vid":"`+want.vid+`",`) {
-			t.Errorf("%s: the record or request ID is wrong: %+v", want.vid, a.Answer)
+			t.Errorf("%s: got %+v, want its record and a request ID", want.vid, a.Answer)
 		}
 		if a.Answered() && (!a.AsOf.Equal(now) || a.Age < 0 || a.Age > time.Minute) || !a.Answered() && !a.AsOf.IsZero() {
-			t.Errorf("%s: as of %s, %s old, want %s", want.vid, a.AsOf, a.Age, now)
+			t.Errorf("%s: got as of %s, %s old, want %s if answered", want.vid, a.AsOf, a.Age, now)
 		}
 	}
 	onlyThrottle := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bob", "--vehicles", "all",
@@ -167,7 +167,7 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 	hourly := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Eve", "--vehicles", "all",
 		"--rate", "1/h"))
 	if _, err := ask(hourly, "moving"); err != nil {
-		t.Error(err)
+		t.Errorf("the first query of an hour: got %v, want an answer", err)
 	}
 	for _, c := range []struct {
 		token, vid string
@@ -186,15 +186,15 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 		_, err := ask(c.token, c.vid)
 		e, ok := errors.AsType[*client.Error](err)
 		if !ok || !errors.Is(err, c.want) || e.Code != c.code || e.RequestID == "" {
-			t.Errorf("%d: %#v", c.code, err)
+			t.Errorf("%d: got %#v, want %v with a request ID", c.code, err, c.want)
 			continue
 		}
 		if wait := e.RetryAfter; (c.code == 429) != (wait > 0) || wait > time.Hour {
-			t.Errorf("%d: wait %s", c.code, wait)
+			t.Errorf("%d: got the wait %s, want one, of an hour at most, with 429 alone", c.code, wait)
 		}
 		if c.token != "" && strings.Contains(fmt.Sprintf("%v %#v", err, err), c.token) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("%d: the error has the token or a second line: %v", c.code, err)
+			t.Errorf("%d: got %v, want one line without the token", c.code, err)
 		}
 	}
 

@@ -43,7 +43,7 @@ func TestNATSConfig(t *testing.T) {
 		o, err := nats.ProcessConfigFile(deployDir + "/nats/nats.conf")
 		testkit.NoError(t, err)
 		if !o.SyncAlways || o.StoreDir != "/data" || len(o.Routes) != 3 || o.Cluster.Port != 6222 || o.Port != 4222 {
-			t.Fatalf("the configuration was not understood: %+v", o)
+			t.Fatalf("nats.conf: got %+v, want sync_always, /data, 3 routes and the ports 6222 and 4222", o)
 		}
 		o.ServerName, o.StoreDir, o.NoSigs = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true
 		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1, "127.0.0.1", -1
@@ -53,7 +53,7 @@ func TestNATSConfig(t *testing.T) {
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		if !s.ReadyForConnections(time.Minute) {
-			t.Fatal("a NATS server did not start")
+			t.Fatalf("%s: got no start within a minute, want one", o.ServerName)
 		}
 		routes = append(routes, fmt.Sprintf("nats-route://route:%s@%s", password, s.ClusterAddr()))
 		urls = append(urls, fmt.Sprintf("nats://carstate:%s@%s", password, s.Addr().(*net.TCPAddr)))
@@ -70,13 +70,13 @@ func TestNATSConfig(t *testing.T) {
 	t.Cleanup(p.Kill)
 	drivesAndAnswers(t, p)
 	if strings.Contains(p.log.String(), password) {
-		t.Errorf("the password is in the log:\n%s", p.log)
+		t.Errorf("the log: got the password, want it nowhere:\n%s", p.log)
 	}
 	p.stop(t)
 	stranger := strings.Replace(urls[0], password, "guess", 1)
 	if _, err := startProcess(t.TempDir(), nil, "--nats", stranger); err == nil ||
 		strings.Contains(err.Error(), "guess") || !strings.Contains(err.Error(), "carstate ended with") {
-		t.Errorf("with a wrong password: %v", err)
+		t.Errorf("a wrong password: got %v, want that carstate ended, without the password", err)
 	}
 }
 
@@ -174,15 +174,15 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	}
 	for _, log := range logs {
 		if text := log.String(); strings.Contains(text, password) || strings.Contains(strings.ToLower(text), "violation") {
-			t.Errorf("the log tells the password, or a right is missing:\n%s", text)
+			t.Errorf("the log: got the password or a violation, want neither:\n%s", text)
 		}
 	}
 	for _, n := range c.Nodes {
 		if n.Said("Violation") > 0 {
-			t.Errorf("%s has refused something", n.Name)
+			t.Errorf("%s: got %d violations, want 0", n.Name, n.Said("Violation"))
 		}
 		if n.Said("route handshake error") > 0 {
-			t.Errorf("%s has refused another server", n.Name)
+			t.Errorf("%s: got %d errors of route handshakes, want 0", n.Name, n.Said("route handshake error"))
 		}
 	}
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
@@ -194,7 +194,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 			env := append(os.Environ(), "SSL_CERT_FILE="+file)
 			if _, err := startProcess(t.TempDir(), env, "--nats", urls); err == nil || !strings.Contains(err.Error(), want) ||
 				strings.Contains(err.Error(), password) {
-				t.Errorf("a node that knows no authority, SSL_CERT_FILE=%s: %v", file, err)
+				t.Errorf("a node with SSL_CERT_FILE=%s: got %v, want %q without the password", file, err, want)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func drivesAndAnswers(t *testing.T, p *process) {
 		return err
 	}))
 	if list := p.carstate(t, "vehicles", "--prefix", "clus"); !strings.Contains(list, "\nclustered ") {
-		t.Errorf("the vehicle is not listed:\n%s", list)
+		t.Errorf("vehicles --prefix clus: got\n%s\nwant clustered", list)
 	}
 }
 
@@ -230,7 +230,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
 		if err != nil {
-			t.Errorf("carstate %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+			t.Errorf("carstate %s: got %v, want no error\n%s", strings.Join(args, " "), err, &stderr)
 		}
 		return strings.TrimSpace(string(out))
 	}
@@ -259,11 +259,11 @@ func operates(t *testing.T, nodes map[string]*process) {
 			throttle, err2 := nodes["query"].ask(throttlePath, token, vid)
 			err := errors.Join(err1, err2)
 			if err == nil && (driving.Status != status || throttle.Status != status) {
-				err = fmt.Errorf("%s: %+v, %+v, want status %d", vid, driving, throttle, status)
+				err = fmt.Errorf("%+v, %+v", driving, throttle)
 			}
 			return err
 		}); err != nil {
-			t.Error(err)
+			t.Errorf("%s: got %v, want status %d for both operations", vid, err, status)
 		}
 	}
 	answers("byHTTP", 1)
@@ -310,7 +310,7 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	c.Nodes[0].Reload()
 	testkit.NoError(t, until(time.Minute, func() error {
 		if n := c.Nodes[0]; n.Said("Failed to reload") > 0 {
-			t.Fatal("the configuration cannot be read again")
+			t.Fatal("the configuration: got a failure, want it read again")
 		}
 		now, err := serial()
 		if err == nil && now == before {

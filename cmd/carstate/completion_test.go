@@ -29,7 +29,7 @@ func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 		code := run(t.Context(), append([]string{"__complete"}, strings.Split(words, " ")...), &stdout, &stderr)
 		got, _, _ := strings.Cut(stdout.String(), "\t")
 		if code != exitOK || got != want || strings.Count(stdout.String(), "\n") > 1 {
-			t.Errorf("%s: exit code %d, %q, want %q", words, code, &stdout, want)
+			t.Errorf("%s: got exit code %d, %q, want %d, %q", words, code, &stdout, exitOK, want)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestCompletionInEachShell(t *testing.T) {
 		c.Env = append(os.Environ(), "PATH="+filepath.Dir(plain)+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
 		out, err := c.CombinedOutput()
 		if err != nil || string(out) != "rotate\nrevoke\n" && string(out) != "revoke\nrotate\n" {
-			t.Errorf("%s: %v: %q", shell, err, out)
+			t.Errorf("%s: got %v, %q, want rotate and revoke", shell, err, out)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 
 	out := f.carstate(t, "vehicles", "--admin-addr", f.Address(nodeprocess.Admin), "--prefix", "WDB", "--sort", "newest")
 	if !strings.Contains(out, carWithCode) || !strings.Contains(out, carOnRoad) || strings.Contains(out, carInJam) {
-		t.Errorf("the command lists\n%s", out)
+		t.Errorf("vehicles --prefix WDB: got\n%s\nwant %s and %s, not %s", out, carWithCode, carOnRoad, carInJam)
 	}
 }
 
@@ -103,7 +103,7 @@ func (f *consoleFixture) breakPlate() {
 			carWithFault, at.UnixMilli(), command, plate))
 	}
 	if n, err := postLines(f.process, f.source, strings.Join(lines, "\n")); n != len(lines) || err != nil {
-		f.t.Fatalf("%d accepted, %v", n, err)
+		f.t.Fatalf("telemetry of %s: got %d accepted, %v, want %d", carWithFault, n, err, len(lines))
 	}
 }
 

@@ -58,7 +58,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 	page := b.Eval(`location.pathname`)
 	root := strings.TrimSuffix(page, "/tokens")
 	if !strings.HasPrefix(root, "/s/") || root == page {
-		t.Fatalf("the page after the login is %s", page)
+		t.Fatalf("the page after the login: got %s, want /s/…/tokens", page)
 	}
 
 	b.Run(chromedp.Navigate("http://localhost:" + port + "/"))
@@ -85,11 +85,11 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 	heard.mu.Unlock()
 	if strings.Count(said, "cookies:") < 9 || !strings.Contains(said, "/again cookies: ") ||
 		!strings.Contains(said, "/after cookies:"+tossed) {
-		t.Errorf("the other port did not hear all that it should:\n%s", said)
+		t.Errorf("the other port: got\n%s\nwant 9 requests or more, also /again, and /after with %s", said, tossed)
 	}
 	rest := strings.ReplaceAll(said, tossed, "")
 	if strings.Contains(rest, "carstate-session") || strings.Contains(rest, root) {
-		t.Errorf("the other port heard of the session:\n%s", said)
+		t.Errorf("the other port: got the session, want it nowhere:\n%s", said)
 	}
 
 	// The cookie of the other port has no effect.

@@ -13,6 +13,7 @@ import (
 	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/test/nodeprocess"
 	"example.org/carstate/internal/test/roadtest"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -61,9 +62,7 @@ func (f *consoleFixture) driveTown(streets []townStreet) {
 	send := func(samples []vehicle.Sample) {
 		for len(samples) > 0 {
 			n := min(len(samples), 5000)
-			if err := web.Send(f.t.Context(), samples[:n]); err != nil {
-				f.t.Fatal(err)
-			}
+			testkit.NoError(f.t, web.Send(f.t.Context(), samples[:n]))
 			samples = samples[n:]
 		}
 	}
@@ -125,9 +124,8 @@ func TestConsoleRoads(t *testing.T) {
 	var x, y float64
 	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); ` +
 		`return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)
-	if _, err := fmt.Sscan(middle, &x, &y); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscan(middle, &x, &y)
+	testkit.NoError(t, err)
 	b.Run(chromedp.MouseClickXY(x, y-120))
 	b.Expect(fact("state"), "hidden")
 	b.Run(chromedp.MouseClickXY(x, y))

@@ -58,7 +58,7 @@ func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid,
 		time.Now().UnixMilli(), kmh, more)
 	if n, err := postLines(f.process, f.source, line); n != 1 || err != nil {
-		f.t.Fatalf("%d accepted, %v", n, err)
+		f.t.Fatalf("telemetry of %s: got %d accepted, %v, want 1", vid, n, err)
 	}
 }
 
@@ -156,11 +156,11 @@ func TestConsoleDay(t *testing.T) {
 		return a
 	}
 	if a := ask(); a.HTTP != http.StatusOK || a.Driving != "3" {
-		t.Errorf("the new token is answered %+v", a)
+		t.Errorf("the new token: got %+v, want HTTP 200, driving 3", a)
 	}
 	if line := b.Eval(`document.querySelector("#query").innerText`); !strings.Contains(line,
 		f.Address(nodeprocess.Query)) || !strings.Contains(line, token) {
-		t.Errorf("the line to paste reads %.60s…", line)
+		t.Errorf("the line to paste: got %.60s…, want the address and the token", line)
 	}
 	b.Eval(`location.reload(); ""`) // sends the form again
 	b.Expect(`document.querySelector("h1").innerText`, "Already done")
@@ -177,7 +177,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Press(kb.Enter)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The vehicles of the token are changed.")
 	if a, err := f.ask(drivingPath, token, carWithCode); err != nil || a.Driving != "1" {
-		t.Errorf("of the vehicle that was added: %+v, %v", a, err)
+		t.Errorf("%s, which was added: got %+v, %v, want driving 1", carWithCode, a, err)
 	}
 	b.TabTo(`document.activeElement.id === "rate"`)
 	b.Press("100/min")
@@ -192,7 +192,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`,
 		"Tokensactive")
 	if a := ask(); a.HTTP != http.StatusOK {
-		t.Errorf("before the confirmation: %+v", a)
+		t.Errorf("the token before the confirmation: got %+v, want HTTP 200", a)
 	}
 	b.Run(chromedp.Click(chromedp.CSS(".records th a")))
 	b.Expect(`document.querySelector("h1").innerText`, "Ada Lovelace")
@@ -202,7 +202,7 @@ func TestConsoleDay(t *testing.T) {
 		"The token of Ada Lovelace is revoked: queries with it are refused from now on.")
 	b.Expect(`document.querySelector(".records .badge").innerText`, "revoked")
 	if a := ask(); a.HTTP != http.StatusUnauthorized {
-		t.Errorf("the revoked token is answered %+v", a)
+		t.Errorf("the revoked token: got %+v, want HTTP 401", a)
 	}
 	visit(b, "Tokens")
 	b.Expect(`document.querySelector(".records tbody").innerText.includes("revoked")`, "true")
@@ -220,7 +220,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Source added")
 	key := b.Eval(`document.querySelector("#secret").innerText`)
 	if n, err := post(f.process, key, []string{carOnRoad}); n != 1 || err != nil {
-		t.Errorf("the new source: %d accepted, %v", n, err)
+		t.Errorf("the new source: got %d accepted, %v, want 1", n, err)
 	}
 	turnTo(b, "/sources/car-7")
 	b.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/car-7/remove"] button`)))
@@ -228,7 +228,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[role=status]").innerText`,
 		"The source car-7 is removed: its telemetry is refused from now on.")
 	if n, err := post(f.process, key, []string{carOnRoad}); err == nil {
-		t.Errorf("the removed source: %d accepted", n)
+		t.Errorf("the removed source: got %d accepted, want an error", n)
 	}
 
 	// The first attempt mistypes the vid that confirms it.
@@ -245,7 +245,7 @@ func TestConsoleDay(t *testing.T) {
 		document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
 	other := f.issue(t)
 	if a, err := f.ask(drivingPath, other, carInJam); err != nil || a.Reason != "unknown" {
-		t.Errorf("a forgotten car: %+v, %v", a, err)
+		t.Errorf("a forgotten car: got %+v, %v, want the reason unknown", a, err)
 	}
 	visit(b, "Fleet")
 	b.Expect(`document.querySelector("[data-live=jam]").innerText`, "No car is in a traffic jam.")
@@ -266,11 +266,11 @@ func TestConsoleDay(t *testing.T) {
 	for _, secret := range []string{token, key, f.adminKey} {
 		b.Expect(`document.documentElement.innerHTML.includes("`+secret[4:16]+`")`, "false")
 		if strings.Contains(f.log.String(), secret[4:16]) {
-			t.Error("a secret is in the log")
+			t.Error("the log: got a secret, want none")
 		}
 	}
 	if strings.Contains(f.log.String(), carInJam) {
-		t.Error("a vid is in the log")
+		t.Errorf("the log: got the vid %s, want it nowhere", carInJam)
 	}
 
 	b.Eval(`document.querySelector(".me button[type=submit]").click(); ""`)

@@ -41,7 +41,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 			n, err := post(p, key, vids)
 			if errors.Is(err, testkit.ErrRefused) {
 				if !strings.Contains(err.Error(), "HTTP 503") || time.Since(began) > time.Minute {
-					t.Fatal(err)
+					t.Fatalf("telemetry: got %v, want HTTP 503 for a minute at most", err)
 				}
 				continue
 			}
@@ -53,7 +53,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 				timer.Reset(after)
 			}
 			if n != len(vids) {
-				t.Fatalf("%d of %d samples were accepted", n, len(vids))
+				t.Fatalf("telemetry: got %d samples accepted, want %d", n, len(vids))
 			}
 			acknowledged = append(acknowledged, vids...)
 		}
@@ -73,7 +73,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 		}))
 	}
 	if len(acknowledged) < kills {
-		t.Fatalf("only %d samples were acknowledged in all", len(acknowledged))
+		t.Fatalf("the samples acknowledged in all: got %d, want %d or more", len(acknowledged), kills)
 	}
 }
 

@@ -44,7 +44,7 @@ func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
 	testkit.Await(t, "the demo is up", func() bool {
 		select {
 		case <-d.ended:
-			t.Fatal("the demo ended")
+			t.Fatal("the demo: got its end, want it up")
 		default:
 		}
 		return d.stdout.Count("End with Ctrl-C") > 0
@@ -61,11 +61,11 @@ func (d *demoProcess) end(t *testing.T) {
 		return strings.Contains(line, "background work did not end in time")
 	})
 	if code := d.cmd.ProcessState.ExitCode(); code != exitOK || len(complaints) > 0 {
-		t.Errorf("the demo ended with %d: %s", code, complaints)
+		t.Errorf("the end of the demo: got exit code %d, %s, want %d and no complaint", code, complaints, exitOK)
 	}
 	tmp, _ := strings.CutPrefix(d.cmd.Env[len(d.cmd.Env)-1], "TMPDIR=")
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
-		t.Errorf("the demo left %d entries behind: %v", len(left), err)
+		t.Errorf("the temporary directory: got %d entries, %v, want none", len(left), err)
 	}
 }
 
@@ -86,16 +86,16 @@ func TestDemo(t *testing.T) {
 		if strings.HasPrefix(line, "curl ") {
 			out, err := exec.Command("sh", "-c", line).Output()
 			if err != nil {
-				t.Fatalf("%s: %v", line, err)
+				t.Fatalf("%s: got %v, want no error", line, err)
 			}
 			got = append(got, string(out))
 		}
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Fatalf("the pasted lines answered %q", got)
+		t.Fatalf("the pasted lines: got %q, want %q", got, want)
 	}
 	if d.stdout.Count("600 simulated cars are on their way too, from vid DEMO00000 to DEMO00599") == 0 {
-		t.Error("the demo does not tell of its fleet")
+		t.Errorf("the demo: got\n%s\nwant a line about its fleet", &d.stdout)
 	}
 	line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(d.stdout.String())
 	developer := client.New(line[1], line[2], client.WithPatience(0))
@@ -136,7 +136,7 @@ func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	p := start(t, dir, "--nats", nats, "--partitions", "4")
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	if n, err := post(p, key, []string{"carA", "carB"}); n != 2 || err != nil {
-		t.Fatalf("%d accepted, %v", n, err)
+		t.Fatalf("telemetry: got %d accepted, %v, want 2", n, err)
 	}
 	known := func() error {
 		for _, vid := range []string{"carA", "carB"} {

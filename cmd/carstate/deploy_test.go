@@ -26,7 +26,7 @@ func tool(t *testing.T, stdin, name string, args ...string) string {
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		t.Errorf("%s %s: got %v, want no error\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
@@ -45,12 +45,12 @@ func TestSystemdUnit(t *testing.T) {
 	installed := "ExecStart=/usr/local/bin/carstate serve "
 	text := readFile(t, deployDir+"/systemd/carstate.service")
 	if strings.Count(text, installed) != 1 {
-		t.Fatalf("no line begins with %q", installed)
+		t.Fatalf("carstate.service: got %d times %q, want it once", strings.Count(text, installed), installed)
 	}
 	text = strings.Replace(text, installed, "ExecStart="+binary+" serve ", 1)
 	testkit.NoError(t, os.WriteFile(unit, []byte(text), 0o600))
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", unit); strings.Contains(out, unit) {
-		t.Errorf("systemd has something to say:\n%s", out)
+		t.Errorf("systemd about the service: got\n%s\nwant nothing", out)
 	}
 	for _, name := range []string{"carstate-backup.service", "carstate-backup.timer"} {
 		text := strings.ReplaceAll(readFile(t, deployDir+"/systemd/"+name), "/usr/local/bin/carstate ", binary+" ")
@@ -59,7 +59,7 @@ func TestSystemdUnit(t *testing.T) {
 	timer := filepath.Join(dir, "carstate-backup.timer")
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", timer,
 		filepath.Join(dir, "carstate-backup.service")); strings.Contains(out, dir) {
-		t.Errorf("systemd has something to say:\n%s", out)
+		t.Errorf("systemd about the timer: got\n%s\nwant nothing", out)
 	}
 	tool(t, "", "systemd-analyze", "security", "--offline=true", "--threshold=25", unit)
 
@@ -70,7 +70,7 @@ func TestSystemdUnit(t *testing.T) {
 	tool(t, "", "systemd-sysusers", "--root="+root, users)
 	user := regexp.MustCompile(`(?m)^carstate:x:\d+:\d+:.*nologin$`)
 	if passwd := readFile(t, root+"/etc/passwd"); !user.MatchString(passwd) {
-		t.Errorf("the user is not made:\n%s", passwd)
+		t.Errorf("/etc/passwd: got\n%s\nwant the user carstate without a login", passwd)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestConfigExample(t *testing.T) {
 	all = strings.NewReplacer("/etc/carstate/cert.pem", cert, "/etc/carstate/key.pem", key).Replace(all)
 	if strings.Count(all, "\n") != strings.Count(text, "\n") || !strings.Contains(all, "\nCARSTATE_TLS_CERT="+cert) ||
 		!strings.Contains(all, "\nCARSTATE_BEHIND_PROXY=true") {
-		t.Fatalf("the settings were not switched on:\n%s", all)
+		t.Fatalf("carstate.env: got\n%s\nwant every setting switched on", all)
 	}
 	for _, settings := range []string{text, all} {
 		for _, m := range regexp.MustCompile(`(?m)^(CARSTATE_\w+)=(.*)$`).FindAllStringSubmatch(settings, -1) {
@@ -93,7 +93,7 @@ func TestConfigExample(t *testing.T) {
 		}
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), []string{"serve", "--check"}, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
-			t.Errorf("exit %d, want %d: %s; the settings are\n%s", code, exitOK, &stderr, settings)
+			t.Errorf("serve --check: got exit code %d, %s, want %d, with\n%s", code, &stderr, exitOK, settings)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func alertNames(t *testing.T) []string {
 		names = append(names, m[1])
 	}
 	if len(names) < 10 {
-		t.Fatalf("only %d alerts found", len(names))
+		t.Fatalf("alerts.yml: got %d alerts, want 10 or more", len(names))
 	}
 	return names
 }
@@ -129,15 +129,15 @@ func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	}
 	names := alertNames(t)
 	if !slices.Equal(sections, names) {
-		t.Errorf("docs/metrics.md has the sections\n%q, and the alerts are\n%q", sections, names)
+		t.Errorf("docs/metrics.md: got the sections\n%q, want those of the alerts\n%q", sections, names)
 	}
 	for _, name := range names {
 		if !strings.Contains(tests, `{labels: '{alertname="`+name+`"}', value: 1}`) {
-			t.Errorf("%s fires in no test", name)
+			t.Errorf("%s: got no test in which it fires, want one", name)
 		}
 		section := "{{ $externalLabels.carstate_docs }}/metrics.md#" + strings.ToLower(name)
 		if !strings.Contains(alerts, `runbook_url: "`+section+"\"\n") {
-			t.Errorf("%s does not lead to its section", name)
+			t.Errorf("%s: got no runbook_url %q, want that", name, section)
 		}
 	}
 }
@@ -173,13 +173,13 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	}
 	testkit.NoError(t, json.Unmarshal([]byte(readFile(t, deployDir+"/grafana/carstate.json")), &d))
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 39 || len(d.Panels) < 20 {
-		t.Fatalf("uid %q, title %q, schema %d, %d panels", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
+		t.Fatalf("got %q, %q, schema %d, %d panels, want both, 39, 20", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
 	}
 	variables := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*")
 	add := func(expr string) {
 		expr = variables.Replace(expr)
 		if strings.Contains(expr, "$") {
-			t.Errorf("a variable that the dashboard does not have: %s", expr)
+			t.Errorf("%s: got a variable that the dashboard does not have, want none", expr)
 		}
 		exprs = append(exprs, expr)
 	}
@@ -203,17 +203,17 @@ func TestDashboard(t *testing.T) {
 	taken := make(map[[2]int]string)
 	for _, p := range panels {
 		if ids[p.ID] || p.ID == 0 || p.Title == "" {
-			t.Errorf("panel %d %q: its id is not its own, or it has no title", p.ID, p.Title)
+			t.Errorf("panel %d %q: got no title, or an id of another one, want its own", p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		g := p.GridPos
 		if g.W < 1 || g.H < 1 || g.X < 0 || g.X+g.W > 24 {
-			t.Errorf("%q lies outside: %+v", p.Title, g)
+			t.Errorf("%q: got the place %+v, want one within 24 columns", p.Title, g)
 		}
 		for x := g.X; x < g.X+g.W; x++ {
 			for y := g.Y; y < g.Y+g.H; y++ {
 				if other, ok := taken[[2]int{x, y}]; ok {
-					t.Fatalf("%q lies over %q", p.Title, other)
+					t.Fatalf("%q: got a place of %q, want its own", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
@@ -223,21 +223,21 @@ func TestDashboard(t *testing.T) {
 			continue
 		case "stat", "timeseries":
 			if p.FieldConfig == nil || p.FieldConfig.Defaults.Unit == "" {
-				t.Errorf("%q has no unit", p.Title)
+				t.Errorf("%q: got no unit, want one", p.Title)
 			}
 		case "table":
 		default:
-			t.Errorf("%q is a %s", p.Title, p.Type)
+			t.Errorf("%q: got type %s, want row, stat, timeseries or table", p.Title, p.Type)
 		}
 		refs := make(map[string]bool)
 		for _, target := range p.Targets {
 			if refs[target.RefID] || target.RefID == "" {
-				t.Errorf("%q has two targets %q", p.Title, target.RefID)
+				t.Errorf("%q: got the target %q again, want a name of its own", p.Title, target.RefID)
 			}
 			refs[target.RefID] = true
 		}
 		if len(refs) == 0 {
-			t.Errorf("%q shows nothing", p.Title)
+			t.Errorf("%q: got no target, want one", p.Title)
 		}
 	}
 	var rules strings.Builder

@@ -30,7 +30,7 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 		Heard: func(line []byte) { fmt.Fprintf(log, "%s\n", line) },
 	}, testkit.Patience)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, log)
+		t.Fatalf("the start: got %v, want a node that is ready\n%s", err, log)
 	}
 	t.Cleanup(func() {
 		n.Kill()
@@ -58,16 +58,16 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 	probe := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 20 {
 		if resp, err := probe.Get(n.URL(nodeprocess.Admin) + "/healthz"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("/healthz: got %v, want 200", err)
 		} else if resp.Body.Close(); resp.StatusCode != http.StatusOK {
-			t.Fatalf("/healthz answers %s", resp.Status)
+			t.Fatalf("/healthz: got %s, want 200", resp.Status)
 		}
 		if status, text, err := n.Post(ctx, key, line); err != nil || status != http.StatusAccepted {
-			t.Fatalf("telemetry: %d %s %v", status, text, err)
+			t.Fatalf("telemetry: got %d %s %v, want 202", status, text, err)
 		}
 	}
 	if said := log.String(); strings.Contains(said, "too many open files") ||
 		strings.Count(said, "--query-connections 16384 to ") != 1 {
-		t.Error("descriptors ran out, or the log does not say which limits were scaled down")
+		t.Errorf("the log: got\n%s\nwant one line about scaled limits, and descriptors enough", said)
 	}
 }

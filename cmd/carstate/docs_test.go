@@ -139,7 +139,7 @@ func (r *recipes) publish(t *testing.T, addr, topic, message string, flags ...st
 	host, port, _ := net.SplitHostPort(addr)
 	args := append([]string{"-h", host, "-p", port, "-V", "mqttv5", "-q", "1", "-t", topic, "-m", message}, flags...)
 	if out, err := r.command("mosquitto_pub", args...).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("%s: %s, %v", topic, out, err)
+		t.Errorf("%s: got %s, %v, want no message", topic, out, err)
 	}
 }
 
@@ -187,7 +187,7 @@ func (r *recipes) pull(t *testing.T, line string) {
 		r.key = ""
 		out, err := r.command(plain, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "set CARSTATE_KEY") {
-			t.Errorf("%s: %s, %v", line, out, err)
+			t.Errorf("%s: got %s, %v, want that CARSTATE_KEY is to be set", line, out, err)
 		}
 		return
 	}
@@ -207,7 +207,7 @@ func TestIngestPage_Example(t *testing.T) {
 	_, example, ok := strings.Cut(string(page), "CARSTATE_KEY=css_…\n")
 	example, _, _ = strings.Cut(example, "</code>")
 	if !ok {
-		t.Fatalf("the page has no command:\n%s", page)
+		t.Fatalf("the page: got no command, want one:\n%s", page)
 	}
 	r.shell(t, acceptedOne, html.UnescapeString(example))
 }
@@ -236,10 +236,10 @@ func TestTelemetryExamples(t *testing.T) {
 		out, err := c.CombinedOutput()
 		accepted := regexp.MustCompile(`.accepted.: ?1,`).Match(out)
 		if quiet := strings.Contains(m[2], "mosquitto_pub"); err != nil || accepted == quiet || quiet && len(out) > 0 {
-			t.Errorf("%v\n%s\n%s", err, m[2], out)
+			t.Errorf("got %v, %s, want 1 accepted, or silence of mosquitto_pub, by\n%s", err, out, m[2])
 		}
 	}
 	if ran != 4 {
-		t.Errorf("%d examples ran", ran)
+		t.Errorf("the examples that ran: got %d, want 4", ran)
 	}
 }

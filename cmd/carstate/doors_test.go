@@ -51,10 +51,10 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 			}
 			return errors.Join(err, p.folded(token, vid, began[vid]))
 		}); err != nil {
-			t.Fatalf("%s: %v", vid, err)
+			t.Fatalf("%s: got %v, want a jam", vid, err)
 		}
 		if a, err := p.ask(throttlePath, token, vid); err != nil || a.Throttle != "1" {
-			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
+			t.Fatalf("%s: got throttle %+v, %v, want 1", vid, a, err)
 		}
 	}
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token,
@@ -64,12 +64,12 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 		resp.Body.Close()
 	}
 	if took := p.stop(t); took > 5*time.Second {
-		t.Errorf("ending took %s", took)
+		t.Errorf("the end: got it after %s, want 5s at most", took)
 	}
 	compareStates(t, dir)
 	for name, secret := range map[string]string{"token": token, "key": key} {
 		if strings.Contains(p.log.String(), secret) {
-			t.Errorf("the %s is in the log", name)
+			t.Errorf("the log: got the %s, want it nowhere", name)
 		}
 		searchFiles(t, dir, name, secret)
 	}
@@ -103,12 +103,12 @@ func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
 	if len(states) != 3 {
-		t.Fatalf("%d states were stored", len(states))
+		t.Fatalf("the stored states: got %d, want 3", len(states))
 	}
 	want := atZero(states["byHTTP"])
 	for id, s := range states {
 		if atZero(s) != want {
-			t.Errorf("%s: %+v\nbyHTTP: %+v", id, atZero(s), want)
+			t.Errorf("%s: got %+v, want that of byHTTP:\n%+v", id, atZero(s), want)
 		}
 	}
 }
@@ -145,12 +145,12 @@ func searchFiles(t *testing.T, dir, name, secret string) {
 		files++
 		text, err := os.ReadFile(path)
 		if strings.Contains(string(text), secret) {
-			t.Errorf("the %s is in %s", name, path)
+			t.Errorf("%s: got the %s, want it nowhere", path, name)
 		}
 		return err
 	})
 	if err != nil || files < 5 {
-		t.Fatalf("%d files were searched: %v", files, err)
+		t.Fatalf("the files searched: got %d, %v, want 5 or more", files, err)
 	}
 }
 
@@ -165,19 +165,18 @@ func TestARefusalEndsInPeace(t *testing.T) {
 		defer c.Close()
 		testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		request := "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 20_000)
-		if _, err := io.WriteString(c, request); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.WriteString(c, request)
+		testkit.NoError(t, err)
 		text, err := io.ReadAll(c)
 		if !bytes.HasPrefix(text, []byte("HTTP/1.1 401 ")) {
-			t.Fatalf("it was answered %q", text)
+			t.Fatalf("a request without a key: got %q, want HTTP 401", text)
 		}
 		if err == nil {
 			return
 		}
 		t.Logf("try %d: %v", i, err)
 	}
-	t.Error("no answer ended in peace")
+	t.Errorf("%d requests: got no connection that ended in peace, want one", tries)
 }
 
 // The commands use the admin listener on loopback without TLS.
@@ -198,13 +197,13 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 	testkit.NoError(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("ingest: HTTP %d", resp.StatusCode)
+		t.Errorf("telemetry without a key: got HTTP %d, want 401", resp.StatusCode)
 	}
 	cmd := exec.Command(binary, "replay", demoDrive, "--vid", "byTLS", "--ingest-url",
 		"https://"+p.Address(nodeprocess.Ingest))
 	cmd.Env = p.env()
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("replay without --ca: got %v: %s, want the advice --ca FILE", err, out)
 	}
 	p.carstate(t, "replay", demoDrive, "--vid", "byTLS", "--ca", cert, "--ingest-url",
 		"https://"+p.Address(nodeprocess.Ingest))
@@ -214,7 +213,7 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.Address(nodeprocess.Query))
 	query.Env = append(p.env(), "CARSTATE_TOKEN="+p.issue(t))
 	if out, err := query.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("query without --ca: got %v: %s, want the advice --ca FILE", err, out)
 	}
 	token, args := "CARSTATE_TOKEN="+p.issue(t), append(query.Args[1:], "--ca", cert)
 	testkit.NoError(t, until(30*time.Second, func() error { // once the drive is folded
@@ -232,7 +231,7 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 	for _, flag := range []string{"query-addr", "ingest-addr", "mqtt-tls-addr"} {
 		if c, err := old.DialContext(ctx, "tcp", p.Address(flag)); err == nil {
 			c.Close()
-			t.Errorf("%s speaks TLS 1.1", flag)
+			t.Errorf("%s: got a connection with TLS 1.1, want an error", flag)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func evaluated(t *testing.T, args ...string) string {
 	// On a busy machine it says its progress.
 	said := regexp.MustCompile(`(?m)^\d+ of \d+ readings\n`).ReplaceAllString(stderr.String(), "")
 	if code != exitOK || said != "" {
-		t.Fatalf("exit %d: %s", code, said)
+		t.Fatalf("evaluate %s: got exit code %d, %s, want %d and no message", args, code, said, exitOK)
 	}
 	return out.String()
 }
@@ -59,7 +59,7 @@ func evaluated(t *testing.T, args ...string) string {
 func TestEvaluateJSON(t *testing.T) {
 	out := evaluated(t, "--json", labelledDrive(t), demoDrive)
 	if strings.Count(out, "\n") != 1 {
-		t.Errorf("not one line: %s", out)
+		t.Errorf("--json: got\n%s\nwant one line", out)
 	}
 	var got struct {
 		Files []map[string]json.RawMessage `json:"files"`
@@ -67,21 +67,21 @@ func TestEvaluateJSON(t *testing.T) {
 	}
 	testkit.NoError(t, json.Unmarshal([]byte(out), &got))
 	if len(got.Files) != 2 {
-		t.Fatalf("%d files", len(got.Files))
+		t.Fatalf("the files: got %d, want 2", len(got.Files))
 	}
 	for key, want := range map[string]string{
 		"file": `"labelled.csv"`, "seconds": "899", "throttle_anomalies": "[]", "labelled_rows": "900",
 	} {
 		if v := string(got.Files[0][key]); v != want {
-			t.Errorf("%s is %s, want %s", key, v, want)
+			t.Errorf("%s: got %s, want %s", key, v, want)
 		}
 	}
 	for _, key := range []string{"labelled_rows", "confusion", "accuracy", "macro_f1"} {
 		if _, ok := got.Files[1][key]; ok {
-			t.Errorf("%s of a log without labels", key)
+			t.Errorf("%s of a log without labels: got it, want it absent", key)
 		}
 		if string(got.Total[key]) != string(got.Files[0][key]) {
-			t.Errorf("%s of the total is %s", key, got.Total[key])
+			t.Errorf("%s of the total: got %s, want %s", key, got.Total[key], got.Files[0][key])
 		}
 	}
 
@@ -100,18 +100,18 @@ func TestEvaluateJSON(t *testing.T) {
 		testkit.NoError(t, err)
 		s := parts[i].States
 		if sum := s["0"] + s["1"] + s["2"] + s["3"]; len(s) != 4 || math.Abs(sum-parts[i].Seconds) > 1e-6 {
-			t.Errorf("%v do not add up to %v s", s, parts[i].Seconds)
+			t.Errorf("the states: got %v, want 4 that add up to %v s", s, parts[i].Seconds)
 		}
 	}
 	if s := parts[1].States; s["3"] < 600 || s["1"] < 240 || s["0"] > 2 {
-		t.Errorf("the demo: %v", s)
+		t.Errorf("the demo: got %v, want 600 s or more of 3, 240 of 1, and 2 at most of 0", s)
 	}
 	p := &parts[0]
 	if p.Confusion[0][1] < 550 || p.Confusion[2][3] < 180 || p.Confusion[1] != [4]int{} {
-		t.Errorf("confusion %v", p.Confusion)
+		t.Errorf("the confusion: got %v, want 550 or more at [0][1], 180 at [2][3], 0 at [1]", p.Confusion)
 	}
 	if p.Accuracy < 0.8 || p.MacroF1 <= 0.5 || p.MacroF1 >= 1 {
-		t.Errorf("accuracy %v, macro-F1 %v", p.Accuracy, p.MacroF1)
+		t.Errorf("got accuracy %v, macro-F1 %v, want 0.8 or more, and 0.5 to 1", p.Accuracy, p.MacroF1)
 	}
 }
 
@@ -122,22 +122,22 @@ func TestEvaluateTables(t *testing.T) {
 		"labelled.csv", "No throttle anomaly.", "label \\ verdict", "precision", "900 labelled rows, accuracy 0.",
 	} {
 		if !strings.Contains(one, want) {
-			t.Errorf("no %q in\n%s", want, one)
+			t.Errorf("one drive: got\n%s\nwant %q", one, want)
 		}
 	}
 	for _, absent := range []string{"labelled drive", "\nall "} {
 		if strings.Contains(one, absent) {
-			t.Errorf("%q for one drive in\n%s", absent, one)
+			t.Errorf("one drive: got\n%s\nwant no %q", one, absent)
 		}
 	}
 	two := evaluated(t, labelled, labelled, demoDrive)
 	for _, want := range []string{"\nall ", "1800 labelled rows", "\nlabelled drive"} {
 		if !strings.Contains(two, want) {
-			t.Errorf("no %q in\n%s", want, two)
+			t.Errorf("three drives: got\n%s\nwant %q", two, want)
 		}
 	}
 	if none := evaluated(t, demoDrive); strings.Contains(none, "label") {
-		t.Errorf("labels of a log without any:\n%s", none)
+		t.Errorf("a log without labels: got\n%s\nwant no label", none)
 	}
 }
 
@@ -151,11 +151,11 @@ func TestEvaluatePlot(t *testing.T) {
 	for _, want := range []string{"labelled.csv", filepath.Base(demoDrive), "speed, km/h", "minutes driven", "traffic jam",
 		"#f0a39b", "#1f3a5f"} {
 		if !strings.Contains(string(svg), want) {
-			t.Errorf("no %q", want)
+			t.Errorf("the plot: got no %q, want it", want)
 		}
 	}
 	if len(svg) > 200_000 {
-		t.Errorf("%d bytes", len(svg))
+		t.Errorf("the plot: got %d bytes, want 200000 at most", len(svg))
 	}
 }
 
@@ -166,7 +166,7 @@ func wellFormed(t *testing.T, svg string) {
 		if _, err := dec.Token(); errors.Is(err, io.EOF) {
 			return
 		} else if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the plot: got %v, want no error:\n%s", err, svg)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestEvaluateTellsFoldersApart(t *testing.T) {
 		for _, path := range []string{drive, other} {
 			name := filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)))
 			if !strings.Contains(out, name) {
-				t.Errorf("%s is not in %s", name, out)
+				t.Errorf("%s: got\n%s\nwant %s", args, out, name)
 			}
 		}
 	}
@@ -203,11 +203,11 @@ func TestEvaluateRefuses(t *testing.T) {
 		var out, stderr bytes.Buffer
 		if code := run(t.Context(), append([]string{"evaluate"}, c.args...), &out, &stderr); code != c.code ||
 			!strings.Contains(stderr.String(), c.text) || out.Len() > 0 {
-			t.Errorf("%v: exit %d, %s, %s", c.args, code, &stderr, &out)
+			t.Errorf("%v: got exit code %d, %s, %s, want %d, %q", c.args, code, &stderr, &out, c.code, c.text)
 		}
 	}
 	if after, err := os.ReadFile(drive); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the drive was changed: %v", err)
+		t.Errorf("the drive: got a change, %v, want it as before", err)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestEvaluateCutFile(t *testing.T) {
 	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK ||
 		!strings.Contains(out.String(), "cut.csv.gz") ||
 		stderr.String() != cut+": file ends early or damaged: read up to there\n" {
-		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
+		t.Errorf("a cut file: got exit code %d, %s\n%s\nwant %d and a message", code, &stderr, &out, exitOK)
 	}
 }
 
@@ -230,14 +230,14 @@ func TestEvaluateUnknownLabels(t *testing.T) {
 	if code := run(t.Context(), []string{"evaluate", "--json", odd}, &out, &stderr); code != exitOK ||
 		!strings.Contains(out.String(), `"labelled_rows":1,`) ||
 		!strings.HasPrefix(stderr.String(), odd+": 2 of 3 rows not compared: a label that is not one of the three known") {
-		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
+		t.Errorf("unknown labels: got exit code %d, %s\n%s\nwant %d, 2 of 3 not compared", code, &stderr, &out, exitOK)
 	}
 }
 
 func TestEvaluateWithoutLabels(t *testing.T) {
 	bare := writeDrive(t, "bare.csv", "VehicleSpeedInstantaneous;VehicleSpeedAverage\n"+strings.Repeat("50;20,0\n", 60))
 	if out := evaluated(t, "--json", bare); !strings.Contains(out, `"1":59`) || strings.Contains(out, "labelled_rows") {
-		t.Error(out)
+		t.Errorf("a log without labels: got\n%s\nwant 59 s of 1, no labelled rows", out)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestEvaluateOddNames(t *testing.T) {
 	run(t.Context(), []string{"evaluate", odd + "x"}, io.Discard, &stderr)
 	out := evaluated(t, "--plot", svg, odd) + stderr.String()
 	if !strings.Contains(out, "a\uFFFD[31m\uFFFD\uFFFD.csv") || strings.ContainsAny(out, "\x1b\x01") {
-		t.Errorf("the name of the file is not cleaned in %q", out)
+		t.Errorf("an odd name of a file: got\n%q\nwant it without control characters", out)
 	}
 	readXML(t, svg)
 }
@@ -268,7 +268,7 @@ func TestEvaluateStops(t *testing.T) {
 	defer writer.Close()
 	interrupt()
 	if c := <-code; c != exitStopped || !strings.Contains(stderr.String(), "stopped before it was done") {
-		t.Errorf("exit %d: %s", c, &stderr)
+		t.Errorf("the interrupted command: got exit code %d, %s, want %d, stopped", c, &stderr, exitStopped)
 	}
 }
 
@@ -312,12 +312,12 @@ func TestEvaluateFleet(t *testing.T) {
 		d := json.NewDecoder(strings.NewReader(out))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&got); err != nil || got.Fleet == nil || strings.Count(out, "\n") != 1 {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("%s: got %v, %s, want one line about the fleet", args, err, out)
 		}
 		for _, key := range []string{"vehicles", "readings", "stretches", "confusion", "sure", "macro_f1", "f1", "normal",
 			"slow", "jam"} {
 			if strings.Count(out, `"`+key+`":`) != 1 {
-				t.Errorf("%s is not there once: %s", key, out)
+				t.Errorf("%s: got it %d times, want once:\n%s", key, strings.Count(out, `"`+key+`":`), out)
 			}
 		}
 		return *got.Fleet
@@ -332,16 +332,16 @@ func TestEvaluateFleet(t *testing.T) {
 	}
 	if learned := of("--learn", fleet); learned.Vehicles != 20 || learned.Readings != 6000 ||
 		learned.Confusion != all.Confusion {
-		t.Errorf("with another day: %+v", learned)
+		t.Errorf("with another day: got %+v, want 20 vehicles, 6000 readings, %v", learned, all.Confusion)
 	}
 	thin := of("--every", "5s", "--share", "0.5", "--without-positions")
 	if thin.Vehicles == 0 || thin.Vehicles >= 20 || thin.Readings > thin.Vehicles*60 || thin.Readings < thin.Vehicles*58 {
-		t.Errorf("thinned: %+v", thin)
+		t.Errorf("thinned: got %+v, want 1 to 19 vehicles, of 58 to 60 readings each", thin)
 	}
 	var sum score.Agreement
 	sum.Join(&score.Agreement{Confusion: thin.Confusion})
 	if sum.MacroF1 != thin.MacroF1 || sum.Of(driving.Jam).F1() != thin.F1.Jam {
-		t.Errorf("the figures are not of the confusion: %+v", thin)
+		t.Errorf("thinned: got %+v, want macro-F1 %v, F1 %v of a jam", thin, sum.MacroF1, sum.Of(driving.Jam).F1())
 	}
 }
 
@@ -354,7 +354,7 @@ func TestEvaluateFleetTables(t *testing.T) {
 		"Of these, the labels that are sure:",
 	} {
 		if !strings.Contains(out, text) {
-			t.Errorf("%q is not in\n%s", text, out)
+			t.Errorf("the tables: got\n%s\nwant %q", out, text)
 		}
 	}
 }
@@ -366,10 +366,10 @@ func TestEvaluateMap(t *testing.T) {
 	text := readXML(t, svg)
 	// The legend has one mark of this colour, and each car in the jam.
 	if n := strings.Count(string(text), "#c0281c"); n != 11 {
-		t.Errorf("%d marks of a jam", n)
+		t.Errorf("the marks of a jam: got %d, want 11", n)
 	}
 	if !strings.Contains(string(text), " m</text>") {
-		t.Error("no length is drawn")
+		t.Error("the map: got no length, want one")
 	}
 }
 
@@ -399,7 +399,7 @@ func TestEvaluateFleetRefuses(t *testing.T) {
 		var out, stderr bytes.Buffer
 		if code := run(t.Context(), append([]string{"evaluate"}, args...), &out, &stderr); code != c.code ||
 			!strings.Contains(stderr.String(), c.text) || out.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 {
-			t.Errorf("%s: exit %d, %s, %s", c.args, code, &stderr, &out)
+			t.Errorf("%s: got exit code %d, %s, %s, want %d, one line %q", c.args, code, &stderr, &out, c.code, c.text)
 		}
 	}
 }

@@ -205,14 +205,14 @@ func (p *fieldPlayer) questions(end float64) map[float64][]int {
 				times = append(times, t)
 			}
 		default:
-			p.t.Fatal("a question has neither at nor every")
+			p.t.Fatal("a question: got neither at nor every, want one of them")
 		}
 		for _, t := range times {
 			all[t] = append(all[t], i)
 		}
 	}
 	if p.Node == "default" && (len(all) != 1 || all[end] == nil) {
-		p.t.Fatal("a case of the default node is asked at the end only")
+		p.t.Fatalf("a case of the default node: got %d times, want the end alone", len(all))
 	}
 	return all
 }
@@ -396,6 +396,6 @@ func TestFieldCases(t *testing.T) {
 		})
 	}
 	if n := len(regexp.MustCompile(`(?m)^[^#]`).FindAll(listed, -1)); n != found {
-		t.Errorf("%s/wrong.txt has %d entries for %d cases: each line is NAME KIND, of a case that exists", fieldDir, n, found)
+		t.Errorf("%s/wrong.txt: got %d entries, want %d: a line is NAME KIND, of a known case", fieldDir, n, found)
 	}
 }

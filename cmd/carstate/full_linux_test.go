@@ -67,7 +67,7 @@ func TestFullDisk(t *testing.T) {
 			acknowledged = append(acknowledged, vid)
 		case http.StatusServiceUnavailable:
 		default:
-			t.Fatalf("sample: %d %s", status, text)
+			t.Fatalf("the sample of %s: got %d %s, want 202 or 503", vid, status, text)
 		}
 		return status == http.StatusAccepted
 	}
@@ -83,7 +83,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		for _, old := range revoked {
 			if a, err := p.Ask(ctx, nodeprocess.DrivingPath, old, "car0"); err != nil || a.HTTP != http.StatusUnauthorized {
-				t.Errorf("a revoked token: %d, %v", a.HTTP, err)
+				t.Errorf("a revoked token: got %d, %v, want 401", a.HTTP, err)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func TestFullDisk(t *testing.T) {
 		answered()
 	}
 	if !stored() {
-		t.Fatal("a sample is refused")
+		t.Fatal("a sample before the disk is full: got 503, want 202")
 	}
 	fill()
 	revoke()
@@ -120,7 +120,7 @@ func TestFullDisk(t *testing.T) {
 	testkit.NoError(t, err)
 	s, err := admin.Status(ctx)
 	if err != nil || !strings.Contains(s.Reason, "disk is full") || s.DataDirBytes["reserve"] < 1<<20 {
-		t.Errorf("status: %+v, %v", s, err)
+		t.Errorf("the status: got %+v, %v, want that the disk is full, and a reserve of 1 MiB", s, err)
 	}
 	testkit.NoError(t, os.Remove(hog))
 	testkit.Await(t, "telemetry is stored again", stored)

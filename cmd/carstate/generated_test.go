@@ -55,7 +55,7 @@ func project(t *testing.T, p *process, file, program, script string, env ...stri
 		"NPM="+npm, "GOFLAGS=-trimpath", "CGO_ENABLED=0"), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v: make setup installs the programs\n%s", err, out)
+		t.Errorf("the script: got %v, want no error (make setup installs the programs)\n%s", err, out)
 	}
 	return string(out)
 }

@@ -29,24 +29,24 @@ func TestHelpTextHasASectionForEachCommand(t *testing.T) {
 	for _, n := range parser.Model.Leaves(true) {
 		want[n.Path()] = true
 		if !strings.Contains(n.Detail, "Example") {
-			t.Errorf("%s has no example", n.Path())
+			t.Errorf("%s: got no example, want one", n.Path())
 		}
 	}
 	got := cmdline.Sections(helpText)
 	for name := range want {
 		if name != "" && got[name] == "" {
-			t.Errorf("there is no text for %s", name)
+			t.Errorf("%s: got no text, want one", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if !want[name] {
-			t.Errorf("nothing has the name of the section %s", name)
+			t.Errorf("the section %s: got no command of this name, want one", name)
 		}
 	}
 	if got[""] != "" {
-		t.Errorf("text before the first section: %q", got[""])
+		t.Errorf("before the first section: got %q, want nothing", got[""])
 	}
 	if len(want) < 60 {
-		t.Errorf("only %d texts were expected", len(want))
+		t.Errorf("the texts expected: got %d, want 60 or more", len(want))
 	}
 }

@@ -55,7 +55,7 @@ func TestNobodyForgesLog(t *testing.T) {
 				testkit.NoError(t, err)
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusBadRequest {
-					t.Errorf("%s: %s", body, resp.Status)
+					t.Errorf("%s: got %s, want 400", body, resp.Status)
 				}
 			}
 			p.carstate(t, "source", "add", "gateway-1", "--vehicles", "all")
@@ -63,10 +63,10 @@ func TestNobodyForgesLog(t *testing.T) {
 			text := p.log.String()
 			testkit.CheckLog(t, format, text)
 			if strings.Contains(text, "forged") || strings.Contains(text, "owned") {
-				t.Errorf("what was sent is in the log:\n%s", text)
+				t.Errorf("the log: got what was sent, want it nowhere:\n%s", text)
 			}
 			if !strings.Contains(text, "DEBUG") || !strings.Contains(text, "gateway-1") {
-				t.Errorf("that is not all of the log:\n%s", text)
+				t.Errorf("the log: got\n%s\nwant all of it, with DEBUG and gateway-1", text)
 			}
 		})
 	}
@@ -92,9 +92,8 @@ func TestAccessLogOfANode(t *testing.T) {
 	token := p.issue(t)
 	ask := func() {
 		t.Helper()
-		if _, err := p.ask(drivingPath, token, "NobodyKnowsMe"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := p.ask(drivingPath, token, "NobodyKnowsMe")
+		testkit.NoError(t, err)
 	}
 	holds := func(name string) func() bool {
 		return func() bool {
@@ -110,11 +109,11 @@ func TestAccessLogOfANode(t *testing.T) {
 	ask()
 	testkit.Await(t, "the second line is written", holds(file))
 	if !holds(file + ".1")() {
-		t.Error("the old file was written to after that")
+		t.Error("the renamed file: got another line after that, want one in all")
 	}
 	p.stop(t)
 	if text := readFile(t, file) + readFile(t, file+".1"); strings.Contains(text, token) ||
 		strings.Contains(text, "NobodyKnowsMe") || strings.Count(text, `"outcome":"unknown"`) != 2 {
-		t.Errorf("the token or the vehicle is in it, or it does not have two lines:\n%s", text)
+		t.Errorf("both files: got\n%s\nwant two lines, without the token and the vehicle", text)
 	}
 }

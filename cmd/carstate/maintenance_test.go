@@ -35,10 +35,10 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	}
 	testkit.NoError(t, says(p, "/healthz", http.StatusOK, "alive")())
 	if _, err := post(p, key, []string{"drained"}); err != nil {
-		t.Errorf("telemetry: %v", err)
+		t.Errorf("telemetry during the drain: got %v, want no error", err)
 	}
 	if err := until(testkit.Patience, func() error { return p.folded(token, "drained", p.began) }); err != nil {
-		t.Errorf("a query: %v", err)
+		t.Errorf("a query during the drain: got %v, want an answer", err)
 	}
 	p.stop(t)
 }
@@ -48,7 +48,7 @@ func TestDrainEndsByItself(t *testing.T) {
 	asked := time.Now()
 	p.stop(t)
 	if took := time.Since(asked); took < 200*time.Millisecond {
-		t.Errorf("it ended after %s", took)
+		t.Errorf("the end: got it after %s, want 200ms or more", took)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		},
 	})
 	if err != nil {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatalf("the start: got %v, want a node that is ready: %s", err, said)
 	}
 	t.Cleanup(n.Kill)
 	testkit.Await(t, "the signal is taken", func() bool { return said.Count("reloaded the access log") == 1 })
@@ -80,18 +80,17 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	if _, err := post(p, key, []string{"before"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := post(p, key, []string{"before"})
+	testkit.NoError(t, err)
 	if state := p.carstate(t, "read-only", "on"); state != "on\n" {
-		t.Errorf("it is %s", state)
+		t.Errorf("read-only on: got %q, want on", state)
 	}
 	if _, err := post(p, key, []string{"during"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") ||
 		!strings.Contains(err.Error(), "read-only for maintenance") {
-		t.Errorf("telemetry: %v", err)
+		t.Errorf("telemetry during read-only: got %v, want HTTP 503 that says so", err)
 	}
 	if err := until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }); err != nil {
-		t.Errorf("a query: %v", err)
+		t.Errorf("a query during read-only: got %v, want an answer", err)
 	}
 	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable,
 		"/readyz/query": http.StatusOK} {
@@ -99,10 +98,10 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	}
 	p.issue(t)
 	if state := p.carstate(t, "read-only", "off"); state != "off\n" {
-		t.Errorf("it is %s", state)
+		t.Errorf("read-only off: got %q, want off", state)
 	}
 	if _, err := post(p, key, []string{"after"}); err != nil {
-		t.Errorf("telemetry: %v", err)
+		t.Errorf("telemetry after read-only: got %v, want no error", err)
 	}
 }
 
@@ -124,13 +123,13 @@ func TestCommandsInAContainer(t *testing.T) {
 	} {
 		var stdout, stderr testkit.Buffer
 		if code := run(t.Context(), c.args, &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), c.want) {
-			t.Errorf("%q ended with %d: %s%s", c.args, code, &stdout, &stderr)
+			t.Errorf("%q: got exit code %d, %s%s, want %d, %q", c.args, code, &stdout, &stderr, exitOK, c.want)
 		}
 	}
 	p.stop(t)
 	var stdout, stderr testkit.Buffer
 	if code := run(t.Context(), []string{"health"}, &stdout, &stderr); code != exitError ||
 		!strings.Contains(stderr.String(), "no carstate answers at") {
-		t.Errorf("the health of a service that ended: %d: %s%s", code, &stdout, &stderr)
+		t.Errorf("the health of a service that ended: got %d, %s%s, want %d", code, &stdout, &stderr, exitError)
 	}
 }

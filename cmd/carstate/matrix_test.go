@@ -50,7 +50,7 @@ func TestMatrix(t *testing.T) {
 			err = os.WriteFile(*matrixCounts, text, 0o600)
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("the counts: got %v, want them in %q", err, *matrixCounts)
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
@@ -138,7 +138,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 	sample := fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{%s}}`, c.vid, c.made.UnixMilli(), k.signals)
 	status, text, err := m.Post(ctx, m.key, sample)
 	if err != nil || status != http.StatusAccepted {
-		t.Fatalf("a sample was answered with %d %s %v", status, text, err)
+		t.Fatalf("the sample %s: got %d %s %v, want 202", sample, status, text, err)
 	}
 	op := 0
 	if c.verdicts[0] == unknownVerdict {
@@ -151,7 +151,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 		}
 		return err
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s, which reported: got %v, want it known", c.vid, err)
 	}
 	return c
 }
@@ -188,7 +188,7 @@ func (m *matrix) issue(t *rapid.T) {
 	}
 	issued, err := m.admin.IssueToken(t.Context(), r)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the token %+v: got %v, want it issued", r, err)
 	}
 	h.id, h.secrets = issued.ID, []secret{{text: issued.AccessToken}}
 	m.holders = append(m.holders, h)
@@ -304,7 +304,7 @@ func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func())
 		}
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the change: got %v, want no error", err)
 	}
 	apply()
 	*count++
@@ -361,7 +361,7 @@ func (m *matrix) send(t *rapid.T, q *question) string {
 	q.sent = time.Now()
 	text, err := m.wires[m.did.Asked%int64(len(m.wires))].ask(request, q.head)
 	if err != nil {
-		t.Fatalf("a connection broke: %v", err)
+		t.Fatalf("%q: got %v, want an answer", request, err)
 	}
 	q.received = time.Now()
 	if strings.HasPrefix(text, "HTTP/1.1 200") {

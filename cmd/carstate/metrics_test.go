@@ -28,7 +28,7 @@ func (p *process) metrics(t *testing.T) string {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("HTTP %d, %v", resp.StatusCode, err)
+		t.Fatalf("/metrics: got HTTP %d, %v, want 200", resp.StatusCode, err)
 	}
 	return string(text)
 }
@@ -45,7 +45,7 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	refused := exec.Command(binary, "replay", demoDrive, "--vid", "x", "--source", "gateway", "--key", "wrong",
 		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	if out, err := refused.CombinedOutput(); err == nil {
-		t.Errorf("a wrong key was accepted: %s", out)
+		t.Errorf("a wrong key: got %s, want an error", out)
 	}
 	req, err := http.NewRequest(http.MethodGet, p.URL(nodeprocess.Admin)+"/v1/tokens", nil)
 	testkit.NoError(t, err)
@@ -61,9 +61,8 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 		return err
 	}))
 	for _, wrong := range []string{"cst_wrong", ""} {
-		if _, err := p.ask(drivingPath, wrong, vid); err != nil {
-			t.Fatal(err)
-		}
+		_, err := p.ask(drivingPath, wrong, vid)
+		testkit.NoError(t, err)
 	}
 	return vid, token, key
 }
@@ -81,7 +80,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	testkit.NoError(t, until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
 		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)))
 	if text := p.metrics(t); !strings.Contains(text, "carstate_backup_timestamp_seconds 0\n") {
-		t.Error("a backup was taken before the first")
+		t.Error("the time before the first backup: got one, want 0")
 	}
 	p.carstate(t, "backup", filepath.Join(t.TempDir(), "backup"))
 	text := p.metrics(t)
@@ -90,7 +89,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^carstate_\w+\{(.*)\} `).FindAllStringSubmatch(text, -1) {
 		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[1], -1) {
 			if !slices.Contains(labels, l[1]) {
-				t.Errorf("a label that no metric may have: %s", m[0])
+				t.Errorf("%s: got the label %s, want one of %q", m[0], l[1], labels)
 			}
 		}
 	}
@@ -111,7 +110,7 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 		"go_goroutines ",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q is not there", want)
+			t.Errorf("the metrics: got no %q, want it", want)
 		}
 	}
 }
@@ -147,12 +146,12 @@ func documented(t *testing.T, text string, sections ...string) {
 		of = slices.Compact(of)
 		is := row{m[3], strings.Join(of, ", "), m[2]}
 		if got := rows[m[1]]; got != is {
-			t.Errorf("docs/metrics.md has %q of %s, want %q", got, m[1], is)
+			t.Errorf("docs/metrics.md about %s: got %q, want %q", m[1], got, is)
 		}
 		delete(wanted, m[1])
 	}
 	for name := range wanted {
-		t.Errorf("docs/metrics.md has %s, which the node has not", name)
+		t.Errorf("docs/metrics.md: got %s, which the node has not, want it absent", name)
 	}
 }
 
@@ -195,7 +194,7 @@ func TestPrometheus(t *testing.T) {
 			}
 			return prometheus.shows(expr)
 		}); err != nil {
-			t.Errorf("%s: %v", expr, err)
+			t.Errorf("%s: got %v, want a value", expr, err)
 		}
 	}
 	var rules struct {
@@ -216,17 +215,17 @@ func TestPrometheus(t *testing.T) {
 			// The samples that the test had refused, and its token that expires soon, may make
 			// alerts pending.
 			if r.Health != "ok" || r.State == "firing" {
-				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
+				t.Errorf("%s: got %s, %s %s, want ok, and not firing", r.Name, r.Health, r.State, r.LastError)
 			}
 		}
 	}
 	if seen != len(alertNames(t)) {
-		t.Errorf("Prometheus has %d rules", seen)
+		t.Errorf("the rules of Prometheus: got %d, want %d", seen, len(alertNames(t)))
 	}
 	text := p.metrics(t)
 	for _, secret := range []string{vid, token, token[4:], "gateway", "Ada"} {
 		if strings.Contains(text, secret) {
-			t.Errorf("the metrics hold %q", secret)
+			t.Errorf("the metrics: got %q, want it nowhere", secret)
 		}
 	}
 }
@@ -283,11 +282,11 @@ func startPrometheus(t *testing.T, target string) watcher {
 		}
 		t.Cleanup(func() { cmd.Process.Kill(); <-ended })
 		if err != nil {
-			t.Fatalf("%v:\n%s", err, log)
+			t.Fatalf("the start of Prometheus: got %v, want no error:\n%s", err, log)
 		}
 		return w
 	}
-	t.Fatalf("Prometheus does not start:\n%s", log)
+	t.Fatalf("the start of Prometheus: got its end, want it ready:\n%s", log)
 	return watcher{}
 }
 
@@ -331,7 +330,7 @@ func (w watcher) shows(expr string) error {
 func TestWhoIsConnected(t *testing.T) {
 	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1)
 	if len(commands) == 0 {
-		t.Fatal("docs/metrics.md does not ask ss")
+		t.Fatal("docs/metrics.md: got no command ss, want one")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.NoError(t, err)
@@ -348,11 +347,11 @@ func TestWhoIsConnected(t *testing.T) {
 	testkit.NoError(t, err)
 	for _, c := range commands {
 		if !strings.Contains(c[1], ":8080") {
-			t.Errorf("%s asks for another port", c[1])
+			t.Errorf("%s: got another port, want :8080", c[1])
 		}
 		out := tool(t, "", "sh", "-c", strings.ReplaceAll(c[1], ":8080", ":"+port))
 		if strings.Join(strings.Fields(out), " ") != "3 127.0.0.1" {
-			t.Errorf("%s prints %q", c[1], out)
+			t.Errorf("%s: got %q, want 3 127.0.0.1", c[1], out)
 		}
 	}
 }

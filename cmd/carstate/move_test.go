@@ -30,15 +30,13 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	// Roads are stored when the node exits.
 	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute, 10 * time.Minute} {
 		for i := range 4 {
-			if _, err := postLines(p, m.key, driveOn(fmt.Sprint("road", i), time.Now().Add(-ago), 900, 60)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := postLines(p, m.key, driveOn(fmt.Sprint("road", i), time.Now().Add(-ago), 900, 60))
+			testkit.NoError(t, err)
 		}
 	}
 	const forgotten = "forgotten1"
-	if _, err := post(p, m.key, []string{forgotten}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := post(p, m.key, []string{forgotten})
+	testkit.NoError(t, err)
 	var issued struct {
 		ID    string `json:"id"`
 		Token string `json:"access_token"`
@@ -69,7 +67,7 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	p.stop(t)
 	if _, err := startProcess(dir, os.Environ(), "--nats", servers); err == nil ||
 		!strings.Contains(err.Error(), "--nats-fresh") {
-		t.Errorf("the old data directory under --nats: %v", err)
+		t.Errorf("the old data directory under --nats: got %v, want the advice --nats-fresh", err)
 	}
 	start(t, dir, "--nats", servers, "--nats-fresh").stop(t)
 
@@ -111,7 +109,7 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	carsReport(t, to, m.key, *movedCars/2)()
 
 	if n, err := sumOf(to, "carstate_vehicles"); err != nil || n < float64(*movedCars) {
-		t.Errorf("%g vehicles are known, %v", n, err)
+		t.Errorf("the vehicles known: got %g, %v, want %d or more", n, err, *movedCars)
 	}
 	for i := 0; i < *movedCars; i += 7 {
 		since := left
@@ -164,28 +162,28 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	t.Helper()
 	if _, err := post(p, m.key, []string{movedCar(0)}); err != nil {
-		t.Errorf("a source's key: %v", err)
+		t.Errorf("a source's key: got %v, want no error", err)
 	}
 	if _, err := post(p, m.removed, []string{movedCar(0)}); !errors.Is(err, testkit.ErrRefused) ||
 		!strings.Contains(err.Error(), "HTTP 401") {
-		t.Errorf("the key of a source that was removed: %v", err)
+		t.Errorf("the key of a source that was removed: got %v, want HTTP 401", err)
 	}
 	if _, err := post(p, m.key, []string{forgotten}); !errors.Is(err, testkit.ErrRefused) ||
 		!strings.Contains(err.Error(), "was forgotten") {
-		t.Errorf("a forgotten vehicle: %v", err)
+		t.Errorf("telemetry of a forgotten vehicle: got %v, want that it was forgotten", err)
 	}
 	if a, err := p.ask(drivingPath, m.token, forgotten); err != nil || a.Reason != "unknown" {
-		t.Errorf("a forgotten vehicle is answered with %+v, %v", a, err)
+		t.Errorf("a forgotten vehicle: got %+v, %v, want the reason unknown", a, err)
 	}
 	if a, err := p.ask(drivingPath, m.revoked, movedCar(0)); err != nil || a.HTTP != http.StatusUnauthorized {
-		t.Errorf("a revoked token is answered with %+v, %v", a, err)
+		t.Errorf("a revoked token: got %+v, %v, want HTTP 401", a, err)
 	}
 	testkit.NoError(t, p.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(0), p.began))
 	if a, err := p.ask(drivingPath, m.narrow, movedCar(0)); err != nil || a.Reason != "unknown" {
-		t.Errorf("a token for another car is answered with %+v, %v", a, err)
+		t.Errorf("a token for another car: got %+v, %v, want the reason unknown", a, err)
 	}
 	if list := p.carstate(t, "operator", "list"); !strings.Contains(list, "ada ") {
-		t.Errorf("the operators are %s", list)
+		t.Errorf("the operators: got %s, want ada", list)
 	}
 	testkit.NoError(t, until(testkit.Patience, func() error {
 		n, err := sumOf(p, "carstate_road_stretches")

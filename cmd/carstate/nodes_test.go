@@ -84,7 +84,7 @@ func TestThreeNodes(t *testing.T) {
 		t.Helper()
 		for _, p := range nodes {
 			if err := until(testkit.Patience, func() error { return r.fresh(p, token, since) }); err != nil {
-				t.Fatalf("%s: %v", what, err)
+				t.Fatalf("%s: got %v, want fresh answers", what, err)
 			}
 		}
 		t.Logf("%s: every vehicle has a new answer %.1f s later", what, time.Since(since).Seconds())
@@ -145,12 +145,12 @@ func TestThreeNodes(t *testing.T) {
 			answers++
 			// The last heartbeat may have been in flight.
 			if since > maxFeedAge+time.Second {
-				t.Errorf("a query is answered %s after the last server went", since)
+				t.Errorf("a query %s after the last server went: got an answer, want none", since)
 			}
 			return errors.New("it answers")
 		}
 		if a.HTTP != http.StatusServiceUnavailable {
-			t.Errorf("HTTP %d", a.HTTP)
+			t.Errorf("a query without any server: got HTTP %d, want 200 or 503", a.HTTP)
 		}
 		refused = time.Now()
 		return nil
@@ -158,7 +158,7 @@ func TestThreeNodes(t *testing.T) {
 	testkit.NoError(t, err)
 	t.Logf("without any server: %d answers until %.1f s later", answers, refused.Sub(gone).Seconds())
 	if age := refused.Sub(fed); age < maxFeedAge {
-		t.Errorf("a query is refused %s after the last server went, when no copy was older than %s", refused.Sub(gone), age)
+		t.Errorf("the age of the copies at the first refusal: got %s, want %s or more", age, maxFeedAge)
 	}
 	testkit.NoError(t, wants(door.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)())
 	for _, n := range c.Nodes {
@@ -190,16 +190,15 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 		}
 		for _, p := range nodes {
 			if err := until(30*time.Second, func() error { return accepted(p, true) }); err != nil {
-				t.Fatalf("a new token is not accepted: %v", err)
+				t.Fatalf("a new token: got %v, want it accepted", err)
 			}
 		}
-		if _, err := client.RevokeToken(t.Context(), issued.ID); err != nil {
-			t.Fatal(err)
-		}
+		_, err = client.RevokeToken(t.Context(), issued.ID)
+		testkit.NoError(t, err)
 		revoked := time.Now()
 		for _, p := range nodes {
 			if err := until(30*time.Second, func() error { return accepted(p, false) }); err != nil {
-				t.Fatalf("a revoked token is accepted: %v", err)
+				t.Fatalf("a revoked token: got %v, want it refused", err)
 			}
 		}
 		took = append(took, time.Since(revoked))

@@ -26,9 +26,8 @@ func halfHeads(t *testing.T, addr string) {
 		c, err := net.Dial("tcp", addr)
 		testkit.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
-		if _, err := io.WriteString(c, text); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.WriteString(c, text)
+		testkit.NoError(t, err)
 	}
 }
 
@@ -38,10 +37,10 @@ func TestEndsWithHalfOpenClients(t *testing.T) {
 		halfHeads(t, p.Address(name))
 	}
 	if took := p.stop(t); took > 5*time.Second {
-		t.Errorf("ending took %s", took)
+		t.Errorf("the end: got it after %s, want 5s at most", took)
 	}
 	if strings.Contains(p.log.String(), "connections were cut off") {
-		t.Error("the end was held up until its time was over")
+		t.Error("the end: got connections that were cut off, want it before that")
 	}
 }
 
@@ -68,10 +67,10 @@ func TestEndsWithoutEngine(t *testing.T) {
 		halfHeads(t, p.Address(name))
 	}
 	if took := p.stop(t); took > 5*time.Second {
-		t.Errorf("ending took %s", took)
+		t.Errorf("the end: got it after %s, want 5s at most", took)
 	}
 	if err := <-stored; err == nil {
-		t.Error("a sample was acknowledged without an engine")
+		t.Error("a sample without an engine: got no error, want one")
 	}
 }
 
@@ -91,23 +90,23 @@ func TestAdminKeyFirst(t *testing.T) {
 	before, key := identity(), filepath.Join(dir, "admin.key")
 	var closed struct{ Ends json.RawMessage }
 	if err := json.Unmarshal([]byte(before[strings.Index(before, "{"):]), &closed); err != nil || closed.Ends == nil {
-		t.Fatalf("a directory that was closed does not say so: %s", before)
+		t.Fatalf("a directory that was closed: got %s, %v, want its ends", before, err)
 	}
 	refused := func(want string) {
 		t.Helper()
 		p, err := startProcess(dir, os.Environ())
 		if err == nil {
 			p.Kill()
-			t.Fatal("it started")
+			t.Fatalf("the start: got no error, want %q", want)
 		}
 		if e, ok := errors.AsType[*nodeprocess.EndedError](err); !ok || e.Code != exitConfig {
-			t.Errorf("%v, want exit %d, after which systemd starts nothing", err, exitConfig)
+			t.Errorf("the start: got %v, want exit code %d, after which systemd starts nothing", err, exitConfig)
 		}
 		if !strings.Contains(err.Error(), want) || strings.Count(strings.TrimSpace(err.Error()), "\n") > 0 {
-			t.Errorf("the error is %q; want one line with %q", err, want)
+			t.Errorf("the start: got %q, want one line with %q", err, want)
 		}
 		if identity() != before {
-			t.Error("the directory was changed")
+			t.Errorf("the directory: got %s, want %s", identity(), before)
 		}
 	}
 	testkit.NoError(t, os.Chmod(key, 0o640))

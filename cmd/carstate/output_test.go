@@ -132,7 +132,7 @@ func TestOutputTemplatesBelongToCommands(t *testing.T) {
 	}
 	for name := range cmdline.Sections(outputText) {
 		if command := strings.TrimSuffix(name, " (stderr)"); !names[command] {
-			t.Errorf("there is no command %q", command)
+			t.Errorf("the template %q: got no command of this name, want one", name)
 		}
 	}
 }

@@ -118,19 +118,13 @@ type owner struct {
 func (o *owners) start() *owner {
 	o.t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	testkit.NoError(o.t, err)
 	w := &owner{cmd: exec.Command(self), ended: make(chan struct{})}
 	w.cmd.Env = append(os.Environ(), ownerVariable+"="+o.said)
 	w.cmd.Stderr = &w.log
 	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	if err := w.cmd.Start(); err != nil {
-		o.t.Fatal(err)
-	}
+	testkit.NoError(o.t, err)
+	testkit.NoError(o.t, w.cmd.Start())
 	go func() {
 		defer close(w.ended)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -172,7 +166,7 @@ func (o *owners) wait(what string, ok func(holders []*owner) bool) {
 		select {
 		case <-o.changed:
 		case <-late:
-			o.t.Fatalf("it did not happen: %s", what)
+			o.t.Fatalf("%s: got nothing in 90 s and 4 times %s, want it", what, o.lease)
 		}
 	}
 }
@@ -271,7 +265,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := e.FollowCursors(following, 0, func() {}); err != nil {
-			t.Error(err)
+			t.Errorf("FollowCursors: got %v, want no error", err)
 		}
 	})
 	running.Go(func() { r.watch(following, e) })
@@ -324,7 +318,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 			<-w.ended
 			o.wait("the others take what a node had that is gone", holdsNone(w))
 			if code := w.cmd.ProcessState.ExitCode(); event == "end" && code != 0 {
-				t.Errorf("it ended with %d", code)
+				t.Errorf("a node that ends: got exit code %d, want 0", code)
 			}
 			nodes[i] = o.start()
 			o.wait("a new node gets partitions", holdsSome(nodes[i]))
@@ -347,7 +341,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 		select {
 		case <-r.changed:
 		case <-late:
-			t.Fatalf("%d vehicles of %d do not reach their last state", r.behind(), len(r.states))
+			t.Fatalf("the vehicles without their last state: got %d of %d, want 0", r.behind(), len(r.states))
 		}
 	}
 	o.mu.Lock()
@@ -359,7 +353,7 @@ func (r *truth) report(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.wrong) > 0 {
-		t.Errorf("%d of %d states were wrong:\n%s", len(r.wrong), r.updates,
+		t.Errorf("got %d of %d states wrong, want 0:\n%s", len(r.wrong), r.updates,
 			strings.Join(r.wrong[:min(10, len(r.wrong))], "\n"))
 	}
 	samples := 0
@@ -397,7 +391,7 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 			now += 1 + rnd.Int64N(500)
 			x := vehicle.Sample{Vehicle: id, Time: signal.UnixMilli(now)}
 			if err := x.Set(signal.Speed, rnd.Float64()*120); err != nil {
-				t.Error(err)
+				t.Errorf("a speed: got %v, want no error", err)
 				return
 			}
 			batch = append(batch, x)

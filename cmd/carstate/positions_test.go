@@ -33,7 +33,7 @@ func checkNoPlace(t *testing.T, where, text string) {
 	t.Helper()
 	for _, digits := range placeDigits {
 		if strings.Contains(text, digits) {
-			t.Errorf("%s: a position, %s:\n%s", where, digits, text)
+			t.Errorf("%s: got the position %s, want none:\n%s", where, digits, text)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		text := p.carstate(t, args...)
 		checkNoPlace(t, strings.Join(args, " "), text)
 		if !strings.Contains(text, "Vehicle.CurrentLocation.Latitude") {
-			t.Errorf("the service does not say that the car sends positions:\n%s", text)
+			t.Errorf("%s: got\n%s\nwant that the car sends positions", args, text)
 		}
 	}
 	adminKey := strings.TrimSpace(readFile(t, filepath.Join(p.Dir, "admin.key")))
@@ -137,7 +137,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		text := read(t, operator, session+strings.TrimSuffix(page, "/"))
 		checkNoPlace(t, page, text)
 		if strings.HasSuffix(page, vid) && !strings.Contains(text, "Vehicle.CurrentLocation.Longitude") {
-			t.Errorf("%s does not say that the car sends positions:\n%s", page, text)
+			t.Errorf("%s: got\n%s\nwant that the car sends positions", page, text)
 		}
 	}
 	for _, page := range []string{"/live/fleet", "/live/vehicles/" + vid + "?way"} {
@@ -160,7 +160,7 @@ func read(t *testing.T, by *http.Client, url string, key ...string) string {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: HTTP %d, %v", resp.Request.URL.Path, resp.StatusCode, err)
+		t.Fatalf("%s: got HTTP %d, %v, want 200", resp.Request.URL.Path, resp.StatusCode, err)
 	}
 	return fmt.Sprint(resp.Header) + string(body)
 }
@@ -175,6 +175,6 @@ func firstEvent(t *testing.T, by *http.Client, url string) string {
 			return lines.Text()
 		}
 	}
-	t.Fatalf("%s: HTTP %d without an event", resp.Request.URL.Path, resp.StatusCode)
+	t.Fatalf("%s: got HTTP %d without an event, want one", resp.Request.URL.Path, resp.StatusCode)
 	return ""
 }

@@ -108,7 +108,7 @@ func startsPrograms(t *testing.T) {
 	t.Helper()
 	testkit.Slow(t, "it starts carstate or other programs")
 	if err := build(); err != nil {
-		t.Fatalf("the program cannot be built: %v", err)
+		t.Fatalf("the build: got %v, want a program", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := p.end()
 	if err != nil {
-		t.Errorf("%v:\n%s", err, p.log)
+		t.Errorf("the end: got %v, want no error:\n%s", err, p.log)
 	}
 	return took
 }
@@ -192,7 +192,7 @@ func (p *process) carstate(t *testing.T, args ...string) string {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("carstate %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+		t.Fatalf("carstate %s: got %v, want no error\n%s", strings.Join(args, " "), err, &stderr)
 	}
 	return string(out)
 }

@@ -34,7 +34,7 @@ func TestReleaseIsWhole(t *testing.T) {
 	const version = "v0.0.0-rc.1"
 	dist := filepath.Join(t.TempDir(), "dist")
 	if out, err := release(t, version, dist); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("the release of %s: got %v, want no error\n%s", version, err, out)
 	}
 	name := "carstate-" + version + "-linux-" + runtime.GOARCH
 	begin := map[string]string{
@@ -54,7 +54,7 @@ func TestReleaseIsWhole(t *testing.T) {
 		text := readFile(t, filepath.Join(dist, file))
 		sums = append(sums, fmt.Sprintf("%x  %s", sha256.Sum256([]byte(text)), file))
 		if len(text) == 0 || !strings.HasPrefix(text, begins) {
-			t.Errorf("%s begins with %.40q", file, text)
+			t.Errorf("%s: got %.40q, want %q", file, text, begins)
 		}
 	}
 	listed := strings.Split(strings.TrimSpace(readFile(t, filepath.Join(dist, "SHA256SUMS"))), "\n")
@@ -65,11 +65,11 @@ func TestReleaseIsWhole(t *testing.T) {
 	program := filepath.Join(dist, name)
 	if out := tool(t, "", program, "version"); !strings.HasPrefix(out, "carstate "+version+" ") ||
 		!strings.HasSuffix(out, " linux/"+runtime.GOARCH+"\n") {
-		t.Errorf("the program says %q", out)
+		t.Errorf("the version: got %q, want %s linux/%s", out, version, runtime.GOARCH)
 	}
 	if text := readFile(t, program+".cdx.json"); !strings.Contains(text, `"version": "`+version+`"`) ||
 		!strings.Contains(text, `"pkg:golang/`) || strings.Contains(text, "devel") {
-		t.Errorf("the list of modules: %.200s", text)
+		t.Errorf("the list of modules: got %.200s, want %s, packages of Go, not devel", text, version)
 	}
 	tool(t, "", "../../scripts/reproduce.sh", program, strings.TrimSpace(tool(t, "", "go", "env", "GOCACHE")))
 
@@ -94,7 +94,7 @@ func TestReleaseIsWhole(t *testing.T) {
 			block := "(?s)```" + c.file[len("main."):] + "\\w*\n(.*?)```"
 			text := regexp.MustCompile(block).FindStringSubmatch(readFile(t, "../../"+c.page))
 			if text == nil {
-				t.Fatalf("%s has no block for %s", c.page, c.file)
+				t.Fatalf("%s: got no block for %s, want one", c.page, c.file)
 			}
 			program := strings.ReplaceAll(text[1], "http://127.0.0.1:8080", p.URL(nodeprocess.Query))
 			out := project(t, p, c.file, program, `export GOMODCACHE=$PWD/modules; mkdir -p modules/cache/download
@@ -127,6 +127,6 @@ func TestReleaseRefuses(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(full, "mine")); err != nil {
-		t.Error(err)
+		t.Errorf("the file that was there: got %v, want it kept", err)
 	}
 }

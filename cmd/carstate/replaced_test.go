@@ -24,43 +24,41 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 	for _, name := range []string{codec.States, codec.Tokens, codec.Sources} {
 		t.Log(name)
 		token := p.issue(t)
-		if _, err := post(p, key, []string{"before"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := post(p, key, []string{"before"})
+		testkit.NoError(t, err)
 		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, "before") }))
 		remake(t, clustertest.JetStream(t, server.URL()), name)
 		select {
 		case <-p.Ended():
 		case <-time.After(time.Minute):
-			t.Fatalf("%s was made again, and the node goes on", name)
+			t.Fatalf("%s was made again: got a node that goes on, want its end", name)
 		}
 		if code := p.ExitCode(); code != exitError {
-			t.Errorf("%s was made again, and the node ended with exit code %d", name, code)
+			t.Errorf("%s was made again: got exit code %d, want %d", name, code, exitError)
 		}
 		said := p.LastLine()
 		for _, want := range []string{"carstate: ", "the stream was replaced: " + name + " was read up to ",
 			"supervisor starts it again"} {
 			if !strings.Contains(said, want) {
-				t.Errorf("the last line is %q; want %q", said, want)
+				t.Errorf("the last line: got %q, want %q", said, want)
 			}
 		}
 
 		p = start(t, dir, flags...)
 		if a, err := p.ask(drivingPath, token, "before"); err != nil ||
 			(a.HTTP == http.StatusUnauthorized) != (name == codec.Tokens) {
-			t.Errorf("the token after %s was made again: %+v, %v", name, a, err)
+			t.Errorf("the token after %s was made again: got %+v, %v, want 401: %t", name, a, err, name == codec.Tokens)
 		}
 		if _, err := post(p, key, []string{"before"}); (err != nil) != (name == codec.Sources) {
-			t.Errorf("the source after %s was made again: %v", name, err)
+			t.Errorf("the source after %s was made again: got %v, want an error: %t", name, err, name == codec.Sources)
 		}
 		if name == codec.Sources {
 			key = p.addSource(t, "gateway")
 		}
 		token = p.issue(t)
 		vid := "after" + name
-		if _, err := post(p, key, []string{vid}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = post(p, key, []string{vid})
+		testkit.NoError(t, err)
 		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, vid) }))
 	}
 	p.stop(t)
@@ -71,7 +69,6 @@ func remake(t *testing.T, js jetstream.JetStream, name string) {
 	old, err := js.Stream(t.Context(), name)
 	testkit.NoError(t, err)
 	testkit.NoError(t, js.DeleteStream(t.Context(), name))
-	if _, err := js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
-		t.Fatal(err)
-	}
+	_, err = js.CreateStream(t.Context(), old.CachedInfo().Config)
+	testkit.NoError(t, err)
 }

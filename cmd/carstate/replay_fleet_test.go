@@ -26,7 +26,7 @@ func TestReplayFleet(t *testing.T) {
 		{"--mqtt-addr", p.Address(nodeprocess.MQTT)},
 	} {
 		if out := p.carstate(t, append([]string{"replay", "--fleet", fleet}, args...)...); !strings.HasPrefix(out, said) {
-			t.Errorf("%v: %s", args, out)
+			t.Errorf("%v: got %s, want %s", args, out, said)
 		}
 	}
 	ended := signal.At(time.Now())
@@ -35,17 +35,17 @@ func TestReplayFleet(t *testing.T) {
 	})
 	p.stop(t)
 	if strings.Contains(p.log.String(), "11.3299") {
-		t.Error("a position is in the log")
+		t.Error("the log: got a position, want none")
 	}
 
 	states := storedStates(t, dir)
 	if len(states) != 60 {
-		t.Errorf("%d states were stored", len(states))
+		t.Errorf("the stored states: got %d, want 60", len(states))
 	}
 	for _, prefix := range []string{"TODAY", "BEFORE", ""} {
 		s, ok := states[vehicle.ID(prefix+"CAR05")]
 		if !ok {
-			t.Errorf("%sCAR05 was not stored", prefix)
+			t.Errorf("%sCAR05: got no state, want one", prefix)
 			continue
 		}
 		from, to := began, ended
@@ -53,12 +53,12 @@ func TestReplayFleet(t *testing.T) {
 			from, to = from.Add(-24*time.Hour), to.Add(-24*time.Hour)
 		}
 		if s.Time < from || s.Time > to {
-			t.Errorf("%sCAR05 was last read at %s", prefix, s.Time.Time())
+			t.Errorf("%sCAR05: got its last time %s, want %s to %s", prefix, s.Time.Time(), from.Time(), to.Time())
 		}
 		for g, want := range map[signal.Signal]float32{signal.Speed: 54, signal.CurrentLatitude: 44.505,
 			signal.CurrentLongitude: 11.3299} {
 			if got := s.Latest[g]; got.Value != want || got.Time != s.Time {
-				t.Errorf("%sCAR05: %s is %+v", prefix, g, got)
+				t.Errorf("%sCAR05: %s: got %+v, want %g at %d", prefix, g, got, want, s.Time)
 			}
 		}
 	}

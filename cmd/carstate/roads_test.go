@@ -111,7 +111,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 	send(driveOn(own, last, 0, 6))
 	if s, err := crawl(); err != nil || s.Road.Cars != 0 {
-		t.Fatalf("before the jam %d cars are said to be there, %v", s.Road.Cars, err)
+		t.Fatalf("the cars before the jam: got %d, %v, want 0", s.Road.Cars, err)
 	}
 	for _, vid := range jammed {
 		send(driveOn(vid, time.Now(), 400, 6))
@@ -129,7 +129,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
 	// Then it can know of the jam only from the other node.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-folded > float64(readings+1) {
-		t.Errorf("the node of the one car has folded %g readings, %v; the car sent %d", n-folded, err, readings+1)
+		t.Errorf("the node of the one car: got %g readings, %v, want %d at most", n-folded, err, readings+1)
 	}
 }
 
@@ -143,10 +143,9 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 		for _, p := range nodes {
 			before[p], _ = sumOf(p, "carstate_driving_judged_total")
 		}
-		if _, err := postLines(nodes[0], key, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":30}}`, vid,
-			at.UnixMilli())); err != nil {
-			t.Fatal(err)
-		}
+		_, err := postLines(nodes[0], key, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":30}}`, vid,
+			at.UnixMilli()))
+		testkit.NoError(t, err)
 		testkit.NoError(t, until(time.Minute, func() error {
 			for _, p := range nodes {
 				if n, err := sumOf(p, "carstate_driving_judged_total"); err == nil && n > before[p] {

@@ -78,7 +78,7 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 				l.retried.Add(1)
 				if err := knows(ask.one(first), token, "known"); err != nil {
 					l.failed.Add(1)
-					t.Errorf("a query failed twice: %v, %v", why, err)
+					t.Errorf("a query: got %v, and at the second node %v, want an answer", why, err)
 				}
 			}
 		})
@@ -121,14 +121,14 @@ func (l *callers) end(t *testing.T) {
 	t.Logf("%d queries, %d tried again, %d failed; %d samples acknowledged, %d requests refused",
 		l.queries[0].Load()+l.queries[1].Load(), l.retried.Load(), l.failed.Load(), len(l.acked), l.refused.Load())
 	if len(l.acked) == 0 || l.queries[0].Load() == 0 || l.queries[1].Load() == 0 {
-		t.Fatal("there was no load")
+		t.Fatalf("the load: got %d samples acknowledged, want some, and queries", len(l.acked))
 	}
 	for i, vid := range l.acked {
 		if err := until(time.Minute, func() error { return knows(l.ask.all[i%len(l.ask.all)], l.token, vid) }); err != nil {
 			for node, p := range l.ask.all {
 				t.Logf("node %d about %s: %v", node, vid, knows(p, l.token, vid))
 			}
-			t.Fatalf("sample %d of %d, acknowledged: %v", i, len(l.acked), err)
+			t.Fatalf("sample %d of %d, acknowledged: got %v, want an answer", i, len(l.acked), err)
 		}
 	}
 }

@@ -76,10 +76,10 @@ func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {
 	p := *ts.Value(processKey).(**process)
 	took, err := p.end()
 	if err != nil {
-		ts.Fatalf("%v:\n%s", err, p.log)
+		ts.Fatalf("the end: got %v, want no error:\n%s", err, p.log)
 	}
 	if took > 5*time.Second {
-		ts.Fatalf("ending took %s", took)
+		ts.Fatalf("the end: got it after %s, want 5s at most", took)
 	}
 }
 
@@ -132,7 +132,7 @@ func scriptOneLine(ts *testscript.TestScript, _ bool, _ []string) {
 		lines = lines[:1]
 	}
 	if len(lines) != 1 || !regexp.MustCompile(`^carstate: .{20,}`).MatchString(lines[0]) {
-		ts.Fatalf("not one clear line:\n%s", text)
+		ts.Fatalf("stderr: got\n%s\nwant one clear line", text)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	}
 	d, th := r.Driving, r.Throttle
 	if d == nil || th == nil {
-		t.Fatalf("nothing was compared: %s", out)
+		t.Fatalf("got %s, want tables of driving and of the throttle", out)
 	}
 	rows := 0
 	for _, road := range d.Roads {
@@ -40,14 +40,14 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	}
 	// On a busy machine, each car may have only the answer at the end.
 	if d.Rows < 40 || rows != 2*d.Rows || len(d.Roads) != 3 {
-		t.Errorf("the tables do not count the same answers: %+v", d)
+		t.Errorf("the tables: got %+v, want 40 rows or more, the same in each, and 3 roads", d)
 	}
 	// Answers that are wrong for longer than a minute are rare.
 	if wrong := d.Disagreed - d.SoonAfter; wrong > d.Rows/8 {
-		t.Errorf("%d of %d answers are wrong, and not for a change of the road's state: %+v", wrong, d.Rows, d.Confusion)
+		t.Errorf("wrong, not after a change of the road: got %d, want %d at most: %+v", wrong, d.Rows/8, d.Confusion)
 	}
 	if d.ParkedRight == 0 || d.ParkedOtherwise > d.ParkedRight/5 {
-		t.Errorf("parked: %d right, %d not", d.ParkedRight, d.ParkedOtherwise)
+		t.Errorf("parked: got %d right, %d not, want a fifth of them at most", d.ParkedRight, d.ParkedOtherwise)
 	}
 	begun := 0
 	for _, k := range th.Kinds {
@@ -55,7 +55,7 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	}
 	if begun < 10 || th.Recall == nil || *th.Recall < 0.8 || *th.Precision < 0.9 || th.Healthy.Normal == 0 ||
 		th.Faulty.Anomaly == 0 {
-		t.Errorf("throttle: %+v", th)
+		t.Errorf("throttle: got %+v, want 10 faults, recall 0.8, precision 0.9, and both verdicts", th)
 	}
 	t.Logf("%d rows, %d answers behind", d.Rows, d.Behind)
 }
@@ -76,7 +76,7 @@ func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan er
 		return err
 	}); err != nil {
 		cmd.Process.Kill()
-		t.Fatalf("%v\n%s", err, stderr)
+		t.Fatalf("the fleet: got %v, want it on the road\n%s", err, stderr)
 	}
 	return ended, stdout, stderr
 }
@@ -90,13 +90,13 @@ func TestSimulateInterrupted(t *testing.T) {
 	ended, stdout, stderr := drive(t, p, cmd, p.issue(t))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-ended; err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
+		t.Fatalf("the interrupted command: got %v, want no error\n%s", err, stderr)
 	}
 	if !strings.HasPrefix(stdout.String(), "20 cars drove for 1m") || !strings.Contains(stdout.String(), " 0 refused") {
-		t.Errorf("it reported %q", stdout)
+		t.Errorf("the report: got %q, want 20 cars for 1m, 0 refused", stdout)
 	}
 	if list := p.carstate(t, "source", "list"); !strings.Contains(list, "no source yet") {
-		t.Errorf("it left a source: %s", list)
+		t.Errorf("the sources: got %s, want none left", list)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSimulateOutage(t *testing.T) {
 	p.Kill()
 	<-ended
 	if code := cmd.ProcessState.ExitCode(); code != exitError {
-		t.Errorf("it ended with %d: %s", code, stderr)
+		t.Errorf("without a service: got exit code %d, %s, want %d", code, stderr, exitError)
 	}
 	var r simulate.Report
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || r.Acknowledged == 0 {
@@ -120,9 +120,9 @@ func TestSimulateOutage(t *testing.T) {
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"),
 		func(l string) bool { return strings.Contains(l, "samples/s acknowledged") })
 	if text := strings.Join(lines, "\n"); !strings.HasPrefix(text, "carstate: ") || strings.Contains(text, "\n") {
-		t.Errorf("not one clear line: %q", text)
+		t.Errorf("stderr: got %q, want one clear line", text)
 	}
 	if text := stderr.String(); strings.Contains(text, key) || strings.Contains(text, token) {
-		t.Errorf("a secret is in %q", text)
+		t.Errorf("stderr: got %q, want no secret", text)
 	}
 }

@@ -19,7 +19,7 @@ func TestSourceWithWrongSpeeds(t *testing.T) {
 			`"Vehicle.CurrentLocation.Longitude":11}}`+"\n", time.Now().UnixMilli()-int64(400-s)*1000, 48+float64(s)*20/111195)
 	}
 	if n, err := postLines(p, key, lines.String()); n != 400 {
-		t.Fatalf("%d accepted (%v)", n, err)
+		t.Fatalf("telemetry: got %d accepted, %v, want 400", n, err)
 	}
 	for want, shown := range map[string]string{
 		"positions show 3.6 times the speed (1 of 1 compared vehicles): is it in m/s?\n": p.carstate(t, "source", "show", "gateway"),
@@ -27,7 +27,7 @@ func TestSourceWithWrongSpeeds(t *testing.T) {
 		`carstate_sources_wrong_speed{unit="m/s"} 1`: p.metrics(t),
 	} {
 		if !strings.Contains(shown, want) {
-			t.Errorf("%q is missing in\n%s", want, shown)
+			t.Errorf("got\n%s\nwant %q", shown, want)
 		}
 	}
 }
@@ -49,21 +49,20 @@ func TestSourceThatSendsOnChange(t *testing.T) {
 		for s := c.ago * 60; s >= 0; s -= 20 {
 			lines += fmt.Sprintf("\n"+`{"vid":"V%d","time":%d,"signals":{"Vehicle.OBD.EngineLoad":30}}`, i, now-int64(s)*1000)
 		}
-		if _, err := postLines(p, key, lines); err != nil {
-			t.Fatal(err)
-		}
+		_, err := postLines(p, key, lines)
+		testkit.NoError(t, err)
 		if err := until(testkit.Patience, func() error {
 			a, err := p.ask(drivingPath, token, fmt.Sprintf("V%d", i))
 			if got := a.Driving + a.Reason; err == nil && got != c.want {
-				err = fmt.Errorf("got %s, want %s", got, c.want)
+				err = fmt.Errorf("%s", got)
 			}
 			return err
 		}); err != nil {
-			t.Errorf("--on-change %s, %d min: %v", c.onChange, c.ago, err)
+			t.Errorf("--on-change %s, %d min: got %v, want %s", c.onChange, c.ago, err, c.want)
 		}
 	}
 	if shown := p.carstate(t, "source", "show", "gateway-2"); !strings.Contains(shown, "holds for 1h0m0s") {
-		t.Errorf("got\n%s", shown)
+		t.Errorf("source show gateway-2: got\n%s\nwant holds for 1h0m0s", shown)
 	}
 }
 
@@ -80,9 +79,8 @@ func TestLiesAboutRoads(t *testing.T) {
 		for k := range cars {
 			lines.WriteString(driveOn(fmt.Sprint(name, k), last.Add(time.Duration(k-cars+1)*gap), metres, kmh))
 		}
-		if _, err := postLines(p, key, lines.String()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := postLines(p, key, lines.String())
+		testkit.NoError(t, err)
 	}
 	count := func(name string, cars int, last time.Time, gap time.Duration, want string) (n int) {
 		t.Helper()
@@ -106,20 +104,20 @@ func TestLiesAboutRoads(t *testing.T) {
 	}
 	send(gateway, "flows", 12, 45, 1500, now.Add(-6*time.Minute), 10*time.Second)
 	if n := count("flows", 12, now.Add(-6*time.Minute), 10*time.Second, "1"); n != 12 {
-		t.Errorf("%d of 12 cars that flow are normal", n)
+		t.Errorf("the cars that flow: got %d normal, want 12", n)
 	}
 	send(gateway, "creeps", 20, 9, 400, now, 5*time.Second)
 	if n := count("creeps", 20, now, 5*time.Second, "3"); n < 15 {
-		t.Errorf("%d of 20 cars that creep are in a jam", n)
+		t.Errorf("the cars that creep: got %d of 20 in a jam, want 15 or more", n)
 	}
 	if shown := p.carstate(t, "source", "show", "liar"); !strings.Contains(shown, "\nroads doubted    ") ||
 		!strings.Contains(shown, "\non roads         all its cars count as one\n") {
-		t.Errorf("got\n%s", shown)
+		t.Errorf("source show liar: got\n%s\nwant its roads doubted, and all its cars as one", shown)
 	}
 	if shown := p.carstate(t, "roads", "forget", "11.3,44.4,11.4,44.6", "--yes"); !strings.Contains(shown, " are forgotten") {
-		t.Errorf("got %s", shown)
+		t.Errorf("roads forget: got %s, want that roads are forgotten", shown)
 	}
 	if n, err := sumOf(p, "carstate_road_stretches_by_state"); n != 0 || err != nil {
-		t.Errorf("%g stretches are known, error %v", n, err)
+		t.Errorf("the stretches known: got %g, %v, want 0", n, err)
 	}
 }

@@ -27,16 +27,15 @@ func openTerminal(t *testing.T, typed string) *os.File {
 		t.Helper()
 		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, keyboard.Fd(), request,
 			uintptr(unsafe.Pointer(value))); errno != 0 {
-			t.Fatal(errno)
+			t.Fatalf("ioctl %#x: got %v, want no error", request, errno)
 		}
 	}
 	var number, unlocked int32
 	control(syscall.TIOCGPTN, &number)
 	control(syscall.TIOCSPTLCK, &unlocked)
 	screen := open(fmt.Sprint("/dev/pts/", number))
-	if _, err := keyboard.WriteString(typed); err != nil {
-		t.Fatal(err)
-	}
+	_, err := keyboard.WriteString(typed)
+	testkit.NoError(t, err)
 	return screen
 }
 

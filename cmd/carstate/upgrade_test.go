@@ -27,7 +27,7 @@ func buildNext(t *testing.T) (program string) {
 	testkit.NoError(t, err)
 	text, err := os.ReadFile(file)
 	if err != nil || strings.Count(string(text), version) != 1 || strings.Count(string(text), check) != 1 {
-		t.Fatalf("seal.go does not say which version it writes and reads: %v", err)
+		t.Fatalf("seal.go: got %v, want %q and %q, once each", err, version, check)
 	}
 	next := strings.NewReplacer(version, fmt.Sprintf("const SchemaVersion = %d\n", codec.SchemaVersion+1), check,
 		"if v != read && v != read-1 {").Replace(string(text))
@@ -76,7 +76,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			}
 			return r.fresh(by, token, since)
 		}); err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: got %v, want an answer about every vehicle", what, err)
 		}
 		t.Logf("%s: every vehicle is answered again %.1f s later", what, time.Since(since).Seconds())
 	}
@@ -86,7 +86,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	answersAgain("beside a node of the next version", upgraded, token, old, upgraded)
 	for _, vid := range r.vids {
 		if err := knows(old, token, vid); err != nil {
-			t.Errorf("the old node does not go on: %v", err)
+			t.Errorf("%s at the old node: got %v, want an answer", vid, err)
 		}
 	}
 	testkit.NoError(t, until(testkit.Patience, func() error {
@@ -98,12 +98,12 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	answersAgain("once the old node gave up", upgraded, token, old)
 	for _, stream := range []string{codec.States, codec.Telemetry} {
 		if n := old.log.Count(`"stream":"` + stream + `","this_schema_version":3`); n > 1 {
-			t.Errorf("of %s it was said %d times", stream, n)
+			t.Errorf("the warning about %s: got it %d times, want once at most", stream, n)
 		}
 	}
 	if status := old.carstate(t, "status"); !strings.Contains(status, "upgrade this node") ||
 		!strings.Contains(status, codec.States) {
-		t.Errorf("carstate status: %s", status)
+		t.Errorf("carstate status: got %s, want the advice to upgrade, for %s", status, codec.States)
 	}
 	testkit.NoError(t, wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)())
 
@@ -111,7 +111,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	testkit.NoError(t, err)
 	for _, subject := range []string{"cursor.*", "chunk.*.*.*"} {
 		if m, err := states.GetLastMsgForSubject(ctx, subject); err != nil || m.Data[0] != codec.SchemaVersion+1 {
-			t.Errorf("the last %s: %v, %v", subject, m, err)
+			t.Errorf("the last %s: got %v, %v, want version %d", subject, m, err, codec.SchemaVersion+1)
 		}
 	}
 
@@ -132,7 +132,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		return err
 	}))
 	if old.HasEnded() {
-		t.Fatal("the old node ended")
+		t.Fatal("the old node: got its end, want that it goes on")
 	}
 
 	old.stop(t)

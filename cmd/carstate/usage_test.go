@@ -153,7 +153,7 @@ func TestUsageSaysWhatIsWanted(t *testing.T) {
 			wantCode = exitConfig
 		}
 		if code != wantCode || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), secret) {
-			t.Errorf("%.20s: exit code %d, %q", args, code, &stderr)
+			t.Errorf("%.20s: got exit code %d, %q, want %d, %q, no secret", args, code, &stderr, wantCode, want)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestHelpWithoutACommand(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != exitOK ||
 			!strings.Contains(stdout.String(), want) || stderr.Len() > 0 {
-			t.Errorf("%q: exit code %d, %q, stdout %s", args, code, &stderr, &stdout)
+			t.Errorf("%q: got exit code %d, %q, stdout %s, want %d, %q", args, code, &stderr, &stdout, exitOK, want)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestQuery_SaysThatItWaits(t *testing.T) {
 	testkit.Await(t, "a line says that the command waits", func() bool { return stderr.Count("waiting for the service") > 0 })
 	interrupt()
 	if code := <-ended; code != exitStopped {
-		t.Errorf("exit code %d, want %d; stderr: %s", code, exitStopped, &stderr)
+		t.Errorf("the interrupted query: got exit code %d, want %d; stderr: %s", code, exitStopped, &stderr)
 	}
 }
 
