@@ -67,7 +67,7 @@ func Open(t *testing.T, base string) *Browser {
 	}
 	t.Cleanup(func() {
 		if err := chromedp.Cancel(b.ctx); err != nil {
-			t.Errorf("the browser does not close: %v", err)
+			t.Errorf("the end of the browser: got %v, want no error", err)
 		}
 	})
 	call(b, traffic.Enable, traffic.EnableParams{})
@@ -101,14 +101,14 @@ func (b *Browser) hear(event any) {
 func (b *Browser) Run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.t.Fatalf("%v; the browser logged %q", err, b.said())
+		b.t.Fatalf("the browser: got %v, want no error; it logged %q", err, b.said())
 	}
 }
 
 func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
-		b.t.Fatalf("%s: %v", command.Method, err)
+		b.t.Fatalf("%s: got %v, want no error", command.Method, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func (b *Browser) Complains(text string) {
 		}
 		b.pause()
 	}
-	b.t.Fatalf("the browser did not log %q, but %q", text, b.said())
+	b.t.Fatalf("the browser's log: got %q, want %q", b.said(), text)
 }
 
 func (b *Browser) Press(keys string) {
@@ -160,7 +160,7 @@ func (b *Browser) TabTo(where string) {
 			return
 		}
 	}
-	b.t.Fatalf("the Tab key does not reach an element with %s", where)
+	b.t.Fatalf("the Tab key: got no element with %s, want one", where)
 }
 
 // Eval returns the value of a JavaScript expression, or of its promise, as text.
@@ -168,7 +168,7 @@ func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	value, err := b.eval(expression)
 	if err != nil {
-		b.t.Fatalf("%.200s: %v; the browser logged %q", expression, err, b.said())
+		b.t.Fatalf("%.200s: got %v, want a value; the browser logged %q", expression, err, b.said())
 	}
 	return value
 }
@@ -220,7 +220,7 @@ func (b *Browser) IsClean(axe string) {
 	}
 	if v := b.Eval(`axe.run({resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.help + "\n" +
 		v.nodes.map(n => "  " + n.target + " " + n.failureSummary).join("\n")).join("\n"))`); v != "" {
-		b.t.Errorf("axe finds\n%s", v)
+		b.t.Errorf("axe: got\n%s\nwant nothing", v)
 	}
 }
 
@@ -230,11 +230,11 @@ func (b *Browser) StayedHere() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.complaints {
-		b.t.Errorf("the browser logged: %s", c)
+		b.t.Errorf("the browser's log: got %s, want nothing", c)
 	}
 	for _, url := range b.asked {
 		if !strings.HasPrefix(url, b.Base+"/") && !strings.HasPrefix(url, "data:image/") {
-			b.t.Errorf("the page requested %.80s", url)
+			b.t.Errorf("the page: got a request of %.80s, want it within %s", url, b.Base)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (b *Browser) SentNoReferer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, from := range b.referers {
-		b.t.Errorf("a request carries the Referer %.80s", from)
+		b.t.Errorf("a request: got the Referer %.80s, want none", from)
 	}
 }
 
@@ -253,7 +253,7 @@ func (b *Browser) Fit(limit int64) {
 	var width, height int64
 	size := b.Eval(`innerWidth + " " + document.documentElement.getBoundingClientRect().height.toFixed()`)
 	if _, err := fmt.Sscan(size, &width, &height); err != nil {
-		b.t.Fatalf("the page's size is %q", size)
+		b.t.Fatalf("the page's size: got %q, want a width and a height", size)
 	}
 	b.Run(chromedp.EmulateViewport(width, min(height, limit)))
 }
@@ -265,17 +265,11 @@ const maxPicture = 400_000
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
 	if len(png) > maxPicture {
-		b.t.Fatalf("%s would have %d bytes: show less of the page", file, len(png))
+		b.t.Fatalf("%s: got %d bytes, want %d at most: show less of the page", file, len(png), maxPicture)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, png, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	testkit.NoError(b.t, os.WriteFile(file, png, 0o644))
 	fmt.Printf("%s: %d bytes\n", file, len(png))
 }
