@@ -71,9 +71,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 	t.Helper()
 	testkit.Slow(t, "it starts three NATS servers")
 	dir, err := os.MkdirTemp("", "carstate-cluster-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := &Cluster{t: t, url: url, opts: opts}
 	t.Cleanup(func() {
@@ -89,9 +87,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 		clients, routes := freeAddrs(t), freeAddrs(t)
 		for i := range clusterNodes {
 			own := filepath.Join(dir, fmt.Sprint(attempt), fmt.Sprint(i))
-			if err := os.MkdirAll(own, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.MkdirAll(own, 0o700))
 			n := newNode(t, fmt.Sprintf("nats-%d", i+1), clients[i], configure(t, own, i, clients, routes))
 			c.Nodes = append(c.Nodes, n)
 			n.Start()
@@ -100,7 +96,7 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 			return c
 		}
 	}
-	t.Fatalf("the cluster is not ready: %v", err)
+	t.Fatalf("the cluster: got %v, want it ready", err)
 	return nil
 }
 
@@ -112,9 +108,7 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	t.Helper()
 	for range clusterNodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer l.Close() // only after all addresses are chosen
 		addrs = append(addrs, l.Addr().String())
 	}
@@ -129,9 +123,7 @@ listen: %q
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 1PB }
 cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 %s`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`), more)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return Setup{Args: []string{"--config", file}}
 }
 
@@ -168,9 +160,7 @@ func removeBinary() {
 func newNode(t testing.TB, name, addr string, s Setup) *Node {
 	t.Helper()
 	binary, err := serverBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &Node{Name: name, Addr: addr, t: t,
 		server: &natsprocess.Server{Binary: binary, Name: name, Args: s.Args, Env: s.Env}}
 }
@@ -196,9 +186,7 @@ func (n *Node) Reload() { n.must(n.server.Reload()) }
 
 func (n *Node) must(err error) {
 	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.NoError(n.t, err)
 }
 
 func (c *Cluster) URLs() string {
@@ -213,7 +201,7 @@ func (c *Cluster) URLs() string {
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
 	if err := c.try(f); err != nil {
-		c.t.Fatalf("%s: %v", what, err)
+		c.t.Fatalf("%s: got %v, want no error", what, err)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
 const sharedAccounts = 100
@@ -73,13 +75,9 @@ const plainJetStream = "jetstream { sync_interval: always, max_file_store: 1PB }
 func JetStream(t testing.TB, urls string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(urls, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return js
 }

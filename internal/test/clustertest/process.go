@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
 type Process struct {
@@ -29,16 +31,12 @@ func StartProcess(t testing.TB, config string) *Process {
 func launch(t testing.TB, config string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-nats-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p := &Process{file: filepath.Join(dir, "nats.conf")}
 	for range startAttempts {
 		addr := freeAddrs(t)[0]
 		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p.Node = newNode(t, "nats-1", addr, Setup{Args: []string{
 			"--config", p.file, "--addr", host, "--port", port, "--store_dir", filepath.Join(dir, "store"),
 		}})
@@ -49,7 +47,7 @@ func launch(t testing.TB, config string) *Process {
 		p.Kill()
 	}
 	p.remove()
-	t.Fatalf("the NATS server does not start:\n%s", p.server.Log())
+	t.Fatalf("the NATS server: got no start, want one:\n%s", p.server.Log())
 	return nil
 }
 
@@ -62,7 +60,7 @@ func (p *Process) URL() string { return "nats://" + p.Addr }
 func (p *Process) Start() {
 	p.t.Helper()
 	if !p.start() {
-		p.t.Fatalf("the NATS server does not start:\n%s", p.server.Log())
+		p.t.Fatalf("the NATS server: got no start, want one:\n%s", p.server.Log())
 	}
 }
 
