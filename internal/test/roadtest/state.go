@@ -7,6 +7,7 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -43,14 +44,12 @@ func State(t testing.TB) vehicle.State {
 			default:
 				err = x.Set(g, pedal*0.8+float64(g))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 		}
 		roads.Fold(&s, &x, false)
 	}
 	if s.Way.Count == 0 || s.Road == (driving.RoadAround{}) {
-		t.Fatalf("the car has no way: %+v", s)
+		t.Fatalf("the car: got no way, want one: %+v", s)
 	}
 	return s
 }
