@@ -29,7 +29,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 			_, err = change(longer)
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("Change: got %v, want no error", err)
 		}
 	}
 	is := func(length int) uint64 {
@@ -63,7 +63,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 		}
 	}
 	if is(40) != rev {
-		t.Error("a change without writes stored the record again")
+		t.Errorf("a change without writes: got the record stored again, want sequence %d", rev)
 	}
 
 	others := 0

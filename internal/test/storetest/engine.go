@@ -30,10 +30,10 @@ func readAll(t *testing.T, p store.Partition, n int) (last uint64, all []vehicle
 	for len(all) < n {
 		g, err := p.Next(ctx)
 		if err != nil {
-			t.Fatalf("after %d of %d samples: %v", len(all), n, err)
+			t.Fatalf("after %d of %d samples: got %v, want another", len(all), n, err)
 		}
 		if g.Seq <= last || g.Stored.IsZero() {
-			t.Fatalf("sequence %d, stored %s, follows %d", g.Seq, g.Stored, last)
+			t.Fatalf("got sequence %d, stored %s, want one above %d, and a time", g.Seq, g.Stored, last)
 		}
 		last, all = g.Seq, append(all, g.Samples...)
 	}
@@ -55,7 +55,7 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 					i++
 				}
 				if err := e.Append(t.Context(), batch); err != nil {
-					t.Error(err)
+					t.Errorf("Append: got %v, want no error", err)
 					return
 				}
 			}
@@ -75,12 +75,12 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 		total += len(all)
 		for _, x := range all {
 			if int64(x.Time) <= got[x.Vehicle] {
-				t.Fatalf("%s: the sample of %d follows that of %d", x.Vehicle, x.Time, got[x.Vehicle])
+				t.Fatalf("%s: got the sample of %d after %d, want them in order", x.Vehicle, x.Time, got[x.Vehicle])
 			}
 			got[x.Vehicle] = int64(x.Time)
 			i := int64(x.Time) - 1000
 			if v, _ := x.Value(signal.Speed); v != float32(i%200) || x.Source != uint32(i%3) || x.Crowd != (i%2 == 0) {
-				t.Fatalf("%s at %d: got the wrong speed %v or source %d %t", x.Vehicle, x.Time, v, x.Source, x.Crowd)
+				t.Fatalf("%s at %d: got %v, %d %t, want %d, %d", x.Vehicle, x.Time, v, x.Source, x.Crowd, i%200, i%3)
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func fencing(t *testing.T, e store.Engine) {
 	all, _ := takeAs(t, e, 0, "reader").Stored()
 	for _, c := range all {
 		if c.Owner != racers-1 {
-			t.Errorf("got a checkpoint of owner %d, who was fenced", c.Owner)
+			t.Errorf("got a checkpoint of owner %d, who was fenced, want those of %d alone", c.Owner, racers-1)
 		}
 	}
 	if n := len(all); n != 2 || all[n-1].Number != rounds { // each had all states, so that one before it is enough
@@ -231,7 +231,7 @@ func releasing(t *testing.T, e store.Engine) {
 	polite := func(holder string) bool { asked = holder; return holder == "" }
 	first, err := e.Take(ctx, 0, "first", Empty, polite)
 	if err != nil || asked != "" {
-		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
+		t.Fatalf("taking a free partition: got owner %q, error %v, want neither", asked, err)
 	}
 	c := store.Checkpoint{Number: 1, First: 1}
 	testkit.NoError(t, save(ctx, first, c, false, piece(5, "carA")))
@@ -247,7 +247,7 @@ func releasing(t *testing.T, e store.Engine) {
 		t.Fatalf("checkpoint after a release: got %v, want %v", err, store.ErrFenced)
 	}
 	if err := e.Release(ctx, 0, "first"); err != nil {
-		t.Fatalf("released twice: %v", err)
+		t.Fatalf("released twice: got %v, want no error", err)
 	}
 	if got := storedTimes(t, e, 0, second); !maps.Equal(got, map[vehicle.ID]signal.UnixMilli{"carA": 5}) {
 		t.Fatalf("got states of %v, want that of carA", got)
@@ -261,7 +261,7 @@ func answersFollow(t *testing.T, open Open) {
 	n.Drive(t, 1000, "before")
 	n = n.restarted(t)
 	if !n.Knows("before") {
-		t.Error("after the start: the node does not know a vehicle from before")
+		t.Error("after the start: got no vehicle from before, want it known")
 	}
 	n.Drive(t, 2000, "after")
 	testkit.Await(t, "the node knows the other vehicle", func() bool { return n.Knows("after") })
@@ -288,7 +288,7 @@ func backupOfAll(t *testing.T, open Open) {
 				batch[i] = Speed(cars[rnd.IntN(vehicles)], at, 10)
 			}
 			if err := n.Append(ctx, batch); err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrOverloaded) {
-				t.Error(err)
+				t.Errorf("Append: got %v, want no error but an overload", err)
 				return
 			}
 		}

@@ -31,17 +31,17 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Errorf("got receipt %+v, want %+v removed", r, want)
 	}
 	if text, _ := json.Marshal(r); bytes.Contains(text, []byte(SecretVID)) {
-		t.Errorf("the receipt names the vehicle: %s", text)
+		t.Errorf("the receipt: got %s, want it without the vehicle", text)
 	}
 	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) {
-		t.Error("the node still knows the vehicle")
+		t.Error("the node: got the vehicle, want it unknown")
 	}
 	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
-		t.Errorf("%d tokens and %d sources still name the vehicle", tokens, sources)
+		t.Errorf("got %d tokens and %d sources that name the vehicle, want none", tokens, sources)
 	}
 	n.FoldAll(t, p)
 	if _, stored := n.StateOf(t, SecretVID); stored {
-		t.Error("waiting samples brought the vehicle back")
+		t.Error("after waiting samples: got the vehicle again, want it unknown")
 	}
 	recent := func(want int) {
 		if r, err := n.Recent(t.Context(), SecretVID, 100); err != nil || len(r.Samples) != want {
@@ -55,7 +55,7 @@ func forgottenStays(t *testing.T, open Open) {
 
 	n = n.restarted(t)
 	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) || !n.Forgotten().Has(SecretVID) {
-		t.Error("after a restart the vehicle is not forgotten")
+		t.Error("after a restart: got the vehicle, want it forgotten")
 	}
 
 	n.Put(t, Speed(SecretVID, 4000, 50)) // accepted by a node that did not know it yet
@@ -94,9 +94,9 @@ func forgetCutOff(t *testing.T, open Open) {
 	testkit.NoError(t, n.EraseDue(t.Context()))
 	tokens, sources := n.Grants()
 	if _, ok := n.StateOf(t, SecretVID); ok || tokens+sources != 0 || n.Knows(SecretVID) {
-		t.Errorf("after EraseDue: state stored %v, %d grants; want none", ok, tokens+sources)
+		t.Errorf("after EraseDue: got state stored %v, %d grants; want none", ok, tokens+sources)
 	}
 	if _, ok := n.StateOf(t, "Other1"); !ok {
-		t.Error("another vehicle lost its state")
+		t.Error("another vehicle: got no state, want it kept")
 	}
 }

@@ -50,7 +50,7 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 		n.Leave()
 		stop()
 		if err := e.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close: got %v, want no error", err)
 		}
 	})
 	t.Cleanup(n.Stop)
@@ -98,7 +98,7 @@ func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) er
 	for _, run := range feeds {
 		running.Go(func() {
 			if err := run(ctx, ready.Done); err != nil {
-				t.Error(err)
+				t.Errorf("a feed: got %v, want no error", err)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func (n *Node) StateOf(t testing.TB, id vehicle.ID) (s vehicle.State, ok bool) {
 		var err error
 		s, ok, err = store.State(t.Context(), n.Engine, id)
 		if err != nil && !errors.Is(err, store.ErrNoOwner) {
-			t.Fatal(err)
+			t.Fatalf("the state of %s: got %v, want a reply", id, err)
 		}
 		return err == nil
 	})

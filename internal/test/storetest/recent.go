@@ -29,7 +29,7 @@ func recentOfOne(t *testing.T, e store.Engine) {
 	}
 	for i, x := range r.Samples {
 		if v, _ := x.Value(signal.Speed); x.Vehicle != "car1" || int64(x.Time) != 1000+int64(i) || v != float32(i) {
-			t.Errorf("sample %d: got %+v, which is wrong or out of order", i, x)
+			t.Errorf("sample %d: got %+v, want speed %d of car1 at %d", i, x, i, 1000+i)
 		}
 	}
 	if r, err := e.Recent(testkit.Context(t), "nobody", 1000); err != nil || len(r.Samples) != 0 || !r.All {

@@ -81,7 +81,7 @@ func largeSets(t *testing.T, e store.Engine) {
 		t.Helper()
 		g, ok := tables.Tokens.Get(tok.Name)
 		if !ok || g.Vehicles.Len() != want || !g.Vehicles.Include(ids[want-1]) {
-			t.Fatalf("token found: %v; want one with a set of %d vehicles", ok, want)
+			t.Fatalf("the token: got it %t, want it with a set of %d vehicles", ok, want)
 		}
 	}
 	check(tables, access.MaxNamed)
@@ -104,13 +104,13 @@ func racingUpdates(t *testing.T, e store.Engine) {
 				t.Vehicles = t.Vehicles.With(vehicle.ID(fmt.Sprintf("car%d", i+1)))
 				return nil
 			}); err != nil {
-				t.Error(err)
+				t.Errorf("an update by writer %d: got %v, want no error", i, err)
 			}
 		})
 	}
 	wg.Wait()
 	if g, _ := tables.Tokens.Get(tok.Name); g.Vehicles.Len() != writers+1 {
-		t.Fatalf("%d vehicles; want %d", g.Vehicles.Len(), writers+1)
+		t.Fatalf("the vehicles: got %d, want %d", g.Vehicles.Len(), writers+1)
 	}
 }
 
@@ -195,7 +195,7 @@ func secretsRotate(t *testing.T, e store.Engine) {
 		_, err := tables.Tokens.Verify([]byte(secret), time.Now())
 		_, keyErr := tables.Sources.Verify([]byte(key), time.Now())
 		if (err == nil) != (overlap > 0) || (keyErr == nil) != (overlap > 0) {
-			t.Errorf("with an overlap of %v, the old token and key: got %v and %v", overlap, err, keyErr)
+			t.Errorf("overlap %v, the old token and key: got %v, %v, want them valid during it", overlap, err, keyErr)
 		}
 	}
 	_, again := RunKeeper(t, e, store.Config{}) // acts as a node that starts later
@@ -214,7 +214,7 @@ func rotate(t *testing.T, k *store.RecordStore, kind access.Kind, name string, o
 func auditOrder(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
-		t.Fatalf("an empty audit: got %v, older %d, error %v", events, older, err)
+		t.Fatalf("an empty audit: got %v, older %d, error %v, want nothing", events, older, err)
 	}
 	for i := range 5 {
 		testkit.NoError(t, k.Audit(

@@ -48,7 +48,7 @@ func restore(
 	t.Helper()
 	progress := func(done, total int) {
 		if done < 1 || done > total {
-			t.Errorf("progress reported %d of %d records", done, total)
+			t.Errorf("the progress: got %d of %d records, want 1 to all of them", done, total)
 		}
 	}
 	unaudited := func(_ access.BackupInfo, merge func() error) error { return merge() }
@@ -72,10 +72,10 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	info, err := backup.Check(bytes.NewReader(file))
 	if err != nil || info.Version != "v-test" || info.Partitions != a.Partitions() ||
 		info.Kinds["state"] != 1499 || info.Kinds["token"] != 4 || info.Kinds["tombstone"] != 1 {
-		t.Fatalf("Check: got %+v, error %v", info, err)
+		t.Fatalf("Check: got %+v, %v, want v-test, 1499 states, 4 tokens and 1 tombstone", info, err)
 	}
 	if bytes.Contains(file, []byte(cars[0])) {
-		t.Error("the backup names a forgotten vehicle")
+		t.Errorf("the backup: got the forgotten vehicle %s, want it nowhere", cars[0])
 	}
 
 	b := started(t, open, store.Config{Partitions: 7})
@@ -100,7 +100,7 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 		}
 	}
 	if !b.Forgotten().Has(cars[0]) {
-		t.Error("a forgotten vehicle is not forgotten after the restore")
+		t.Errorf("%s after the restore: got it known, want it forgotten", cars[0])
 	}
 	for kind, n := range compared(t, b, file) {
 		all := info.Kinds[kind]
@@ -141,10 +141,10 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 	}
 	got := compared(t, a, older)
 	if want := (access.RestoreCount{Equal: 1, Newer: 1, Forgotten: 2}); got["state"] != want {
-		t.Errorf("states: compared %+v, want %+v", got["state"], want)
+		t.Errorf("states: got %+v, want %+v", got["state"], want)
 	}
 	if n := got["token"]; n.Different != 1 || n.Missing != 0 {
-		t.Errorf("tokens: compared %+v, want 1 different", n)
+		t.Errorf("tokens: got %+v, want 1 different", n)
 	}
 
 	// b was interrupted: it has some of the states and one credential.
@@ -166,11 +166,11 @@ func restoreOnlyEmpty(t *testing.T, open Open) {
 			t.Errorf("%s: got found %v, time %d; want time %d", id, ok, s.Time, at)
 		}
 		if gone := at == 0; b.Forgotten().Has(id) != gone {
-			t.Errorf("%s: want forgotten %v", id, gone)
+			t.Errorf("%s: got forgotten %t, want %t", id, !gone, gone)
 		}
 	}
 	if g, _ := b.Tables.Tokens.Get(ids[0]); g == nil || g.Ended.IsZero() {
-		t.Errorf("a revoked token is not revoked: got %+v", g)
+		t.Errorf("a revoked token: got %+v, want it ended", g)
 	}
 }
 
@@ -183,7 +183,7 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	key, err := a.BackupKey(t.Context())
 	testkit.NoError(t, err)
 	if bytes.Contains(file, []byte(key)) {
-		t.Error("the backup contains the key that authenticates it")
+		t.Error("the backup: got the key that authenticates it, want it nowhere")
 	}
 	forged := bytes.Clone(file)
 	forged[len(forged)-1] ^= 1
@@ -230,7 +230,7 @@ func backupWhileServing(t *testing.T, open Open) {
 			if _, err := a.Update(
 				ctx, access.TokenKind, id, func(*access.Credential) error { return nil },
 			); err != nil && ctx.Err() == nil {
-				t.Error(err)
+				t.Errorf("an update of %s: got %v, want no error", id, err)
 			}
 		}
 	})
@@ -252,7 +252,7 @@ func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n.KeepRoads(ctx, &n.Roads, false, cancel)
 	if n.Roads.Len() != 0 {
-		t.Errorf("the map has %d stretches, want none", n.Roads.Len())
+		t.Errorf("the stretches of the map: got %d, want none", n.Roads.Len())
 	}
 	if info, err := backup.Check(bytes.NewReader(BackupOf(t, n.Service))); err != nil || info.Kinds["road"] != 0 {
 		t.Errorf("Check: got %+v, error %v; want no roads", info, err)

@@ -103,7 +103,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[driving.Stretch]float64 {
 func SameRoads(t *testing.T, got, want map[driving.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
-		t.Fatalf("the test has learned only %d stretches", len(want))
+		t.Fatalf("the stretches that the test has learned: got %d, want %d or more", len(want), roadMetres/200)
 	}
 	wrong := 0
 	for s, kmh := range want {
@@ -141,7 +141,7 @@ func roadsKept(t *testing.T, e store.Engine) {
 		}
 	}
 	if faster < len(again)/2 {
-		t.Errorf("%d of %d stretches are known to allow more than 70 km/h, want at least half", faster, len(again))
+		t.Errorf("the stretches that allow more than 70 km/h: got %d of %d, want at least half", faster, len(again))
 	}
 }
 
@@ -160,7 +160,7 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 		return latitude <= south.North
 	})
 	if n := len(Learned(m)); len(want) == 0 || len(want) > n*2/3 {
-		t.Fatalf("%d of %d stretches are left", len(want), n)
+		t.Fatalf("the stretches left: got %d of %d, want some, and two thirds at most", len(want), n)
 	}
 	SameRoads(t, StoredRoads(t, e), want)
 	for range 2 { // a map that knows them, and the tiles that it then stores
@@ -262,7 +262,7 @@ func Tiles(t *testing.T) map[string]bool {
 		tiles[tile.String()] = true
 	}
 	if len(tiles) < roadTiles {
-		t.Fatalf("the road crosses %d tiles, want at least %d", len(tiles), roadTiles)
+		t.Fatalf("the tiles that the road crosses: got %d, want at least %d", len(tiles), roadTiles)
 	}
 	return tiles
 }

@@ -22,7 +22,7 @@ func usageSurvivesRestarts(t *testing.T, open Open) {
 		}
 		g, ok := n.Tables.Tokens.Get(id)
 		if !ok {
-			t.Fatal("the token was not restored")
+			t.Fatalf("the token in round %d: got none, want it restored", round)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
