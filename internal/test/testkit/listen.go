@@ -9,9 +9,7 @@ import (
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -23,9 +21,7 @@ func Dial(t testing.TB, address string) net.Conn {
 	if err == nil {
 		err = c.SetDeadline(time.Now().Add(Patience))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

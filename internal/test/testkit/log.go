@@ -17,20 +17,20 @@ var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=
 func CheckLog(t *testing.T, format, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) {
-		t.Error("the log is not UTF-8")
+		t.Errorf("the log: got %q, want UTF-8", text)
 	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if format == "json" {
 			var record map[string]any
 			if err := json.Unmarshal([]byte(line), &record); err != nil || record["level"] == nil {
-				t.Errorf("no record: %q", line)
+				t.Errorf("a line of the log: got %q, want a record", line)
 			}
 		} else if !oneRecord.MatchString(line) {
-			t.Errorf("no record: %q", line)
+			t.Errorf("a line of the log: got %q, want a record", line)
 		}
 		if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("a line with control characters: %q", line)
+			t.Errorf("a line of the log: got %q, want no control character", line)
 		}
 	}
 }

@@ -11,9 +11,7 @@ import (
 func Metric(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
 	t.Helper()
 	families, err := from.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue

@@ -25,7 +25,7 @@ func Slow(t testing.TB, why string) {
 func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("got %v, want no error", err)
 	}
 }
 
@@ -54,7 +54,7 @@ func Await(t testing.TB, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("did not happen within %s: %s", Patience, what)
+			t.Fatalf("got nothing within %s, want: %s", Patience, what)
 		case <-tick.C:
 		}
 	}
@@ -65,7 +65,7 @@ func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	NoError(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close: got %v, want no error", err)
 		}
 	})
 	return c
