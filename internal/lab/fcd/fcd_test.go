@@ -17,15 +17,14 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fleet.csv")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -33,12 +32,9 @@ func zipped(t testing.TB, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if _, err := z.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := z.Write([]byte(text))
+	testkit.NoError(t, err)
+	testkit.NoError(t, z.Close())
 	return b.String()
 }
 
@@ -47,14 +43,10 @@ const small = "vehicle,time,latitude,longitude,speed\nA,0,44.5,11.25,0\nB,0.25,,
 func described(t *testing.T, path string, base signal.UnixMilli) []string {
 	t.Helper()
 	f, err := fcd.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var all []string
 	for x, err := range f.Samples(t.Context(), base) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		line := fmt.Sprintf("%s %d", x.Vehicle, x.Time)
 		for s := range signal.Signal(signal.Num) {
 			if v, ok := x.Value(s); ok {
@@ -84,7 +76,7 @@ func TestSamples_AnyNotation(t *testing.T) {
 		"no last newline": strings.TrimSuffix(small, "\nB,13,,,\n"),
 	} {
 		if got := described(t, file(t, text), 1_000_000); !slices.Equal(got, want) {
-			t.Errorf("%s:\n%s", name, strings.Join(got, "\n"))
+			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 
@@ -95,15 +87,13 @@ func TestSamples_AnyNotation(t *testing.T) {
 			"=2 Vehicle.CurrentLocation.Heading=270 Vehicle.CurrentLocation.HorizontalAccuracy=4.5",
 		"A 2000 Vehicle.Speed=3 " + lat + "=1 " + lon + "=2",
 	}; !slices.Equal(got, want) {
-		t.Errorf("with heading and accuracy:\n%s", strings.Join(got, "\n"))
+		t.Errorf("with heading and accuracy: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
 func TestOpen_Contents(t *testing.T) {
 	f, err := fcd.Open(t.Context(), file(t, strings.Replace(small, "A,0,", "C,0.2,", 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !slices.Equal(f.Vehicles, []vehicle.ID{"A", "B", "C"}) || f.Readings != 3 || f.First != 200*time.Millisecond ||
 		f.Last != 12500*time.Millisecond {
 		t.Errorf("got %+v, want 3 readings of A, B and C from 0.2 to 12.5 s", f)
@@ -112,7 +102,7 @@ func TestOpen_Contents(t *testing.T) {
 	cancel()
 	long := file(t, "vehicle,time,latitude,longitude,speed\n"+strings.Repeat("A,1,,,50\n", 4096))
 	if _, err := fcd.Open(ended, long); !errors.Is(err, context.Canceled) {
-		t.Errorf("after its context ended: %v", err)
+		t.Errorf("after its context ended: got %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -150,16 +140,16 @@ func TestOpen_RefusesInvalid(t *testing.T) {
 		_, err := fcd.Open(t.Context(), file(t, c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "98765") ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("%.60q: %v", c.text, err)
+			t.Errorf("%.60q: got %v, want one line with %q", c.text, err, c.want)
 		}
 	}
 	dir := t.TempDir()
 	if _, err := fcd.Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("a directory: %v", err)
+		t.Errorf("a directory: got %v, want not a regular file", err)
 	}
 	if _, err := fcd.Open(t.Context(), filepath.Join(dir, "none.csv")); err == nil ||
 		err.Error() != "none.csv cannot be read: no such file or directory" {
-		t.Errorf("no file: %v", err)
+		t.Errorf("no file: got %v, want that none.csv cannot be read", err)
 	}
 }
 
@@ -171,7 +161,7 @@ func TestTooManyVehicles(t *testing.T) {
 	}
 	if _, err := fcd.Open(t.Context(), file(t, b.String())); err == nil ||
 		!strings.Contains(err.Error(), "line 100002: there are more than 100000 vehicles") {
-		t.Error(err)
+		t.Errorf("100001 vehicles: got %v, want an error in line 100002", err)
 	}
 }
 
@@ -199,11 +189,11 @@ func TestReadLabels(t *testing.T) {
 	} {
 		if _, err := fcd.ReadLabels(t.Context(), file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "98765") {
-			t.Errorf("%q: %v", c.text, err)
+			t.Errorf("%q: got %v, want %q", c.text, err, c.want)
 		}
 	}
 	if _, err := fcd.ReadLabels(t.Context(), filepath.Join(t.TempDir(), "none.csv")); err == nil {
-		t.Error("no file, but no error")
+		t.Error("no file: got no error, want one")
 	}
 }
 
@@ -221,17 +211,17 @@ func FuzzSamples(f *testing.F) {
 		}
 		for x, err := range fleet.Samples(t.Context(), 7) {
 			if err != nil {
-				t.Fatalf("what Open accepts is refused: %v", err)
+				t.Fatalf("what Open accepts: got %v, want no error", err)
 			}
 			if id, err := vehicle.ParseID(string(x.Vehicle)); err != nil || len(id) > vehicle.MaxReportingID ||
 				x.Time < last || x.Time < 7 || x.Empty() {
-				t.Fatalf("%+v after %d", x, last)
+				t.Fatalf("a sample: got %+v, want a valid one, not before %d", x, last)
 			}
 			last = x.Time
 			var again signal.Readings
 			for s := range signal.Signal(signal.Num) {
 				if v, ok := x.Value(s); ok && again.Set(s, float64(v)) != nil {
-					t.Fatalf("%s is %g", s, v)
+					t.Fatalf("%s: got %g, want a value that may be set", s, v)
 				}
 			}
 		}
@@ -249,7 +239,7 @@ func FuzzLabels(f *testing.F) {
 		for _, l := range all {
 			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < driving.Normal ||
 				l.Truth > driving.Jam {
-				t.Fatalf("%+v after %s", l, last)
+				t.Fatalf("a label: got %+v, want a valid one, not before %s", l, last)
 			}
 			last = l.At
 		}
@@ -260,6 +250,6 @@ func checkError(t *testing.T, err error) {
 	t.Helper()
 	if text := err.Error(); len(text) > 200 || strings.Contains(text, "\n") ||
 		!strings.HasPrefix(text, "fleet.csv, line ") && !strings.HasPrefix(text, "fleet.csv: ") {
-		t.Fatalf("an error that is not one short line with a place: %q", text)
+		t.Fatalf("the error: got %q, want one short line with a place", text)
 	}
 }

@@ -30,21 +30,22 @@ func TestRecordedFleets(t *testing.T) {
 	}
 	folders, err := filepath.Glob(filepath.Join(dir, "road", "*"))
 	if err != nil || len(folders) < 2 {
-		t.Fatalf("fleets in %q: %v", folders, err)
+		t.Fatalf("fleets in %s: got %q, %v, want 2 or more", dir, folders, err)
 	}
 	for _, folder := range folders {
 		all, err := fcd.ReadLabels(t.Context(), filepath.Join(folder, "labels.csv.gz"))
 		if err != nil {
-			t.Error(err)
+			t.Errorf("labels of %s: got %v, want no error", folder, err)
 		}
 		for _, name := range []string{"fcd.csv.gz", "learn.csv.gz"} {
 			f, err := fcd.Open(t.Context(), filepath.Join(folder, name))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("%s of %s: got %v, want no error", name, folder, err)
 				continue
 			}
 			if f.Readings < 100_000 || len(f.Vehicles) < 500 || f.Last-f.First < time.Hour {
-				t.Errorf("%s: %d readings of %d vehicles in %s", folder, f.Readings, len(f.Vehicles), f.Last-f.First)
+				t.Errorf("%s: got %d readings, %d cars, %s, want 100000, 500, 1h", folder, f.Readings, len(f.Vehicles),
+					f.Last-f.First)
 			}
 			if name != "fcd.csv.gz" {
 				continue
@@ -52,7 +53,7 @@ func TestRecordedFleets(t *testing.T) {
 			for _, l := range all {
 				if _, ok := slices.BinarySearch(f.Vehicles, l.Vehicle); !ok || l.At < f.First ||
 					l.At > f.Last+10*time.Second {
-					t.Fatalf("%s: a label of a car or a time that the fleet has not: %s", folder, l.At)
+					t.Fatalf("%s: got a label of %s at %s, want a car and a time of the fleet", folder, l.Vehicle, l.At)
 				}
 			}
 		}
@@ -79,13 +80,13 @@ func TestLearnedFreeFlow(t *testing.T) {
 		}
 		slices.Sort(errors)
 		if len(errors) < 20 {
-			t.Fatalf("%s: only %d edges can be compared", name, len(errors))
+			t.Fatalf("%s: got %d edges to compare, want 20 or more", name, len(errors))
 		}
 		median := errors[len(errors)/2]
 		t.Logf("%s: median error %.1f %% on %d edges, 90 %% below %.0f %%", name, 100*median, len(errors),
 			100*errors[len(errors)*9/10])
 		if median > 0.2 {
-			t.Errorf("%s: the learned free flow is off by %.1f %% in the median", name, 100*median)
+			t.Errorf("%s: got a free flow off by %.1f %% in the median, want 20 %% at most", name, 100*median)
 		}
 	}
 }
@@ -124,9 +125,8 @@ func edges(t *testing.T, name string) (all []edge) {
 	for _, row := range rows[1:] {
 		var v [8]float64 // limit, length, ff, ff_n, lon0, lat0, lon1, lat1
 		for i := range v {
-			if v[i], err = strconv.ParseFloat(row[i], 64); err != nil {
-				t.Fatal(err)
-			}
+			v[i], err = strconv.ParseFloat(row[i], 64)
+			testkit.NoError(t, err)
 		}
 		if v[3] >= 30 {
 			all = append(all, edge{metres: v[1], freeKmh: 3.6 * v[2], seen: v[3], longitude: [2]float64{v[4], v[6]},
