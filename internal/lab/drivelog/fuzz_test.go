@@ -7,18 +7,17 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.[cgj]*")
 	if err != nil || len(files) == 0 {
-		f.Fatalf("no drives in testdata: %v", err)
+		f.Fatalf("drives in testdata: got %d, %v, want some", len(files), err)
 	}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		f.Add(b)
 		if len(b) > 600 {
 			f.Add(zip(f, b[:600]))
@@ -32,7 +31,7 @@ func FuzzRead(f *testing.F) {
 		d, err := drivelog.ReadSmall(bytes.NewReader(file))
 		if err != nil {
 			if msg := err.Error(); len(msg) > 400 {
-				t.Fatalf("an error of %d bytes", len(msg))
+				t.Fatalf("the error: got %d bytes, want 400 at most", len(msg))
 			}
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 )
 
 // unmarked are the formats of files that are not recognized.
@@ -30,30 +31,22 @@ var update = flag.Bool("update", false, "write what is read now to testdata/*.wa
 func TestDrives_MatchGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.[cgj]*")
 	if err != nil || len(files) < 12 {
-		t.Fatalf("%d drives in testdata, %v", len(files), err)
+		t.Fatalf("drives in testdata: got %d, %v, want 12 or more", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			as, err := format.Parse(unmarked[filepath.Base(file)])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			d, err := drivelog.Open(t.Context(), file, as)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			checkSums(t, d)
 			got := tell(d)
 			golden := strings.TrimSuffix(file, filepath.Ext(file)) + ".want"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if got != string(want) {
 				t.Errorf("%s reads as\n%s\nwant\n%s", file, got, want)
 			}
@@ -95,18 +88,18 @@ func checkSums(t testing.TB, d *drivelog.Drive) {
 		total += c.N
 	}
 	if total != d.Lines {
-		t.Errorf("%d rows kept or left out, of %d", total, d.Lines)
+		t.Errorf("rows kept or left out: got %d, want %d", total, d.Lines)
 	}
 	if len(d.Rows) == 0 {
-		t.Error("no row and no error")
+		t.Error("got no row and no error, want one of them")
 	}
 	for i := range d.Rows {
 		r := &d.Rows[i]
 		if r.At < 0 || i > 0 && r.At < d.Rows[i-1].At {
-			t.Fatalf("row %d is at %v, after %v", i, r.At, d.Rows[max(i-1, 0)].At)
+			t.Fatalf("row %d: got it at %v, want it not before %v", i, r.At, d.Rows[max(i-1, 0)].At)
 		}
 		if r.Readings.Empty() && r.Label == 0 {
-			t.Fatalf("row %d tells nothing", i)
+			t.Fatalf("row %d: got nothing, want a reading or a label", i)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 		text, truths := kitLog(t, true)
 		d, err := drivelog.Read(strings.NewReader(text), "kit", nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the log: got %v, want no error\n%s", err, text)
 		}
 		real := make(map[truth]bool, len(truths))
 		for _, x := range truths {
@@ -99,7 +99,7 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 		}
 		for _, x := range readingsOf(d) {
 			if !real[x] {
-				t.Fatalf("%s %g at %v was never read\n%s", x.signal, x.value, x.at, text)
+				t.Fatalf("%s %g at %v: got it, want only what was read\n%s", x.signal, x.value, x.at, text)
 			}
 		}
 	})
@@ -111,17 +111,17 @@ func TestRoundRobinYieldsAllReadings(t *testing.T) {
 		text, truths := kitLog(t, false)
 		d, err := drivelog.Read(strings.NewReader(text), "kit", nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the log: got %v, want no error\n%s", err, text)
 		}
 		got := readingsOf(d)
 		// The engine speed changes each time, so only the sensors after its last reading are in
 		// doubt.
 		if missing := len(truths) - len(got); missing < 0 || missing >= len(kitColumns) {
-			t.Fatalf("%d of %d readings\n%s", len(got), len(truths), text)
+			t.Fatalf("readings: got %d, want %d, less %d at most\n%s", len(got), len(truths), len(kitColumns)-1, text)
 		}
 		for i, x := range got {
 			if x != truths[i] {
-				t.Fatalf("reading %d is %v, want %v\n%s", i, x, truths[i], text)
+				t.Fatalf("reading %d: got %v, want %v\n%s", i, x, truths[i], text)
 			}
 		}
 	})
@@ -174,7 +174,7 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 		}
 		d, err := drivelog.Read(strings.NewReader(b.String()), "carobd", nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the log: got %v, want no error\n%s", err, &b)
 		}
 		last := map[signal.Signal]time.Duration{}
 		for _, x := range readingsOf(d) {
@@ -186,10 +186,10 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Fatalf("%s %g at %v was not read in the cycle before\n%s", x.signal, x.value, x.at, &b)
+				t.Fatalf("%s %g at %v: got it, want what the cycle before read\n%s", x.signal, x.value, x.at, &b)
 			}
 			if x.at-last[x.signal] > 2*cycleMs*time.Millisecond {
-				t.Fatalf("%s went unreported from %v to %v", x.signal, last[x.signal], x.at)
+				t.Fatalf("%s: got nothing from %v to %v, want a reading", x.signal, last[x.signal], x.at)
 			}
 			last[x.signal] = x.at
 		}

@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/driving"
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 )
 
 const clockSet = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"
@@ -23,9 +24,7 @@ const clockSet = "clock set back, or ahead by more than a day: the row follows t
 func mustRead(t *testing.T, text string) *drivelog.Drive {
 	t.Helper()
 	d, err := drivelog.Read(strings.NewReader(text), "drive.csv", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	checkSums(t, d)
 	return d
 }
@@ -34,12 +33,9 @@ func zip(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
-	if _, err := z.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := z.Write(b)
+	testkit.NoError(t, err)
+	testkit.NoError(t, z.Close())
 	return out.Bytes()
 }
 
@@ -55,7 +51,7 @@ func TestUnitsInAnyEncoding(t *testing.T) {
 				"10:00:00.000,20,\r\n10:00:00.100,20,42.0\r\n")
 			v, ok := d.Rows[0].Readings.Value(signal.OBDSpeed)
 			if d.Format != "KIT" || !ok || v != 42 {
-				t.Errorf("%s: a %s log with speed %v", name, d.Format, v)
+				t.Errorf("%s: got a %s log, speed %v, want KIT, 42", name, d.Format, v)
 			}
 		}
 	}
@@ -66,7 +62,7 @@ func TestNamelessAndRepeatedColumns(t *testing.T) {
 		"7;3,5;1;HighCongestionCondition;8;99\n")
 	r := &d.Rows[0]
 	if v, _ := r.Readings.Value(signal.OBDSpeed); v != 3.5 || r.Label != driving.Jam {
-		t.Errorf("speed %v, label %v", v, r.Label)
+		t.Errorf("got speed %v, label %v, want 3.5, %v", v, r.Label, driving.Jam)
 	}
 }
 
@@ -85,15 +81,15 @@ func TestUnknownHeader(t *testing.T) {
 	} {
 		_, err := drivelog.Read(strings.NewReader(text), "upload", nil)
 		if err == nil || !strings.Contains(err.Error(), "the first line is not the header of a known log") {
-			t.Errorf("%s: error %v", name, err)
+			t.Errorf("%s: got %v, want that the header is of no known log", name, err)
 			continue
 		}
 		msg := err.Error()
 		if !strings.Contains(msg, "carstate format list") {
-			t.Errorf("%s: %q does not name the command that helps", name, msg)
+			t.Errorf("%s: got %q, want the command that helps", name, msg)
 		}
 		if strings.Contains(msg, "secret") || strings.Contains(msg, "\n") {
-			t.Errorf("%s: error repeats the content: %q", name, msg)
+			t.Errorf("%s: got %q, want one line without the content", name, msg)
 		}
 	}
 }
@@ -107,17 +103,17 @@ func TestNoUsableRow(t *testing.T) {
 	} {
 		_, err := drivelog.Read(strings.NewReader(text), "x.csv", nil)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "x.csv: ") {
-			t.Errorf("%q: error %v, want %q", text, err, want)
+			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
 }
 
 func TestOpen_Unreadable(t *testing.T) {
 	if _, err := drivelog.Open(t.Context(), "testdata/absent.csv", nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("absent file: %v", err)
+		t.Errorf("an absent file: got %v, want %v", err, os.ErrNotExist)
 	}
 	if _, err := drivelog.Open(t.Context(), "testdata", nil); err == nil {
-		t.Error("a directory was read as a drive")
+		t.Error("a directory: got a drive, want an error")
 	}
 }
 
@@ -141,18 +137,18 @@ func TestDamagedGzip(t *testing.T) {
 	} {
 		d, err := drivelog.Read(bytes.NewReader(file), name, nil)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want no error", name, err)
 			continue
 		}
 		if len(d.Mended) != 1 || d.Mended[0].Reason != "file ends early or damaged: read up to there" {
-			t.Errorf("%s: damage is not told: %v", name, d.Notes())
+			t.Errorf("%s: got %v, want that the file ends early", name, d.Notes())
 		}
 		if n := len(d.Rows); n < 1000 || !reflect.DeepEqual(d.Rows, whole.Rows[:n]) {
-			t.Errorf("%s: %d rows that are not the first of the whole", name, n)
+			t.Errorf("%s: got %d rows, want 1000 or more, the first of the whole", name, n)
 		}
 	}
 	if _, err := drivelog.Read(bytes.NewReader(packed[:5]), "head only", nil); err == nil {
-		t.Error("five bytes of gzip were read as a drive")
+		t.Error("five bytes of gzip: got a drive, want an error")
 	}
 }
 
@@ -160,7 +156,7 @@ func TestReaderFails(t *testing.T) {
 	broken := errors.New("disk gone")
 	r := io.MultiReader(strings.NewReader("time_s,v_vehicle\n1,2\n"), iotest.ErrReader(broken))
 	if _, err := drivelog.Read(r, "x", nil); !errors.Is(err, broken) {
-		t.Errorf("error %v, want the reader's", err)
+		t.Errorf("a reader that fails: got %v, want %v", err, broken)
 	}
 }
 
@@ -178,17 +174,17 @@ func TestRead_EnforcesLimits(t *testing.T) {
 	} {
 		for _, file := range [][]byte{[]byte(c.text), zip(t, []byte(c.text))} {
 			if _, err := drivelog.ReadSmall(bytes.NewReader(file)); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: error %v, want %q", name, err, c.want)
+				t.Errorf("%s: got %v, want %q", name, err, c.want)
 			}
 		}
 	}
 	if _, err := drivelog.ReadSmall(strings.NewReader(head + strings.Repeat(row, 1000))); err != nil {
-		t.Errorf("within all bounds: %v", err)
+		t.Errorf("within all bounds: got %v, want no error", err)
 	}
 	long := head + strings.Repeat("1", 1<<20+1)
 	if _, err := drivelog.Read(strings.NewReader(long), "x", nil); err == nil ||
 		!strings.Contains(err.Error(), "longer than 1048576 bytes") {
-		t.Errorf("row over 1 MiB: %v", err)
+		t.Errorf("a row over 1 MiB: got %v, want an error that says so", err)
 	}
 }
 
@@ -218,10 +214,10 @@ func TestClocks_BackAndAhead(t *testing.T) {
 			got = append(got, r.At.String())
 		}
 		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: rows at %v, want %v", name, got, c.want)
+			t.Errorf("%s: got rows at %v, want %v", name, got, c.want)
 		}
 		if set := len(d.Mended) > 0 && d.Mended[0].Reason == clockSet; set != c.set {
-			t.Errorf("%s: told of a set clock: %v, want %v", name, set, c.set)
+			t.Errorf("%s: got a set clock %t, want %t", name, set, c.set)
 		}
 	}
 }
@@ -241,7 +237,7 @@ func TestTimeNeverOverflows(t *testing.T) {
 			text += fmt.Sprintf(c.row, c.begin+i%2*86_000_000/c.ms, i%50) // a day ahead and back again
 		}
 		if d := mustRead(t, text); d.Duration() < year || d.Duration() > 2*year {
-			t.Errorf("%s: %v long", d.Format, d.Duration())
+			t.Errorf("%s: got %v long, want %v to twice as long", d.Format, d.Duration(), year)
 		}
 	}
 }
@@ -253,10 +249,10 @@ func TestRunTime_SpreadsRows(t *testing.T) {
 	want := []int64{0, 490, 980, 1470, 1960, 2450, 2940, 3440, 3940, 4440, 4940, 500940, 501430}
 	for i, r := range d.Rows {
 		if r.At.Milliseconds() != want[i] {
-			t.Errorf("row %d at %v, want %d ms", i, r.At, want[i])
+			t.Errorf("row %d: got it at %v, want %d ms", i, r.At, want[i])
 		}
 	}
 	if len(d.Rows) != len(want) || len(d.Mended) != 1 || d.Mended[0].Reason != "engine run time starts again: the row follows the one before" {
-		t.Errorf("%d rows, %v", len(d.Rows), d.Notes())
+		t.Errorf("got %d rows, %v, want %d, and that the run time starts again", len(d.Rows), d.Notes(), len(want))
 	}
 }
