@@ -10,6 +10,7 @@ import (
 	"example.org/carstate/internal/lab/drivelog"
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestEvaluator(t *testing.T) {
@@ -18,9 +19,7 @@ func TestEvaluator(t *testing.T) {
 	row := func(at time.Duration, label driving.State, set func(*signal.Readings) error) {
 		r := drivelog.Row{At: at, Label: label}
 		if set != nil {
-			if err := set(&r.Readings); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, set(&r.Readings))
 		}
 		d.Rows = append(d.Rows, r)
 	}
@@ -49,7 +48,7 @@ func TestEvaluator(t *testing.T) {
 	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 165.001 ||
 		!strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") ||
 		!strings.Contains(r.Anomalies[0].Reason, "P2135") || r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
-		t.Errorf("anomalies %+v", r.Anomalies)
+		t.Errorf("anomalies: got %+v, want P2135 at 30 s, for 165.001, and one at 610", r.Anomalies)
 	}
 	if got := strings.Count(page, "stroke-dasharray"); got != 2 {
 		t.Errorf("got %d pauses in the plot, want 2", got)
@@ -61,9 +60,9 @@ func TestPlot_WellFormed(t *testing.T) {
 	var all evaluate.Drives
 	text := evaluate.Plot([]evaluate.Track{all.Add(`<script>&"`, d), all.Add("no rows", &drivelog.Drive{})})
 	if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
-		t.Error(err)
+		t.Errorf("the plot: got %v, want no error:\n%s", err, text)
 	}
 	if strings.Contains(text, "<script") || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
-		t.Error(text)
+		t.Errorf("the plot: got\n%s\nwant no script, NaN or Inf", text)
 	}
 }

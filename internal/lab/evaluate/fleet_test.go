@@ -13,6 +13,7 @@ import (
 	"example.org/carstate/internal/lab/evaluate"
 	"example.org/carstate/internal/lab/fcd"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -21,13 +22,9 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fleet.csv")
 	text := "vehicle,time,speed,latitude,longitude\n" + strings.Join(rows, ",44.5,11.5\n") + ",44.5,11.5\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	f, err := fcd.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return f
 }
 
@@ -78,26 +75,24 @@ func TestFleet_ComparesInTime(t *testing.T) {
 		label("A", 30+300, jam, false),  // jam: five minutes old
 		label("A", 30+301, slow, false), // none: older
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if want := [3][4]int{{2, 1, 0, 0}, {1, 1, 1, 0}, {0, 0, 0, 2}}; r.All.Confusion != want {
-		t.Errorf("all: %v", r.All.Confusion)
+		t.Errorf("all: got %v, want %v", r.All.Confusion, want)
 	}
 	if want := [3][4]int{{2, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}}; r.Sure.Confusion != want {
-		t.Errorf("sure: %v", r.Sure.Confusion)
+		t.Errorf("sure: got %v, want %v", r.Sure.Confusion, want)
 	}
 	if r.Vehicles != 2 || r.Readings != 5 {
-		t.Errorf("%d vehicles, %d readings", r.Vehicles, r.Readings)
+		t.Errorf("got %d vehicles, %d readings, want 2, 5", r.Vehicles, r.Readings)
 	}
 	// F1: 2·1/(3+2), 2·1/(3+1), 2·2/(2+2).
 	if f := (0.4 + 0.5 + 1) / 3; math.Abs(r.All.MacroF1-f) > 1e-12 {
-		t.Errorf("macro-F1 %v, want %v", r.All.MacroF1, f)
+		t.Errorf("macro-F1: got %v, want %v", r.All.MacroF1, f)
 	}
 
 	if _, err := evaluate.Fleet(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil ||
 		!strings.Contains(err.Error(), "no label is of a car that sends") {
-		t.Errorf("labels of other cars: %v", err)
+		t.Errorf("labels of other cars: got %v, want an error", err)
 	}
 }
 
@@ -115,9 +110,7 @@ func TestFleet_LearnsDaysBefore(t *testing.T) {
 	learn := []*fcd.Fleet{open(t, "A,20,5"), open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")}
 	r, err := evaluate.Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true),
 		label("L", 105, jam, true)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	day := -24 * time.Hour.Milliseconds()
 	want := []string{
 		fmt.Sprintf("A %d true", 2*day+105_000),
@@ -125,7 +118,7 @@ func TestFleet_LearnsDaysBefore(t *testing.T) {
 		"A 100000 true", "B 105000 true",
 	}
 	if strings.Join(seen, ", ") != strings.Join(want, ", ") {
-		t.Errorf("seen: %v\nwant: %v", seen, want)
+		t.Errorf("got %v\nwant %v", seen, want)
 	}
 	if r.Vehicles != 2 || r.Readings != 2 || r.All.Rows != 2 || r.All.Confusion[0][1] != 1 ||
 		r.All.Confusion[2][0] != 1 {
@@ -153,51 +146,49 @@ func TestFleet_Thinned(t *testing.T) {
 		c.Every, c.Share = 7*time.Second, 0.2
 		c.Judged = func(x vehicle.Sample, said driving.State) {
 			if said != normal {
-				t.Errorf("judged %s", said)
+				t.Errorf("judged: got %s, want %s", said, normal)
 			}
 			sent[x.Vehicle] = append(sent[x.Vehicle], int(x.Time.Sub(origin).Seconds()))
 		}
 		c.Progress = func(n int) { last += n }
 		r, err := evaluate.Fleet(t.Context(), c, fleet, nil, labels)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		readings := 0
 		for _, at := range sent {
 			readings += len(at)
 		}
 		if r.Vehicles != len(sent) || r.All.Rows != len(sent) || r.Readings != readings {
-			t.Errorf("%d vehicles, %d labels, %d readings; %d cars sent %d", r.Vehicles, r.All.Rows, r.Readings,
-				len(sent), readings)
+			t.Errorf("got %d vehicles, %d labels, %d readings, want %d, %d, %d", r.Vehicles, r.All.Rows, r.Readings,
+				len(sent), len(sent), readings)
 		}
 		if last < len(rows)-4096 || last > len(rows) {
-			t.Errorf("%d of %d readings were reported", last, len(rows))
+			t.Errorf("the readings reported: got %d, want %d, or at most 4096 fewer", last, len(rows))
 		}
 		return sent
 	}
 	sent := kept()
 	if n := len(sent); n < 70 || n > 130 {
-		t.Errorf("%d of %d cars send, which is no fifth", n, cars)
+		t.Errorf("the cars that send: got %d of %d, want a fifth", n, cars)
 	}
 	var phases [7]int
 	for id, at := range sent {
 		if at[0] != 0 {
-			t.Errorf("%s sends first after %d s", id, at[0])
+			t.Errorf("%s: got its first reading after %d s, want 0", id, at[0])
 		}
 		for i := range at[1:] {
 			if d := at[i+1] - at[i]; d < 7 || i > 0 && d != 7 {
-				t.Fatalf("%s sends at %v", id, at)
+				t.Fatalf("%s: got readings at %v, want 7 s between them", id, at)
 			}
 		}
 		phases[at[1]%7]++
 	}
 	for i, n := range phases {
 		if n == 0 {
-			t.Errorf("no car of %d sends at %d s of 7", len(sent), i)
+			t.Errorf("at %d s of 7: got no car of %d, want some", i, len(sent))
 		}
 	}
 	if fmt.Sprint(kept()) != fmt.Sprint(sent) {
-		t.Error("another run keeps other readings")
+		t.Error("another run: got other readings, want the same")
 	}
 }
 
@@ -208,12 +199,12 @@ func TestWithoutPositions(t *testing.T) {
 		c := plain
 		c.Judged = func(x vehicle.Sample, _ driving.State) {
 			if x.Has(signal.CurrentLatitude) == without || x.Has(signal.CurrentLongitude) == without {
-				t.Errorf("without positions %t: %+v", without, x)
+				t.Errorf("without positions %t: got %+v, want a position: %t", without, x, !without)
 			}
 		}
 		if r, err := evaluate.Fleet(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil ||
 			r.Readings != want {
-			t.Errorf("without positions %t: %d readings, %v", without, r.Readings, err)
+			t.Errorf("without positions %t: got %d readings, %v, want %d", without, r.Readings, err, want)
 		}
 	}
 }

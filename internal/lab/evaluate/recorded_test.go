@@ -23,7 +23,7 @@ func recorded(t *testing.T, pattern string) (all evaluate.Drives) {
 	}
 	files, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(files) < 2 {
-		t.Fatalf("got %d drives %s in %s, %v", len(files), pattern, dir, err)
+		t.Fatalf("drives %s in %s: got %d, %v, want 2 or more", pattern, dir, len(files), err)
 	}
 	for _, file := range files {
 		d, err := drivelog.Open(t.Context(), file, nil)
@@ -42,7 +42,7 @@ func TestLabelledDrives(t *testing.T) {
 	}
 	testkit.NoError(t, all.WriteTables(t.Output()))
 	if macro, jam := all.Total.MacroF1, all.Total.Of(driving.Jam).F1(); macro < 0.42 || jam < 0.39 {
-		t.Errorf("macro-F1 %.3f, jam F1 %.3f: worse than it was", macro, jam)
+		t.Errorf("got macro-F1 %.3f, jam F1 %.3f, want 0.42, 0.39 or more", macro, jam)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestSameRouteOrder(t *testing.T) {
 	}
 	t.Logf("%d pairs on one route, in order by part of the time: %d, by seconds: %d", pairs, byPart, bySeconds)
 	if len(all.Files) > 0 && (pairs == 0 || byPart*10 < pairs*9 || bySeconds*10 < pairs*9) {
-		t.Errorf("%d and %d of %d pairs in order, want 9 of 10", byPart, bySeconds, pairs)
+		t.Errorf("pairs in order: got %d and %d of %d, want 9 of 10", byPart, bySeconds, pairs)
 	}
 }
 
