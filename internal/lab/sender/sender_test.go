@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/lab/sender"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,9 +32,7 @@ func TestSourceThatSpreads(t *testing.T) {
 	defer door.Close()
 	broker := refusingBroker(t, &asked)
 	sample := vehicle.Sample{Vehicle: "car", Time: 1000}
-	if err := sample.Set(signal.Speed, 50); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sample.Set(signal.Speed, 50))
 	for name, send := range map[string]func(sender.Login) error{
 		"HTTP": func(as sender.Login) error {
 			s := sender.HTTP(door.URL, as, nil)
@@ -50,12 +49,12 @@ func TestSourceThatSpreads(t *testing.T) {
 	} {
 		asked.Store(0)
 		if err := send(sender.Login{"gateway", "key", time.Now()}); err != nil || asked.Load() != 2 {
-			t.Errorf("%s, just made: %v after %d tries", name, err, asked.Load())
+			t.Errorf("%s, just made: got %v after %d tries, want no error after 2", name, err, asked.Load())
 		}
 		asked.Store(0)
 		if err := send(sender.Login{Name: "gateway", Key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") ||
 			asked.Load() != 1 {
-			t.Errorf("%s, made long ago: %v after %d tries", name, err, asked.Load())
+			t.Errorf("%s, made long ago: got %v after %d tries, want it refused after 1", name, err, asked.Load())
 		}
 	}
 }
@@ -75,9 +74,7 @@ func TestSourceOverItsRate(t *testing.T) {
 	defer door.Close()
 	asked.Store(1) // so that the login is accepted
 	byMQTT, err := sender.MQTT(t.Context(), refusingBroker(t, &asked), sender.Login{Name: "gateway", Key: "key"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer byMQTT.Close()
 	byHTTP := sender.HTTP(door.URL, sender.Login{Name: "gateway", Key: "key"}, nil)
 	defer byHTTP.Close()
@@ -85,7 +82,7 @@ func TestSourceOverItsRate(t *testing.T) {
 	for name, s := range map[string]sender.Sender{"HTTP": byHTTP, "MQTT": byMQTT} {
 		asked.Store(0)
 		if err := s.Send(t.Context(), []vehicle.Sample{sample}); err != nil || asked.Load() != 2 {
-			t.Errorf("%s: %v after %d tries, want none after 2", name, err, asked.Load())
+			t.Errorf("%s: got %v after %d tries, want none after 2", name, err, asked.Load())
 		}
 	}
 }
@@ -94,9 +91,7 @@ func TestSourceOverItsRate(t *testing.T) {
 func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
