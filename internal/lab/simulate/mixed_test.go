@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/lab/simulate"
 	"example.org/carstate/internal/signal"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/internal/throttle"
 	"example.org/carstate/internal/vehicle"
 )
@@ -26,12 +27,10 @@ func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 			c.Backdate += time.Minute
 			c.Duration = time.Millisecond // ends once the fleet has reached the present
 			d := &folding{states: make(map[vehicle.ID]vehicle.State), after: wants}
-			if err := simulate.New(c).Run(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, simulate.New(c).Run(t.Context(), d))
 			d.look()
 			if len(d.after) != 0 {
-				t.Errorf("the fleet ended %s too early", d.after)
+				t.Errorf("the fleet: got its end before %s, want it after", d.after)
 			}
 			for i, seen := range d.seen {
 				if slices.Min(seen[:]) == 0 {

@@ -81,7 +81,7 @@ func TestFaultBook(t *testing.T) {
 			if !reflect.DeepEqual(r, healthy) {
 				changed++
 				if b.cars[car].now == nil {
-					t.Fatal("a healthy car's readings were changed")
+					t.Fatalf("a healthy car: got the readings %+v, want %+v", r, healthy)
 				}
 			}
 		}
@@ -89,13 +89,14 @@ func TestFaultBook(t *testing.T) {
 	for _, f := range b.all {
 		kinds[f.fault.Kind]++
 		if f.begun <= firstFault || f.until-f.begun < shortestFault {
-			t.Errorf("a fault from %s to %s", f.begun, f.until)
+			t.Errorf("a fault: got %s to %s, want it after %s, for %s", f.begun, f.until, firstFault, shortestFault)
 		}
 	}
 	// A car has a fault for about 5 minutes of an hour, and no second one in that time.
 	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds ||
 		changed == 0 {
-		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
+		t.Errorf("got %d faults of %d kinds, %d readings changed, want about %.0f, %d, some", len(b.all), len(kinds),
+			changed, cars*hours*perHour, faults.NumKinds)
 	}
 }
 
@@ -113,7 +114,7 @@ func TestSimulationFlushes(t *testing.T) {
 		sum += n
 	}
 	if int64(sum) != s.handed.Load() || s.acknowledged.Load() != s.handed.Load() || sum == 0 {
-		t.Errorf("%d handed over, %d taken, %d acknowledged", s.handed.Load(), sum, s.acknowledged.Load())
+		t.Errorf("got %d handed, %d taken, %d acknowledged, want one sum", s.handed.Load(), sum, s.acknowledged.Load())
 	}
 }
 
