@@ -38,9 +38,7 @@ func recorded(t testing.TB) []aDrive {
 		drives.all, drives.err = readRecorded()
 		drives.read = true
 	}
-	if drives.err != nil {
-		t.Fatal(drives.err)
-	}
+	testkit.NoError(t, drives.err)
 	return drives.all
 }
 

@@ -41,13 +41,13 @@ func TestForwardFilledFeeds(t *testing.T) {
 					}
 				}
 				if at != 0 && every == 0 && what == "as read" {
-					t.Errorf("%s/%s: anomaly at %v: %s", d.car, d.name, at.Sub(start), why)
+					t.Errorf("%s/%s: got an anomaly at %v, want none: %s", d.car, d.name, at.Sub(start), why)
 				}
 			}
 		}
 	}
 	if rowsWrong*20 > rows {
-		t.Errorf("%d of %d healthy drives are anomalous when their rows repeat old readings", rowsWrong, rows)
+		t.Errorf("anomalous when rows repeat old readings: got %d of %d healthy drives, want 1 of 20", rowsWrong, rows)
 	}
 	if *table {
 		fmt.Println("drives with an anomaly (0s: read as recorded):", counts)

@@ -180,7 +180,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 	for _, c := range order {
 		y := tallies[c]
 		if recall := float64(y.found) / float64(max(1, y.observable)); y.observable > 0 && recall < c.floor() {
-			t.Errorf("%s, %s of %s: %d of %d found, want %g", c.car, c.kind, c.on, y.found, y.observable, c.floor())
+			t.Errorf("%s, %s of %s: got %d of %d found, want %g", c.car, c.kind, c.on, y.found, y.observable, c.floor())
 		}
 		if c.floor() > 0 {
 			within, found = within+y.within, found+y.found
@@ -190,7 +190,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 		}
 	}
 	if found > 0 && float64(within) < 0.7*float64(found) {
-		t.Errorf("%d of %d faults found within 10 s, want most", within, found)
+		t.Errorf("faults found within 10 s: got %d of %d, want 7 of 10", within, found)
 	}
 	if *table {
 		fmt.Printf("found within 10 s: %d of %d\n", within, found)

@@ -34,7 +34,7 @@ func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 			}
 			var s vehicle.State
 			if at, why := part.anomaly(&s); at != 0 {
-				t.Errorf("%s/%s from %d/10 on: anomaly at %v: %s", d.car, d.name, from, at.Sub(start), why)
+				t.Errorf("%s/%s from %d/10: got anomaly at %v, want none: %s", d.car, d.name, from, at.Sub(start), why)
 			}
 		}
 		lasts := d.samples[len(d.samples)-1].Time.Sub(start)
@@ -48,7 +48,7 @@ func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 		offset[d.car] += lasts + 8*time.Hour
 		s := lives[d.car]
 		if at, why := later.anomaly(&s); at != 0 {
-			t.Errorf("%s/%s after the drives before it: anomaly: %s", d.car, d.name, why)
+			t.Errorf("%s/%s after the drives before it: got an anomaly, want none: %s", d.car, d.name, why)
 		}
 		lives[d.car] = s
 	}
@@ -85,7 +85,7 @@ func TestHealthyAtAnyInterval(t *testing.T) {
 		}
 	}
 	if anomalies*500 > drives+499 {
-		t.Errorf("%d anomalies in %d healthy drives read at other intervals", anomalies, drives)
+		t.Errorf("anomalies at other intervals: got %d in %d healthy drives, want 1 in 500", anomalies, drives)
 	}
 	if *table {
 		fmt.Printf("healthy drives read at other intervals: %d, of them with an anomaly: %d\n", drives, anomalies)
@@ -101,7 +101,7 @@ func TestInventedCars(t *testing.T) {
 				d := invented(t, car, seed, max(20*time.Minute, 300*every), every)
 				var s vehicle.State
 				if at, why := d.anomaly(&s); at != 0 {
-					t.Errorf("%s %s: anomaly at %v: %s", car, d.name, at.Sub(start), why)
+					t.Errorf("%s %s: got an anomaly at %v, want none: %s", car, d.name, at.Sub(start), why)
 				}
 				if car == "one sensor" {
 					continue // there is no other sensor to compare the faulty sensor with
@@ -115,7 +115,7 @@ func TestInventedCars(t *testing.T) {
 				o := try(s, j, faults.Fault{Kind: faults.Offset, On: signal.AcceleratorPositionD, Size: 20},
 					d.samples[half:], time.Hour+within)
 				if !o.found || o.after > within {
-					t.Errorf("%s %s: a pedal sensor 20 %% off: found %v after %v, want within %v", car, d.name, o.found,
+					t.Errorf("%s %s: a pedal sensor 20 %% off: got found %v after %v, want in %v", car, d.name, o.found,
 						o.after, within)
 				}
 			}
