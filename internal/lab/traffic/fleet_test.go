@@ -31,7 +31,7 @@ func TestFleetHolds(t *testing.T) {
 		for range rapid.IntRange(300, 3000).Draw(t, "steps") {
 			f.Step(func(int, time.Duration, signal.Readings) {})
 			if wrong := f.wrong(); wrong != "" {
-				t.Fatal(wrong)
+				t.Fatalf("the traffic: got %s, want nothing wrong", wrong)
 			}
 		}
 	})
@@ -99,15 +99,15 @@ func TestFleet_SameSeed(t *testing.T) {
 	c := Config{Vehicles: 60, PerSecond: 1, Seed: 7}
 	readings, truths := drive(t, c, 2*time.Minute)
 	if r, tr := drive(t, c, 2*time.Minute); r != readings || tr != truths {
-		t.Error("the same seed gave another drive")
+		t.Error("the same seed: got another drive, want the same")
 	}
 	c.PerSecond = 0.2
 	if r, tr := drive(t, c, 2*time.Minute); r == readings || tr != truths {
-		t.Error("reporting less often changed the traffic, or not the readings")
+		t.Error("reporting less often: got other traffic, or the same readings, want the opposite")
 	}
 	c.Seed = 8
 	if _, tr := drive(t, c, 2*time.Minute); tr == truths {
-		t.Error("another seed gave the same drive")
+		t.Error("another seed: got the same drive, want another")
 	}
 }
 
@@ -147,7 +147,7 @@ func TestAllStates(t *testing.T) {
 		float64(parked)/all)
 	for _, n := range []int{seconds[1], seconds[2], seconds[3], 2 * parked} {
 		if float64(n) < 0.1*all {
-			t.Errorf("too little of something: %v, parked %d", seconds, parked)
+			t.Errorf("got %v s of each truth, parked %d, want a tenth of %.0f or more", seconds, parked, all)
 			break
 		}
 	}
@@ -158,7 +158,7 @@ func TestAllStates(t *testing.T) {
 		}
 	}
 	if comesAndGoes < 2 {
-		t.Errorf("jams came and went on %d roads", comesAndGoes)
+		t.Errorf("roads where jams came and went: got %d, want 2 or more", comesAndGoes)
 	}
 }
 
@@ -172,19 +172,19 @@ func TestHealthyCars(t *testing.T) {
 		for f.Now() < 15*time.Minute {
 			f.Step(func(i int, at time.Duration, r signal.Readings) {
 				if at < last[i] || at > f.Now() || at < f.Now()-Step {
-					t.Errorf("a reading of %s after one of %s, at %s", at, last[i], f.Now())
+					t.Errorf("at %s: got a reading of %s after one of %s, want them in order", f.Now(), at, last[i])
 				}
 				last[i] = at
 				reports++
 				states[i] = vehicle.Observe(states[i], vehicle.Sample{Vehicle: "car", Time: start.Add(at), Readings: r})
 				if v := states[i].Throttle(); v.Time != 0 && v.System == throttle.Anomaly {
-					t.Fatalf("car %d, %g readings a second, after %s: %s", i, perSecond, at,
+					t.Fatalf("car %d, %g readings a second, after %s: got an anomaly, want none: %s", i, perSecond, at,
 						states[i].ExplainThrottle().Text)
 				}
 			})
 		}
 		if want := perSecond * 15 * 60 * 40; float64(reports) < 0.75*want || float64(reports) > 1.05*want {
-			t.Errorf("%d reports, want some %.0f less those of parked cars", reports, want)
+			t.Errorf("the reports: got %d, want some %.0f less those of parked cars", reports, want)
 		}
 	}
 }
@@ -219,18 +219,18 @@ func TestPositions(t *testing.T) {
 				c := f.cars[i]
 				if c.place == sideStreet {
 					if r.Has(signal.CurrentLatitude) || r.Has(signal.CurrentHeading) {
-						t.Fatal("a fix in a side street")
+						t.Fatalf("car %d in a side street: got a fix, want none", i)
 					}
 					return
 				}
 				here := fix{at, from(&r)}
 				fixes++
 				if a := get(&r, signal.CurrentAccuracy); !r.Has(signal.CurrentAccuracy) || a < 4 || a > 6 {
-					t.Fatalf("an accuracy of %g m", a)
+					t.Fatalf("the accuracy: got %g m, want 4 to 6", a)
 				}
 				if before := last[i]; before.at != 0 {
 					if mps := before.to(here.point) / (at - before.at).Seconds(); mps > 300/3.6 {
-						t.Fatalf("at %g Hz: a jump of %.0f m in %s", perSecond, before.to(here.point), at-before.at)
+						t.Fatalf("%g Hz: got %.0f m in %s, want 83 m/s", perSecond, before.to(here.point), at-before.at)
 					}
 				}
 				last[i] = here
@@ -246,21 +246,21 @@ func TestPositions(t *testing.T) {
 				off := is.to(here.point)
 				errs += off
 				if off > 30+Step.Seconds()*c.mps {
-					t.Fatalf("a fix is %.0f m from its car", off)
+					t.Fatalf("a fix: got it %.0f m from its car, want %.0f at most", off, 30+Step.Seconds()*c.mps)
 				}
 				if r.Has(signal.CurrentHeading) {
 					headings++
 					by := math.Remainder(get(&r, signal.CurrentHeading)-heading*180/math.Pi, 360)
 					if get(&r, signal.Speed) < 3 || math.Abs(by) > 60 {
-						t.Fatalf("a heading that is off by %.0f degrees at %g km/h", by, get(&r, signal.Speed))
+						t.Fatalf("a heading: got %.0f degrees off at %g km/h, want 60, at 3", by, get(&r, signal.Speed))
 					}
 				}
 			})
 		}
 		if mean := errs / float64(fixes-parkedFixes); headings < fixes/4 || headings == fixes || parkedFixes == 0 ||
 			moved == 0 || mean < 3 || mean > 9 {
-			t.Errorf("%g Hz: %d fixes, %d with a heading, %d parked, "+
-				"%d cars changed roads; %.1f m off on average", perSecond, fixes, headings, parkedFixes, moved, mean)
+			t.Errorf("%g Hz: got %d fixes, %d with a heading, %d parked, %d changes of the road, %.1f m off, "+
+				"want a quarter with a heading, and 3 to 9 m", perSecond, fixes, headings, parkedFixes, moved, mean)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestWithoutPositions(t *testing.T) {
 		for f.Now() < time.Minute {
 			f.Step(func(i int, at time.Duration, r signal.Readings) {
 				if without && r.Has(signal.CurrentLatitude) {
-					t.Fatal("a position")
+					t.Fatal("without positions: got one, want none")
 				}
 				var others []float64
 				for s := range signal.CurrentLatitude {
@@ -283,7 +283,7 @@ func TestWithoutPositions(t *testing.T) {
 		return all
 	}
 	if fmt.Sprint(said(false)) != fmt.Sprint(said(true)) {
-		t.Error("without positions, other readings differ")
+		t.Error("without positions: got other readings, want the same")
 	}
 }
 
@@ -295,7 +295,7 @@ func TestFleet_LightDay(t *testing.T) {
 	f := New(c)
 	for i, r := range f.roads {
 		if r.lengthMeter != busy.roads[i].lengthMeter || r.ring != busy.roads[i].ring {
-			t.Errorf("road %d lies elsewhere", i)
+			t.Errorf("road %d: got another place, want that of the busy day", i)
 		}
 	}
 	f.Settle(5 * time.Minute)
@@ -312,7 +312,7 @@ func TestFleet_LightDay(t *testing.T) {
 		})
 	}
 	if all == 0 || normal < 0.98*all {
-		t.Errorf("normal in %.0f of %.0f readings", normal, all)
+		t.Errorf("normal: got %.0f of %.0f readings, want 98 %%", normal, all)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestRoad_RedLight(t *testing.T) {
 			wave := time.Duration(light * r.lightMeter / (waveShare * r.desiredMps) * float64(time.Second))
 			in := (now - wave + 10*cycle) % cycle
 			if since := in - (cycle - red); since > yellow+2*time.Second {
-				t.Fatalf("a car passed a light that had been red for %s, at %.1f m/s", since-yellow, c.mps)
+				t.Fatalf("a car passed a red light: got it %s after yellow, at %.1f m/s, want 2s", since-yellow, c.mps)
 			}
 		}
 	}
