@@ -21,15 +21,15 @@ func TestAgreement(t *testing.T) {
 	}
 	// F1: 2·3/(4+4), 2·1/(2+2), 2·1/(2+1).
 	if f := (0.75 + 0.5 + 2.0/3) / 3; math.Abs(r.MacroF1-f) > 1e-12 {
-		t.Errorf("macro-F1 %v, want %v", r.MacroF1, f)
+		t.Errorf("macro-F1: got %v, want %v", r.MacroF1, f)
 	}
 	if s := r.Of(driving.Jam); s.Precision() != 1 || s.Recall() != 0.5 {
-		t.Errorf("jam: precision %v, recall %v", s.Precision(), s.Recall())
+		t.Errorf("jam: got precision %v, recall %v, want 1, 0.5", s.Precision(), s.Recall())
 	}
 
 	var one score.Agreement
 	one.Add(1, 1)
 	if one.MacroF1 != 1 || one.Accuracy != 1 {
-		t.Errorf("all right, but %+v", one)
+		t.Errorf("all right: got %+v, want macro-F1 1, accuracy 1", one)
 	}
 }
