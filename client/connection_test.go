@@ -34,13 +34,13 @@ func TestBaseURL_Invalid(t *testing.T) {
 		mustBeClean(t, err)
 		mustHide(t, c.String())
 		if !strings.Contains(c.String(), "no usable address") {
-			t.Errorf("%q: the client prints as %s", base, c)
+			t.Errorf("%q: got the client %s, want it without a usable address", base, c)
 		}
 	}
 	c := client.New("https://cars.example", token)
 	var none context.Context
 	if _, err := c.CarDrivingState(none, "Car1"); err == nil {
-		t.Error("a nil context was accepted")
+		t.Error("a nil context: got no error, want one")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestContext_EndsCall(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("a listener: got %v, want one", err)
 	}
 	l.Close()
 	_, err = client.New("http://"+l.Addr().String(), token).ThrottleSystem(t.Context(), "Car1")
@@ -138,7 +138,7 @@ func TestCertificate(t *testing.T) {
 func TestBrokenConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("a listener: got %v, want one", err)
 	}
 	defer l.Close()
 	go func() {

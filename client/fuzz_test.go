@@ -42,7 +42,7 @@ func FuzzParse(f *testing.F) {
 		driving, err := c.CarDrivingState(context.Background(), "Car1")
 		throttle, again := c.ThrottleSystem(context.Background(), "Car1")
 		if fmt.Sprint(err) != fmt.Sprint(again) {
-			t.Errorf("the same answer gives the errors %v and %v", err, again)
+			t.Errorf("the same answer again: got the error %v, want %v", again, err)
 		}
 		line := driving.String() + throttle.String()
 		var refused *client.Error
@@ -51,19 +51,19 @@ func FuzzParse(f *testing.F) {
 			line = refused.Error() + refused.RequestID
 			if refused.RetryAfter < 0 || refused.RetryAfter > 365*24*time.Hour || refused.RetryAfter%time.Second != 0 ||
 				refused.Message == "" || len(refused.Unwrap()) == 0 {
-				t.Errorf("invalid error: %#v", refused)
+				t.Errorf("the error: got %#v, want a valid one", refused)
 			}
 		case err != nil:
 			t.Errorf("got the error %v, want a *client.Error", err)
 		case !json.Valid(a.Record) || a.Age < 0 || a.VID != "Car1" || a.Status == client.Fail &&
 			(driving.State != "" || throttle.System != ""):
-			t.Errorf("invalid answers: %+v, %+v", driving, throttle)
+			t.Errorf("the answers: got %+v, %+v, want valid ones", driving, throttle)
 		}
 		if strings.Contains(line, token) {
-			t.Errorf("the token is in %q", line)
+			t.Errorf("got the token in %q, want it nowhere", line)
 		}
 		if strings.ContainsAny(line, "\r\n\x1b") || !utf8.ValidString(line) || len(line) > 2000 {
-			t.Errorf("not a line: %q", line)
+			t.Errorf("got %q, want a line of 2000 bytes at most", line)
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestHostileServer(t *testing.T) {
 	var bomb bytes.Buffer
 	packer := gzip.NewWriter(&bomb)
 	if _, err := packer.Write(make([]byte, 8<<20)); errors.Join(err, packer.Close()) != nil {
-		t.Fatal(err)
+		t.Fatalf("8 MiB of zeros: got a failure, %v, want them packed", err)
 	}
 	for _, c := range []struct {
 		name  string

@@ -37,7 +37,7 @@ func recordings(t testing.TB) (all []*recording) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the recordings: got %v, want their names", err)
 	}
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
@@ -45,7 +45,7 @@ func recordings(t testing.TB) (all []*recording) {
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: got %v, want no error", file, err)
 		}
 		var r *recording
 		for i, line := range strings.Split(string(text), "\n") {
@@ -68,12 +68,12 @@ func recordings(t testing.TB) (all []*recording) {
 			case "=":
 				r.want += rest + "\n"
 			default:
-				t.Fatalf("%s:%d: a line begins with ==, >, <, = or #", file, i+1)
+				t.Fatalf("%s:%d: got %q, want a line that begins with ==, >, <, = or #", file, i+1, rest)
 			}
 		}
 	}
 	if len(all) < 40 {
-		t.Fatalf("only %d recordings", len(all))
+		t.Fatalf("the recordings: got %d, want 40 or more", len(all))
 	}
 	return all
 }
@@ -111,7 +111,7 @@ func (r *recording) ask(t testing.TB, c *client.Client) string {
 		}
 		return tell(a.String(), a.Answer, string(a.System), a.System.Unknown())
 	}
-	t.Fatalf("there is no operation %q", r.operation)
+	t.Fatalf("the operation: got %q, want driving or throttle", r.operation)
 	return ""
 }
 
@@ -142,7 +142,7 @@ func tellError(t testing.TB, err error) string {
 	mustBeClean(t, err)
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok {
-		t.Fatalf("not an *Error: %v", err)
+		t.Fatalf("the error: got %v, want an *Error", err)
 	}
 	var s []string
 	for _, k := range kinds {
@@ -204,7 +204,7 @@ func TestRequest_AsSent(t *testing.T) {
 			}
 			if h := got.Header; !slices.Equal(h["Cache-Control"], []string{"no-store"}) ||
 				h.Get("Accept") != "application/json" || h.Get("Authorization") != "" || h.Get("Referer") != "" {
-				t.Errorf("wrong headers: %v", h)
+				t.Errorf("the headers: got %v, want no-store, JSON accepted, and no token or page", h)
 			}
 		}
 	}

@@ -178,13 +178,13 @@ func TestJitter_SpreadsRetries(t *testing.T) {
 				s := &script{steps: []step{first, says(200, jam)}, begin: time.Now()}
 				c := client.New("https://cars.example", token, client.WithHTTPClient(&http.Client{Transport: s}))
 				if _, err := c.CarDrivingState(t.Context(), "Car1"); err != nil {
-					t.Fatal(err)
+					t.Fatalf("%s: got %v, want an answer", name, err)
 				}
 				waits[s.at[1]] = true
 			})
 		}
 		if len(waits) < 45 {
-			t.Errorf("%s: 50 clients came back at only %d times", name, len(waits))
+			t.Errorf("%s: got 50 clients back at %d times, want 45 or more", name, len(waits))
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 func mustBeClean(t testing.TB, err error) {
 	t.Helper()
 	if strings.ContainsAny(err.Error(), "\r\n") || err.Error() == "" {
-		t.Errorf("not one line: %q", err)
+		t.Errorf("the error: got %q, want one line", err)
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
 		mustHide(t, fmt.Sprintf(verb, err))
@@ -46,7 +46,7 @@ func mustHide(t testing.TB, s string) {
 	t.Helper()
 	for _, form := range []string{token, url.QueryEscape(token), url.PathEscape(token), fmt.Sprintf("%x", token)} {
 		if strings.Contains(s, form) {
-			t.Errorf("the token is in: %s", s)
+			t.Errorf("got the token, want it nowhere: %s", s)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestClient_PrintsNoToken(t *testing.T) {
 		mustHide(t, log.String())
 		text, err := json.Marshal(v)
 		if err != nil {
-			t.Error(err)
+			t.Errorf("a client as JSON: got %v, want no error", err)
 		}
 		mustHide(t, string(text))
 	}
@@ -85,7 +85,7 @@ func TestClient_PrintsNoToken(t *testing.T) {
 
 func TestRedirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Errorf("asked %s", r.Host)
+		t.Errorf("a redirect: got a request to %s, want none", r.Host)
 	}))
 	defer elsewhere.Close()
 	for code := http.StatusMultipleChoices; code <= http.StatusPermanentRedirect; code++ {
@@ -106,7 +106,7 @@ func TestRedirect(t *testing.T) {
 			mustBeClean(t, err)
 		}
 		if follows.CheckRedirect(nil, nil) != nil {
-			t.Error("the caller's client was changed")
+			t.Error("the caller's client: got a change, want it as before")
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestEnvironmentProxy(t *testing.T) {
 	cmd.Env = append(os.Environ(), "ASK_THROUGH="+proxy.URL, "HTTP_PROXY="+proxy.URL, "HTTPS_PROXY="+proxy.URL,
 		"NO_PROXY=")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("the process with a proxy: got %v, want no error\n%s", err, out)
 	}
 	close(asked)
 	var got []string
@@ -139,7 +139,7 @@ func TestEnvironmentProxy(t *testing.T) {
 		got = append(got, line)
 	}
 	if len(got) != 1 || got[0] != "CONNECT cars.invalid:443" {
-		t.Errorf("the proxy was asked: %q", got)
+		t.Errorf("the requests to the proxy: got %q, want CONNECT cars.invalid:443 alone", got)
 	}
 }
 
