@@ -16,12 +16,12 @@ func TestRun_OnePartQuick(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), []string{"-quick", "-parts", "restart", "-dir", t.TempDir(), "-docs", docs}, &out,
 		io.Discard); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the part restart: got %v, want no error", err)
 	}
 	var d report.Document
 	text, err := os.ReadFile(filepath.Join(docs, "performance", "results.json"))
 	if err != nil || json.Unmarshal(text, &d) != nil {
-		t.Fatalf("the results cannot be read: %v\n%s", err, text)
+		t.Fatalf("the results: got %v, want JSON\n%s", err, text)
 	}
 	if len(d.Figures) < 10 || !strings.Contains(out.String(), "ready, after kill -9") {
 		t.Errorf("got %d figures and the output below, want 10 figures or more and times of starts:\n%s", len(d.Figures), &out)
