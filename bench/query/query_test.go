@@ -6,13 +6,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/test/testkit"
 )
 
 func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -47,9 +47,7 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 	})
 	// During the stall, more requests are due than there are connections.
 	r, err := generate(addr, anyRequest, 1000, 400*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if r.Sent != 400 || r.P50 < stall/4 {
 		t.Errorf("got %+v, want the delays of the requests during the stall", r)
 	}
@@ -63,7 +61,7 @@ func TestTheGeneratorRefusesWhatIsNoAnswer(t *testing.T) {
 			io.WriteString(c, answer)
 		})
 		if _, err := generate(addr, anyRequest, 1000, 10*time.Millisecond); err == nil {
-			t.Errorf("%q was accepted as an answer", answer)
+			t.Errorf("the answer %q: got no error, want one", answer)
 		}
 	}
 }
