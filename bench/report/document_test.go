@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestSaveAndLoad(t *testing.T) {
@@ -23,9 +24,7 @@ func TestSaveAndLoad(t *testing.T) {
 		return p
 	}
 	for _, p := range []*report.Part{part("query", 3), part("sample", 1), part("query", 2)} {
-		if err := d.Save(report.Run{Part: p.Name}, p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Save(report.Run{Part: p.Name}, p))
 	}
 	again, err := report.Load(docs)
 	if err != nil || len(again.Figures) != 3 || len(again.Runs) != 2 {
@@ -36,27 +35,21 @@ func TestSaveAndLoad(t *testing.T) {
 	if err := part("query", 1).Print(&out); err != nil || out.String() != want {
 		t.Errorf("got %q, %v, want %q", &out, err, want)
 	}
-	if err := os.WriteFile(filepath.Join(docs, "performance", "results.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(docs, "performance", "results.json"), []byte("{"), 0o600))
 	if _, err := report.Load(docs); err == nil {
-		t.Error("results that are cut off were accepted")
+		t.Error("results that are cut off: got no error, want one")
 	}
 }
 
 func TestPage_HasAims(t *testing.T) {
 	d, err := report.Load("../../docs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	page, err := os.ReadFile("../../docs/performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, f := range d.Figures {
 		row := " | " + f.Aim + " | " + f.Text() + " | "
 		if f.Aim != "" && f.Part != "scale" && !strings.Contains(string(page), row) {
-			t.Errorf("docs/performance.md lacks %q of %s, %s", row, f.Subject, f.Name)
+			t.Errorf("docs/performance.md: got no %q of %s, %s, want it", row, f.Subject, f.Name)
 		}
 	}
 }
