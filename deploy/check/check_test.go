@@ -27,23 +27,23 @@ func dockerfile(t *testing.T) []instructions.Stage {
 	t.Helper()
 	file, err := os.Open(container + "/Dockerfile")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the Dockerfile: got %v, want a file", err)
 	}
 	defer file.Close()
 	parsed, err := parser.Parse(file)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("BuildKit's parser: got %v, want no error", err)
 	}
 	for _, w := range parsed.Warnings {
-		t.Errorf("BuildKit's parser: %s", w.Short)
+		t.Errorf("BuildKit's parser: got the warning %s, want none", w.Short)
 	}
 	stages, _, err := instructions.Parse(parsed.AST, linter.New(&linter.Config{
 		Warn: func(rule, _, _, message string, _ []parser.Range) {
-			t.Errorf("BuildKit's linter: %s: %s", rule, message)
+			t.Errorf("BuildKit's linter: got the warning %s: %s, want none", rule, message)
 		},
 	}))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the instructions: got %v, want no error", err)
 	}
 	return stages
 }
@@ -54,7 +54,7 @@ func TestDockerfile(t *testing.T) {
 	named := make(map[string]bool)
 	for _, stage := range stages {
 		if !named[stage.BaseName] && stage.BaseName != "scratch" && !strings.Contains(stage.BaseName, "@sha256:") {
-			t.Errorf("the image %s is not named by its digest", stage.BaseName)
+			t.Errorf("a base image: got %s, want it named by its digest", stage.BaseName)
 		}
 		named[stage.Name] = true
 		checkCopies(t, stage)
@@ -74,16 +74,16 @@ func TestDockerfile(t *testing.T) {
 			case *instructions.EntrypointCommand:
 				entrypoint = strings.Join(c.CmdLine, " ")
 			case *instructions.RunCommand:
-				t.Error("nothing can run in an image from scratch")
+				t.Error("the image from scratch: got RUN, want none, because nothing can run in it")
 			}
 		}
 		if stage.BaseName != "scratch" || entrypoint != want || user == "" || strings.HasPrefix(user, "0") ||
 			strings.HasPrefix(user, "root") {
-			t.Errorf("%s: base %s, entry point %q, user %q", want, stage.BaseName, entrypoint, user)
+			t.Errorf("got base %s, %q by user %q, want scratch, %s, no root", stage.BaseName, entrypoint, user, want)
 		}
 	}
 	if len(images) > 0 || stages[len(stages)-1].Name != "" {
-		t.Errorf("the images %v are missing, or carstate is not the last", images)
+		t.Errorf("the images: got none of %v, or carstate not last, want all", images)
 	}
 }
 
@@ -93,13 +93,13 @@ func checkCopies(t *testing.T, stage instructions.Stage) {
 		if run, ok := c.(*instructions.RunCommand); ok {
 			if line := strings.Join(run.CmdLine, " "); strings.Contains(line, "go build") && !strings.Contains(line,
 				"CGO_ENABLED=0") {
-				t.Errorf("%s: not a static program: %s", stage.Name, line)
+				t.Errorf("%s: got %s, want a static program", stage.Name, line)
 			}
 		}
 		if cp, ok := c.(*instructions.CopyCommand); ok && cp.From == "" {
 			for _, source := range cp.SourcePaths {
 				if _, err := os.Stat(filepath.Join(top, source)); err != nil {
-					t.Errorf("COPY: %v", err)
+					t.Errorf("COPY: got %v, want %s", err, source)
 				}
 			}
 		}
@@ -109,17 +109,17 @@ func checkCopies(t *testing.T, stage instructions.Stage) {
 func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile.dockerignore")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Dockerfile.dockerignore: got %v, want a file", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "!"); ok {
 			if _, err := os.Stat(filepath.Join(top, name)); err != nil {
-				t.Error(err)
+				t.Errorf("Dockerfile.dockerignore: got %v, want what it admits", err)
 			}
 		}
 	}
 	if !strings.Contains(string(text), "\n*\n") {
-		t.Error("not everything else is left out")
+		t.Errorf("Dockerfile.dockerignore: got\n%s\nwant a line *", text)
 	}
 }
 
@@ -129,7 +129,7 @@ func compose(t *testing.T, file string, env ...string) (*types.Project, error) {
 	o, err := cli.NewProjectOptions([]string{filepath.Join(container, file)},
 		cli.WithEnv(env), cli.WithWorkingDirectory(container), cli.WithInterpolation(true), cli.WithResolvedPaths(true))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: got %v, want no error", file, err)
 	}
 	return o.LoadProject(t.Context())
 }
@@ -140,59 +140,59 @@ func checkServices(t *testing.T, p *types.Project) {
 	for name, s := range p.Services {
 		if !s.ReadOnly || s.Privileged || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
 			s.Restart != types.RestartPolicyUnlessStopped {
-			t.Errorf("%s may do more than it needs, or stays down", name)
+			t.Errorf("%s: got more rights than it needs, or no restart, want neither", name)
 		}
 		for _, port := range s.Ports {
 			if port.HostIP != "127.0.0.1" {
-				t.Errorf("%s opens %s to everybody", name, port.Published)
+				t.Errorf("%s: got %s opened at %q, want 127.0.0.1", name, port.Published, port.HostIP)
 			}
 		}
 		for _, v := range s.Volumes {
 			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v, want %s to mount", name, err, v.Source)
 			} else if _, ok := p.Volumes[v.Source]; v.Type == types.VolumeTypeVolume && !ok {
-				t.Errorf("%s: there is no volume %s", name, v.Source)
+				t.Errorf("%s: got no volume %s, want one", name, v.Source)
 			}
 		}
 	}
 	carstate := p.Services["carstate"]
 	if h := carstate.HealthCheck; h == nil || !slices.Equal(h.Test, []string{"CMD", "/carstate", "health"}) ||
 		carstate.MemLimit == 0 {
-		t.Errorf("health check %+v, memory limit %d", h, carstate.MemLimit)
+		t.Errorf("carstate: got health check %+v, memory limit %d, want health, a limit", h, carstate.MemLimit)
 	}
 	if _, err := os.Stat(filepath.Join(carstate.Build.Context, carstate.Build.Dockerfile)); err != nil {
-		t.Error(err)
+		t.Errorf("the Dockerfile of carstate: got %v, want a file", err)
 	}
 }
 
 // Without NATS_PASSWORD the file is refused.
 func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t, "compose.yaml"); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
-		t.Errorf("without a password: %v", err)
+		t.Errorf("without a password: got %v, want that NATS_PASSWORD is required", err)
 	}
 	p, err := compose(t, "compose.yaml", "NATS_PASSWORD=inTheTestOnly")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("compose.yaml: got %v, want no error", err)
 	}
 	if names := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(names,
 		[]string{"carstate", "nats-1", "nats-2", "nats-3"}) {
-		t.Fatalf("services %q", names)
+		t.Fatalf("the services: got %q, want carstate and nats-1 to 3", names)
 	}
 	checkServices(t, p)
 	for name, s := range p.Services {
 		if strings.HasPrefix(name, "nats-") {
 			if len(s.Ports) > 0 || *s.Environment["NATS_ROUTE_3"] != "nats-route://route:inTheTestOnly@nats-3:6222" {
-				t.Errorf("%s: ports %v, routes %s", name, s.Ports, *s.Environment["NATS_ROUTE_3"])
+				t.Errorf("%s: got ports %v, %s, want none, a password", name, s.Ports, *s.Environment["NATS_ROUTE_3"])
 			}
 			if own := s.Environment["NATS_NAME"]; own == nil || *own != name ||
 				!slices.Equal(s.Command, []string{"--config", "/etc/nats/nats.conf"}) {
-				t.Errorf("%s: NATS_NAME %v, command %q", name, own, s.Command)
+				t.Errorf("%s: got NATS_NAME %v, command %q, want %s, nats.conf", name, own, s.Command, name)
 			}
 			if s.Build == nil || s.Build.Target != "nats" {
-				t.Errorf("%s: its image is not built from the source that go.sum names", name)
+				t.Errorf("%s: got no build of nats, want its image from the source that go.sum names", name)
 			}
 			if _, outside := s.Networks["outside"]; outside {
-				t.Errorf("%s is on the outer network", name)
+				t.Errorf("%s: got the outer network, want the inner one alone", name)
 			}
 		}
 	}
@@ -200,7 +200,7 @@ func TestCompose_ThreeServers(t *testing.T) {
 	for i := range 3 {
 		want := "nats://carstate:inTheTestOnly@nats-" + string(rune('1'+i)) + ":4222"
 		if !strings.Contains(*carstate.Environment["CARSTATE_NATS"], want) {
-			t.Errorf("carstate does not know %s", want)
+			t.Errorf("CARSTATE_NATS: got %s, want %s in it", *carstate.Environment["CARSTATE_NATS"], want)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestImage_Starts(t *testing.T) {
 	}
 	p, err := compose(t, "one-node.yaml")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("one-node.yaml: got %v, want no error", err)
 	}
 	checkServices(t, p)
 	root, script := t.TempDir(), "cd ../..\n"
