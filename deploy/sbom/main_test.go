@@ -23,7 +23,7 @@ func command(t *testing.T, name string, args ...string) []byte {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, &stderr)
+		t.Fatalf("%s %s: got %v, want no error\n%s", name, strings.Join(args, " "), err, &stderr)
 	}
 	return out
 }
@@ -38,20 +38,20 @@ func schema(t *testing.T) *jsonschema.Schema {
 		"jsf-0.82": "jsf-0.82.schemax.json"} {
 		f, err := os.Open(filepath.Join(dir, "schema", file))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: got %v, want a schema", file, err)
 		}
 		defer f.Close()
 		text, err := jsonschema.UnmarshalJSON(f)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: got %v, want JSON", file, err)
 		}
 		if err := c.AddResource("http://cyclonedx.org/schema/"+url+".schema.json", text); err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: got %v, want it added", file, err)
 		}
 	}
 	s, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the schema: got %v, want it compiled", err)
 	}
 	return s
 }
@@ -69,13 +69,13 @@ func made(t *testing.T) (binary string, text []byte, is build) {
 	command(t, "make", "-C", "../..", "sbom", "BINARY="+binary, "SBOM="+file, "VERSION="+version, "COMMIT=c0ffee")
 	text, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the list: got %v, want a file", err)
 	}
 	if err := json.Unmarshal(command(t, binary, "version", "--json"), &is); err != nil {
-		t.Fatal(err)
+		t.Fatalf("version --json: got %v, want JSON", err)
 	}
 	if len(is.Modules) < 20 {
-		t.Errorf("%d modules", len(is.Modules))
+		t.Errorf("the modules: got %d, want 20 or more", len(is.Modules))
 	}
 	return binary, text, is
 }
@@ -87,28 +87,28 @@ func TestSBOM(t *testing.T) {
 	binary, text, is := made(t)
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the list: got %v, want JSON", err)
 	}
 	if err := schema(t).Validate(value); err != nil {
-		t.Error(err)
+		t.Errorf("the list: got %v, want it valid by the schema", err)
 	}
 
 	var bom cdx.BOM
 	if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the list: got %v, want a BOM", err)
 	}
 	content, err := os.ReadFile(binary)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the program: got %v, want a file", err)
 	}
 	about := bom.Metadata.Component
 	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); about.Version != version || is.Version != version ||
 		(*about.Hashes)[0].Value != sum {
-		t.Errorf("of %s, %s: %+v", is.Version, sum, about)
+		t.Errorf("got %s, %+v, want %s, %s", is.Version, about, version, sum)
 	}
 	for _, want := range []cdx.Property{{Name: "go:commit", Value: is.Commit}, {Name: "go:version", Value: is.Go}} {
 		if !slices.Contains(*about.Properties, want) || is.Commit != "c0ffee" {
-			t.Errorf("%+v is not among %+v", want, *about.Properties)
+			t.Errorf("the properties: got %+v, want %+v among them, of c0ffee", *about.Properties, want)
 		}
 	}
 	listed, urls := make(map[string]bool), []string(nil)
@@ -122,24 +122,24 @@ func TestSBOM(t *testing.T) {
 	}
 	for _, want := range []string{"pkg:golang/github.com/vividcortex/ewma@", "pkg:golang/example.org/carstate/client@v1.2.3%2Bincompatible"} {
 		if !slices.ContainsFunc(urls, func(url string) bool { return strings.HasPrefix(url, want) }) {
-			t.Errorf("%q lacks %s", urls, want)
+			t.Errorf("the packages: got %q, want %s among them", urls, want)
 		}
 	}
 	if want := strings.TrimPrefix(is.Go, "go"); !listed["stdlib "+want+" "] {
-		t.Errorf("the standard library %s is not listed", want)
+		t.Errorf("the list: got no standard library %s, want it", want)
 	}
 	for _, m := range is.Modules {
 		if !listed[m.Path+" "+m.Version+" "+m.Sum] {
-			t.Errorf("%s %s is not listed", m.Path, m.Version)
+			t.Errorf("the list: got no %s %s, want it", m.Path, m.Version)
 		}
 	}
 	if len(listed) != len(is.Modules)+1 {
-		t.Errorf("%d components of %d modules", len(listed), len(is.Modules))
+		t.Errorf("the components: got %d, want %d", len(listed), len(is.Modules)+1)
 	}
 }
 
 func TestSBOM_RefusesOtherFiles(t *testing.T) {
 	if err := exec.Command("go", "run", ".", "main.go", "v1", "c0ffee").Run(); err == nil {
-		t.Error("its own source was taken for a binary")
+		t.Error("its own source as a binary: got no error, want one")
 	}
 }
