@@ -58,7 +58,7 @@ func TestCompare_DetectsWrongAnswers(t *testing.T) {
 		wrong, _ := agreed().compare(&conversation{stream: []byte(test.sent)}, exchange{got: []byte(test.got)},
 			func(*answer) string { return "" })
 		if (wrong == "") != (test.says == "") || !strings.Contains(wrong, test.says) {
-			t.Errorf("%s: %q, want %q", test.title, wrong, test.says)
+			t.Errorf("%s: got %q, want %q", test.title, wrong, test.says)
 		}
 	}
 }
