@@ -13,6 +13,6 @@ func TestEveryPartitionHasCars(t *testing.T) {
 		has[codec.PartitionOf(id, partitions)]++
 	}
 	if len(has) != partitions {
-		t.Errorf("of %d partitions only %d have cars: %v", partitions, len(has), has)
+		t.Errorf("the partitions that have cars: got %d, want %d: %v", len(has), partitions, has)
 	}
 }
