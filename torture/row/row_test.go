@@ -13,7 +13,7 @@ func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 		{Defect: "lies"},
 	}}
 	if r.Control("") != nil || r.Control("other") != nil || r.Control("lies") != &r.Controls[1] {
-		t.Error("a control of a defect that is not its")
+		t.Error("the control of a defect: got another one, want its own or none")
 	}
 	for name, c := range map[string]struct {
 		find func(*row.Attempt)
@@ -43,10 +43,10 @@ func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 		a := &row.Attempt{Logf: t.Logf, Control: r.Control("forgets"), Stop: func() { stopped = true }}
 		c.find(a)
 		if o := a.Outcome(); o.CaughtBy != c.by || stopped != (c.by != "") {
-			t.Errorf("%s: caught by %q, ended: %t", name, o.CaughtBy, stopped)
+			t.Errorf("%s: got caught by %q, ended %t, want %q, %t", name, o.CaughtBy, stopped, c.by, c.by != "")
 		}
 	}
-	a := &row.Attempt{Logf: t.Logf, Control: r.Control("lies"), Stop: func() { t.Error("ended by what it does not name") }}
+	a := &row.Attempt{Logf: t.Logf, Control: r.Control("lies"), Stop: func() { t.Error("got an end, want none") }}
 	a.Wrong("")
 	if o := a.Outcome(); o.CaughtBy != "" || !o.Found() {
 		t.Errorf("got %+v, want a finding that catches no control", o)
