@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/test/testkit"
 )
 
 func TestCanaries_AllForms(t *testing.T) {
@@ -40,28 +41,24 @@ func TestCanaries_AllForms(t *testing.T) {
 		"base64 of hash": base64.StdEncoding.EncodeToString(hash[:]),
 	} {
 		if len(c.find([]byte(text))) == 0 {
-			t.Errorf("%s: not found", name)
+			t.Errorf("%s: got nothing, want the secret found", name)
 		}
 	}
 	for _, text := range []string{"", other, secret[:11], base64.StdEncoding.EncodeToString([]byte(other)), "cst_… csa_…",
 		strings.Repeat("cst_", 100)} {
 		if found := c.find([]byte(text)); found != nil {
-			t.Errorf("found %v in what holds none", found)
+			t.Errorf("%.40q: got %v, want nothing", text, found)
 		}
 	}
 
 	dir := t.TempDir()
 	text := []byte("x" + secret[4:16])
-	if err := os.WriteFile(filepath.Join(dir, "log"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "log"), text, 0o600))
 	leftOut := filepath.Join(dir, "admin.key")
-	if err := os.WriteFile(leftOut, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(leftOut, []byte(secret), 0o600))
 	var found []string
 	n, err := c.searchTree(dir, leftOut, func(file string, f form) { found = append(found, file) })
 	if err != nil || n != int64(len(text)) || len(found) != 1 || found[0] != "log" {
-		t.Errorf("%d, %v: %v", n, err, found)
+		t.Errorf("got %d bytes, %v, found in %v, want %d, in log", n, err, found, len(text))
 	}
 }
