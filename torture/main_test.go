@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/test/testkit"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
@@ -21,7 +22,7 @@ func TestRun_RefusesBadArguments(t *testing.T) {
 	for _, args := range [][]string{{"-rows", "nonsense"}, {"-count", "nonsense=3"}, {"-count", "3"}, {"-what"}} {
 		var stderr bytes.Buffer
 		if err := run(context.Background(), args, &stderr, &stderr); err == nil || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v", args, err)
+			t.Errorf("%q: got %v, want an error of one line", args, err)
 		}
 	}
 }
@@ -29,27 +30,23 @@ func TestRun_RefusesBadArguments(t *testing.T) {
 func TestDefects_AreOfRows(t *testing.T) {
 	for _, r := range rows {
 		if len(r.Controls) == 0 {
-			t.Errorf("no patch names the row %s", r.Name)
+			t.Errorf("the row %s: got no patch that names it, want one", r.Name)
 		}
 	}
 	patches, err := filepath.Glob("defects/*.patch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	beginning := regexp.MustCompile(`^Breaks: .+\.\nRow: (.+)\nDoes: `)
 	for _, name := range patches {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		m := beginning.FindSubmatch(text)
 		if m == nil {
-			t.Fatalf("%s does not begin with Breaks: PROMISE., Row: ROW, ROW and Does: ERROR, each on a line", name)
+			t.Fatalf("%s: got %.80q, want Breaks: PROMISE., Row: ROW, ROW and Does: ERROR, each on a line", name, text)
 		}
 		for of := range strings.SplitSeq(string(m[1]), ", ") {
 			row, _, _ := strings.Cut(of, " ")
 			if _, err := find(row); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v, want a row that exists", name, err)
 			}
 		}
 	}
@@ -78,7 +75,7 @@ func TestAttempt_Outcome(t *testing.T) {
 			if c.finds {
 				a.Lost("a sample")
 				if (c.defect == "x") != (ctx.Err() != nil) {
-					t.Errorf("%s: ended: %v", name, ctx.Err())
+					t.Errorf("%s: got %v, want it ended: %t", name, ctx.Err(), c.defect == "x")
 				}
 			}
 			if c.fails {
@@ -86,19 +83,13 @@ func TestAttempt_Outcome(t *testing.T) {
 			}
 		}}}
 		text, err := json.Marshal(job{Row: "fake", Count: 1, Defect: c.defect})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var printed bytes.Buffer
-		if err := attempt(t.Context(), string(text), &printed); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, attempt(t.Context(), string(text), &printed))
 		var o row.Outcome
-		if err := json.Unmarshal(printed.Bytes(), &o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(printed.Bytes(), &o))
 		if (o.CaughtBy != "") != (c.defect == "x" && c.finds) {
-			t.Errorf("%s: caught by %q", name, o.CaughtBy)
+			t.Errorf("%s: got caught by %q, want it caught: %t", name, o.CaughtBy, c.defect == "x" && c.finds)
 		}
 		if o.Passed() != c.passed || o.Found() != c.found || o.Undone != c.undone || (len(o.Findings) == 0) != c.passed {
 			t.Errorf("%s: got %+v, want passed: %t, found: %t, undone: %q", name, o, c.passed, c.found, c.undone)
@@ -126,9 +117,7 @@ func TestDo_BadProcesses(t *testing.T) {
 		"half done": {`echo '{"lost":1}'; exit 1`, time.Minute, 1, "exit status 1", "ended early: exit status 1"},
 	} {
 		s := &session{program: filepath.Join(t.TempDir(), "torture"), scratch: t.TempDir(), stderr: os.Stderr}
-		if err := os.WriteFile(s.program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(s.program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700))
 		o := s.do(t.Context(), job{Row: "fake"}, c.limit)
 		if o.Lost != c.lost || !strings.Contains(o.Undone, c.undone) || (o.Undone == "") != (c.undone == "") {
 			t.Errorf("%s: got %+v, want %d lost, undone: %q", name, o, c.lost, c.undone)
@@ -142,18 +131,14 @@ func TestDo_BadProcesses(t *testing.T) {
 
 func TestPage_HasResults(t *testing.T) {
 	r, err := load("../docs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	page, err := os.ReadFile("../docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, d := range r.Rows {
 		cells := fmt.Sprintf("| %d | %d | %d | %d | %d of %d |", d.Outcome.Offered, d.Outcome.Acknowledged, d.Outcome.Lost,
 			d.Outcome.Wrong, d.caught(), len(d.Controls))
 		if !strings.Contains(strings.ReplaceAll(string(page), ",", ""), cells) {
-			t.Errorf("docs/reliability.md lacks the results of the row %s: %s", d.Row, cells)
+			t.Errorf("docs/reliability.md: got no results of the row %s, want %s", d.Row, cells)
 		}
 	}
 }
