@@ -76,12 +76,9 @@ type manifest struct {
 
 func (id identity) text() []byte {
 	id.Sum = 0
-	text, err := json.MarshalIndent(id, "", "  ")
-	if err != nil {
-		panic(err) // cannot happen: a struct of numbers and bytes
-	}
+	text, _ := json.MarshalIndent(id, "", "  ") // cannot fail
 	id.Sum = crc32.Checksum(text, codec.Castagnoli)
-	text, _ = json.MarshalIndent(id, "", "  ") // cannot fail, as above
+	text, _ = json.MarshalIndent(id, "", "  ")
 	return append(text, '\n')
 }
 
@@ -351,12 +348,10 @@ func (d *dataDir) logCreated(name string) {
 	}
 }
 
-// logRemoved is called before a log is removed, so that no listed log is missing.
+// logRemoved is called before a log is removed, so that no listed log is missing. It writes the list
+// even if it lacks the log, because an earlier write may have failed.
 func (d *dataDir) logRemoved(name string) error {
-	d.mu.Lock()
-	listed := slices.Contains(d.Logs, name)
-	d.mu.Unlock()
-	if !listed {
+	if !isLog(name) {
 		return nil
 	}
 	return d.change(func(id *identity) {

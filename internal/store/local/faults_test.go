@@ -412,6 +412,43 @@ func TestErased_FileNotRemoved(t *testing.T) {
 	}
 }
 
+// No listed log is missing after a kill, whichever write of the list failed before.
+func TestLogs_ListNotWritten(t *testing.T) {
+	t.Parallel()
+	ctx, missed := testkit.Context(t), int64(0)
+	for n := range int64(6) {
+		mem := vfs.NewCrashableMem()
+		var counting atomic.Bool
+		var writes atomic.Int64
+		e := mustOpen(ctx, t, small(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			written := op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, identityFile+durable.Unfinished)
+			if counting.Load() && written && writes.Add(1) == n {
+				return syscall.EIO
+			}
+			return nil
+		}))))
+		storeAll(ctx, t, e, codec.Tokens, record("token.1", "1"))
+		counting.Store(true)
+		_ = e.unblocked(ctx, e.db.Flush)
+		testkit.Await(t, "the old log is removed, or nothing is", func() bool {
+			logs := slices.DeleteFunc(filesOf(t, mem), func(name string) bool { return !isLog(name) })
+			return e.removeAgain() == nil && len(logs) == 1 || e.Writable() != nil
+		})
+		testkit.NoError(t, durable.SyncDir(mem, "/data/store"))
+		killed, err := Open(ctx, small(mem.CrashClone(vfs.CrashCloneCfg{})))
+		if err != nil {
+			t.Errorf("Open after write %d of the list failed: got %v, want no error", n, err)
+		} else {
+			testkit.NoError(t, killed.Close())
+		}
+		missed = max(missed, writes.Load())
+		_ = e.Close()
+	}
+	if missed < 3 {
+		t.Errorf("the list: got %d writes, want at least 3: of a new log, the manifest, and an old log", missed)
+	}
+}
+
 // The last record before the damaged block, and all after it, are removed, and then are no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
