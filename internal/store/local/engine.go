@@ -77,7 +77,7 @@ type Engine struct {
 	opened        atomic.Bool
 	tablesBackOff atomic.Bool // the next table is created after a pause
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
-	unremoved     sync.Map    // names of obsolete files that could not be removed
+	unremoved     sync.Map    // names of files that could not be removed
 	viewDamaged   atomic.Bool // viewError has logged damage
 	*engine.Failure
 }

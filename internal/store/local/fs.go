@@ -61,7 +61,7 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return f, err
 }
 
-// Pebble never tries again to remove a file that it could not remove, but removeAgain does.
+// Pebble does not repeat a failed removal; removeAgain does.
 func (fs *haltingFS) Remove(name string) error {
 	err := fs.e.dir.logRemoved(fs.PathBase(name))
 	if err == nil {
