@@ -54,9 +54,11 @@ func attempt(
 	}
 	last := &writes[len(writes)-1]
 	last.Expect, last.Expected = is.Seq, true
-	for {
+	for lost := false; ; {
 		seq, err = r.Store(ctx, stream, writes)
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || time.Now().After(until) {
+		// The writes whose response was lost may be what conflicts with the same ones now.
+		lost = lost || errors.Is(err, context.DeadlineExceeded)
+		if err == nil || !lost || ctx.Err() != nil || time.Now().After(until) {
 			return seq, err
 		}
 		if err := periodic.Pause(ctx, changePause); err != nil {
