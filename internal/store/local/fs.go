@@ -67,8 +67,10 @@ func (fs *haltingFS) Remove(name string) error {
 	if err == nil {
 		err = fs.FS.Remove(name)
 	}
-	fs.e.unremoved.Delete(name)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	switch {
+	case err == nil || errors.Is(err, os.ErrNotExist):
+		fs.e.unremoved.Delete(name)
+	case isLog(name) || strings.HasSuffix(name, ".sst"): // no other file names a vehicle
 		fs.e.unremoved.Store(name, fs)
 	}
 	return err
@@ -76,7 +78,9 @@ func (fs *haltingFS) Remove(name string) error {
 
 func (e *Engine) removeAgain() (err error) {
 	for name, fs := range e.unremoved.Range {
-		err = cmp.Or(err, fs.(*haltingFS).Remove(name.(string)))
+		if failed := fs.(*haltingFS).Remove(name.(string)); !errors.Is(failed, os.ErrNotExist) {
+			err = cmp.Or(err, failed)
+		}
 	}
 	return err
 }

@@ -32,7 +32,9 @@ func (e *Engine) measure() {
 		e.measureDisk()
 		if n++; n%10 == 1 {
 			e.measureBytes()
-			_ = e.removeAgain() // Erased tells
+			if !e.reserve.scarce.Load() { // or it could use up the reserve
+				_ = e.removeAgain() // Erased tells
+			}
 		}
 	}
 }
@@ -287,7 +289,7 @@ func (e *Engine) ErasedWithin() (time.Duration, error) {
 
 func (e *Engine) Erased(ctx context.Context) error {
 	before, err := e.config.FS.List(e.dir.name(storeDir))
-	if err == nil {
+	if err = cmp.Or(e.removeAgain(), err); err == nil {
 		err = e.safely(func() error {
 			return cmp.Or(e.db.Flush(), e.db.Compact(ctx, []byte{'A'}, []byte{'Z'}, false))
 		})
@@ -304,11 +306,8 @@ func (e *Engine) Erased(ctx context.Context) error {
 		old := func(file string) bool { return isLog(file) && slices.Contains(before, file) }
 		m := e.db.Metrics().Table
 		gone := err == nil && m.ZombieCount == 0 && m.ObsoleteCount == 0 && !slices.ContainsFunc(files, old)
-		if err := e.removeAgain(); err != nil {
-			return e.dir.unusable("written", storeDir, err)
-		}
-		if gone {
-			return nil
+		if err := e.removeAgain(); err != nil || gone {
+			return err
 		}
 	}
 	return errors.Join(ctx.Err(), errors.New("obsolete files of the store are not deleted yet"))
