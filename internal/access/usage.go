@@ -90,8 +90,8 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	u.calls.Add(1)
 	if o.refused() {
 		u.refusals.Add(1)
-		u.lastRefused.Store(at)
 		u.reason.Store(uint32(o))
+		u.lastRefused.Store(at)
 	}
 	if last := u.lastUsed.Load(); !o.InvalidSecret() && (at < last || at-last >= lastUsedStep) {
 		u.lastUsed.Store(at - at%lastUsedStep)
