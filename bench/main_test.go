@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"os"
@@ -20,7 +21,7 @@ func TestRun_OnePartQuick(t *testing.T) {
 	}
 	var d report.Document
 	text, err := os.ReadFile(filepath.Join(docs, "performance", "results.json"))
-	if err != nil || json.Unmarshal(text, &d) != nil {
+	if err := cmp.Or(err, json.Unmarshal(text, &d)); err != nil {
 		t.Fatalf("the results: got %v, want JSON\n%s", err, text)
 	}
 	if len(d.Figures) < 10 || !strings.Contains(out.String(), "ready, after kill -9") {
