@@ -18,8 +18,7 @@ import (
 )
 
 // MQTT receives telemetry on topic vehicles/VID/telemetry (docs/telemetry.md). A PUBACK means that
-// the accepted samples are on disk. A message that can never be accepted is acknowledged, too
-// (DESIGN.md), in MQTT 5 with a reason code. If the store fails, the connection is closed instead.
+// the accepted samples are on disk, or that the message can never be accepted (DESIGN.md).
 type MQTT struct {
 	in    *intake
 	slots *quota // connections that have logged in
@@ -32,11 +31,9 @@ type MQTT struct {
 	refused   *prometheus.CounterVec // by reason
 	unhandled lograte.Warning        // a client could cause panics without end
 
-	mu         sync.Mutex // guards the fields below
-	clients    map[clientID]*conn
-	ending     bool
-	storing    context.Context // shared by the calls of the store in one second
-	storingEnd context.CancelFunc
+	mu      sync.Mutex // guards the fields below
+	clients map[clientID]*conn
+	ending  bool
 
 	ctx     context.Context // ends with the time for a graceful shutdown
 	cancel  context.CancelFunc
@@ -52,7 +49,6 @@ func NewMQTT(c Config) *MQTT {
 	m.slots = newQuota(m.in.MaxConnections)
 	m.in.heldBytes(func() int { return m.receiving.inUse() + m.finishing.inUse() + m.processing.inUse() })
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.storing = m.ctx
 	m.refused = m.in.counters(MetricConnectionsRefused, "MQTT connections that were refused, by reason.")
 	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate
 	m.guard = listen.New(listen.Config{
@@ -90,6 +86,7 @@ func (m *MQTT) serve(nc net.Conn) {
 		}
 		// Even if the client has gone, its messages are stored.
 		c.queue.wait()
+		c.queue.end()
 		if why != nil {
 			c.part(why)
 		}
