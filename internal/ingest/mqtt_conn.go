@@ -75,6 +75,11 @@ type closing struct {
 
 func (e *closing) Error() string { return e.text }
 
+func (c *conn) countClosing(why *telemetry.Refusal, code byte) *closing {
+	c.m.in.refuse(c.grant, why, 1)
+	return &closing{code, why.Text}
+}
+
 var (
 	errEnding    = errors.New("the connection is ending") // after stop or Close
 	errMalformed = &closing{mqtt.MalformedPacket, "the packet is malformed"}
@@ -187,7 +192,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 		err = c.skipPublish(first, length)
 		return 0, nil, c.orSlow(err)
 	case length >= maxPacket || !isPublish && length > maxSmallPacket: // maxPacket includes first
-		err = c.m.refuse(c.grant, errPacketTooLarge, mqtt.PacketTooLarge)
+		err = c.countClosing(errPacketTooLarge, mqtt.PacketTooLarge)
 	default:
 		body, err = c.readBody(first, length)
 	}
@@ -199,7 +204,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 
 func (c *conn) orSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
-		return c.m.refuse(c.grant, errSlowPacket, mqtt.PacketFailed)
+		return c.countClosing(errSlowPacket, mqtt.PacketFailed)
 	}
 	return err
 }
@@ -291,7 +296,7 @@ func (c *conn) skipPublish(first byte, length int) error {
 	if p.QoS == 3 || p.QoS > 0 && p.ID == 0 {
 		return errMalformed
 	}
-	return c.m.receive(c, &p, errPacketTooLarge)
+	return c.m.receive(c, p, errPacketTooLarge)
 }
 
 // grow returns the next size of the buffer, or false if the connection ended while it waited for

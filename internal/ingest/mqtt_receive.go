@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -34,7 +35,7 @@ func (m *MQTT) logIn(c *conn) error {
 		return err
 	}
 	c.version, c.Properties = p.Version, p.Properties
-	refuse := func(reason string, code byte, text string) error {
+	reply := func(reason string, code byte, text string) error {
 		m.refused.WithLabelValues(reason).Inc()
 		var properties []byte
 		if text = c.fitting(text); text != "" {
@@ -47,27 +48,27 @@ func (m *MQTT) logIn(c *conn) error {
 	}
 	switch {
 	case code == mqtt.WrongVersion:
-		return refuse("version", code, "")
+		return reply("version", code, "")
 	case c.version < 5 && (code == mqtt.MalformedPacket || code == mqtt.ProtocolError):
-		return refuse("no_connect", 0, "") // MQTT 3.1.1 has no code for it
+		return reply("no_connect", 0, "") // MQTT 3.1.1 has no code for it
 	case code != 0:
-		return refuse("no_connect", code, "the CONNECT is malformed, or asks for what this service does not have")
+		return reply("no_connect", code, "the CONNECT is malformed, or asks for what this service does not have")
 	case m.in.Ready() != nil && m.in.ReadOnly():
-		return refuse(string(readOnlyNow), mqtt.ServerUnavailable, readOnly)
+		return reply(string(readOnlyNow), mqtt.ServerUnavailable, readOnly)
 	case m.in.Ready() != nil:
-		return refuse("not_ready", mqtt.ServerUnavailable, notYet)
+		return reply("not_ready", mqtt.ServerUnavailable, notYet)
 	}
 	source, err := m.in.Sources.VerifyNamed(string(p.User), p.Password, m.in.Now())
 	if errors.Is(err, access.ErrUnread) {
-		return refuse("credentials", mqtt.ServerUnavailable, notYet)
+		return reply("credentials", mqtt.ServerUnavailable, notYet)
 	} else if err != nil {
 		named, _ := m.in.Sources.Get(string(p.User))
 		m.in.refuseKey(named, err)
-		return refuse("credentials", mqtt.WrongLogin, "user name and password must be the name and the key of a source")
+		return reply("credentials", mqtt.WrongLogin, "user name and password must be the name and the key of a source")
 	}
 	if !m.slots.tryAcquire(source.Name, 1) {
 		m.in.note(source, errShare)
-		return refuse("share", mqtt.QuotaExceeded, errShare.Text)
+		return reply("share", mqtt.QuotaExceeded, errShare.Text)
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !listen.Under(c.Conn).Become(listen.Held) {
@@ -154,166 +155,171 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 }
 
 func (m *MQTT) publish(c *conn, first byte, body []byte) error {
-	p, code := mqtt.ParsePublish(c.version, first, body)
+	pk, code := mqtt.ParsePublish(c.version, first, body)
 	switch {
 	case code != 0:
 		return &closing{code, errMalformed.text}
-	case p.Aliased:
-		return m.refuse(c.grant, errAlias, mqtt.WrongAlias)
-	case p.QoS > 1 && c.version == 5: // the CONNACK forbids it
-		return m.refuse(c.grant, errQoS, mqtt.QoSNotSupported)
-	case p.QoS > 1:
-		return m.receive(c, &p, errQoS)
+	case pk.Aliased:
+		return c.countClosing(errAlias, mqtt.WrongAlias)
+	case pk.QoS > 1 && c.version == 5: // the CONNACK forbids it
+		return c.countClosing(errQoS, mqtt.QoSNotSupported)
+	case pk.QoS > 1:
+		return m.receive(c, pk, errQoS)
 	}
-	return m.receive(c, &p, nil)
+	return m.receive(c, pk, nil)
 }
 
-func (m *MQTT) receive(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) error {
-	p := pending{qos: pk.QoS, id: pk.ID, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
-	if end := m.checkSource(c, p.since); end != nil {
-		return end
-	}
-	if ok, err := m.withinLimits(c, &p, 0); !ok {
-		return err
-	}
-	batch, refusal, samples := m.decide(c, pk, why)
-	rate := c.grant.Limit()
-	switch {
-	case batch != nil:
-		p.samples = len(batch.Samples)
-		if ok, err := m.withinLimits(c, &p, samples); !ok {
-			return err
+type message struct {
+	pending
+	*conn
+	mqtt.Publish
+	wrong *telemetry.Refusal
+	named vehicle.ID // by the topic
+	size  int        // in samples, once decoded
+}
+
+// refusal is the verdict on a message that is not stored.
+type refusal struct {
+	closing // the answer
+	outcome
+	why     *telemetry.Refusal // counted for n samples
+	n       int
+	lines   *telemetry.Batch // counted instead, as is key
+	key     error
+	charged bool // to the source's rate
+	ends    bool // the connection
+}
+
+func (m *MQTT) receive(c *conn, pk mqtt.Publish, wrong *telemetry.Refusal) error {
+	p := message{conn: c, Publish: pk, wrong: wrong}
+	p.pending = pending{qos: pk.QoS, id: pk.ID, since: m.in.Now(), source: c.grant.Number, outcome: stored}
+	for _, check := range [...]func() *refusal{p.checkSource, p.checkLimits, p.checkTopic, p.decode, p.checkLimits} {
+		if no := check(); no != nil {
+			return m.answer(&p, no)
 		}
-		batch.Rejected = nil // refusals are counted, and MQTT has no place to list them
-		p.outcome, p.batch = stored, batch
-		if p.qos > 0 && c.version == 5 {
-			p.text = batch.InWords()
-		}
-	case refusal != nil:
-		p.reject(refusal)
 	}
-	if p.batch == nil && rate.Limited() {
-		c.grant.Budget.Take(rate, samples, m.in.Now())
-	}
-	if p.batch == nil && p.qos == 0 {
-		m.in.observe(p.since, p.outcome)
-		return nil
-	}
-	m.enqueue(c, p)
+	m.enqueue(c, p.pending)
 	return nil
 }
 
-func (m *MQTT) checkSource(c *conn, now time.Time) error {
-	if m.in.ReadOnly() {
-		m.in.observe(now, readOnlyNow)
-		return &closing{mqtt.ServerUnavailable, readOnly}
-	}
-	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, now)
-	if err == nil {
-		c.grant = source
-		return nil
-	}
-	m.in.refused[access.NotAllowed].Inc() // VerifyNamed has counted err for the source, except ErrUnread
-	m.in.observe(now, unauthorised)
-	if errors.Is(err, access.ErrUnread) {
-		return &closing{mqtt.ServerUnavailable, notYet}
-	}
-	m.in.refuseKey(c.grant, err)
-	return &closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
-}
-
-// If decide returns neither batch nor refusal, the message is ignored.
-func (m *MQTT) decide(c *conn, pk *mqtt.Publish, why *telemetry.Refusal) (_ *telemetry.Batch, _ *closing, samples int) {
-	source, topic := c.grant, string(pk.Topic)
-	id := vehicleOf(topic)
-	ok := source.Format.Matches(topic) || source.Format == nil && id != "" // a message may name the vehicle
-	code := byte(mqtt.WrongPayload)
+func (m *MQTT) answer(p *message, no *refusal) error {
 	switch {
-	case why != nil:
-	case !ok && strings.HasPrefix(topic, brokerPrefix):
-		return nil, nil, 1 // every bridge sends such messages: no mistake
-	case !ok && source.Format != nil:
-		text := fmt.Sprintf("wrong topic: the format of this source takes %.200q", source.Format.AllTopics)
-		why, code = telemetry.Refuse(access.BadTopic, text), mqtt.WrongTopic
-	case !ok:
-		why, code = errTopic, mqtt.WrongTopic
-	case id != "" && !source.Vehicles.Include(id):
-		why, code = telemetry.ErrNotAllowed, mqtt.NotAuthorized
-	default:
-		b, err := telemetry.DecodeMessage(pk.Topic, pk.Payload, m.in.origin(source, id))
-		if err == nil && b.Accepted > 0 {
-			return b, nil, b.Size()
+	case no.lines != nil:
+		_ = m.in.store(m.ctx, no.lines) // without samples, this only counts
+	case no.key != nil:
+		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has counted key for the source, except ErrUnread
+		if !errors.Is(no.key, access.ErrUnread) {
+			m.in.refuseKey(p.grant, no.key)
 		}
-		return nil, m.refuseBatch(source, b, err), max(b.Size(), 1)
+	case no.n > 0:
+		m.in.refuse(p.grant, no.why, no.n)
 	}
-	return nil, m.refuse(source, why, code), 1
-}
-
-func (p *pending) reject(why *closing) {
-	p.batch, p.outcome, p.code, p.text = nil, rejected, why.code, why.text
-	if why.code == mqtt.NotAuthorized {
+	if rate := p.grant.Limit(); no.charged && rate.Limited() {
+		p.grant.Budget.Take(rate, max(p.size, 1), m.in.Now())
+	}
+	p.batch, p.samples, p.code, p.text, p.outcome = nil, 0, no.code, no.text, cmp.Or(no.outcome, rejected)
+	if no.code == mqtt.NotAuthorized {
 		p.outcome = unauthorised
 	}
+	if p.qos > 0 && !no.ends {
+		m.enqueue(p.conn, p.pending)
+		return nil
+	}
+	m.in.observe(p.since, p.outcome)
+	if no.ends {
+		return &no.closing
+	}
+	return nil
 }
 
-// withinLimits waits until the source has room. An MQTT 5 message with QoS 1 is refused instead, and
-// ok is false. An error ends the connection.
-func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
-	for {
-		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
+func (p *message) checkSource() *refusal {
+	if p.m.in.ReadOnly() {
+		return &refusal{closing: closing{mqtt.ServerUnavailable, readOnly}, outcome: readOnlyNow, ends: true}
+	}
+	source, err := p.m.in.Sources.VerifyNamed(p.grant.Name, p.key, p.since)
+	if err == nil {
+		p.grant = source
+		return nil
+	}
+	end := closing{mqtt.NotAuthorized, access.KeyRefused + err.Error()}
+	if errors.Is(err, access.ErrUnread) {
+		end = closing{mqtt.ServerUnavailable, notYet}
+	}
+	return &refusal{closing: end, outcome: unauthorised, key: err, ends: true}
+}
+
+// checkLimits waits until the source has room. An MQTT 5 message with QoS 1 is refused instead.
+func (p *message) checkLimits() *refusal {
+	for in := p.m.in; ; {
 		var why *telemetry.Refusal
-		rate := c.grant.Limit()
-		switch {
-		case !ok:
+		next, ok := in.Unfolded.Reserve(p.source, p.samples)
+		if rate := p.grant.Limit(); !ok {
 			why = behind(next)
-		case rate.Limited():
-			if _, next, ok = c.grant.Budget.Take(rate, samples, m.in.Now()); !ok {
-				m.in.Unfolded.Release(p.source, p.samples)
-				why = overRate(rate, next)
-			}
+		} else if !rate.Limited() {
+			return nil
+		} else if _, next, ok = p.grant.Budget.Take(rate, p.size, in.Now()); ok {
+			return nil
+		} else {
+			in.Unfolded.Release(p.source, p.samples)
+			why = overRate(rate, next)
 		}
-		if ok {
-			return true, nil
+		canRefuse := p.qos > 0 && p.version == 5
+		waits := why.Kind == access.Backlog || in.Now().Add(next).Sub(p.since) <= time.Minute
+		if canRefuse || !waits || periodic.Pause(p.ctx, next) != nil {
+			end := closing{mqtt.QuotaExceeded, why.Text}
+			return &refusal{closing: end, why: why, n: max(p.size, 1), ends: !canRefuse}
 		}
-		canRefuse := p.qos > 0 && c.version == 5
-		waits := why.Kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= time.Minute
-		if !canRefuse && waits && periodic.Pause(c.ctx, next) == nil {
-			continue
-		}
-		m.in.refuse(c.grant, why, max(samples, 1))
-		end := &closing{mqtt.QuotaExceeded, why.Text}
-		p.samples = 0
-		if p.reject(end); canRefuse {
-			m.enqueue(c, *p)
-			return false, nil
-		}
-		m.in.observe(p.since, p.outcome)
-		return false, end
 	}
 }
 
-func (m *MQTT) refuse(source *access.Grant, why *telemetry.Refusal, code byte) *closing {
-	m.in.refuse(source, why, 1)
-	return &closing{code, why.Text}
+func (p *message) checkTopic() *refusal {
+	source, topic := p.grant, string(p.Topic)
+	p.named = vehicleOf(topic)
+	ok := source.Format.Matches(topic) || source.Format == nil && p.named != "" // a message may name the vehicle
+	switch {
+	case p.wrong != nil:
+		return wholly(p.wrong, mqtt.WrongPayload)
+	case !ok && strings.HasPrefix(topic, brokerPrefix):
+		return &refusal{charged: true} // every bridge sends such messages: no mistake
+	case !ok && source.Format != nil:
+		text := fmt.Sprintf("wrong topic: the format of this source takes %.200q", source.Format.AllTopics)
+		return wholly(telemetry.Refuse(access.BadTopic, text), mqtt.WrongTopic)
+	case !ok:
+		return wholly(errTopic, mqtt.WrongTopic)
+	case p.named != "" && !source.Vehicles.Include(p.named):
+		return wholly(telemetry.ErrNotAllowed, mqtt.NotAuthorized)
+	}
+	return nil
 }
 
-func (m *MQTT) refuseBatch(source *access.Grant, b *telemetry.Batch, err error) *closing {
-	whole, ok := errors.AsType[*telemetry.Refusal](err)
-	if !ok && b.First == nil {
-		whole, ok = errEmpty, true
+func wholly(why *telemetry.Refusal, code byte) *refusal {
+	return &refusal{closing: closing{code, why.Text}, why: why, n: 1, charged: true}
+}
+
+func (p *message) decode() *refusal {
+	b, err := telemetry.DecodeMessage(p.Topic, p.Payload, p.m.in.origin(p.grant, p.named))
+	p.size = b.Size()
+	if why, ok := errors.AsType[*telemetry.Refusal](err); ok {
+		return wholly(why, mqtt.WrongPayload)
+	} else if p.size == 0 {
+		return wholly(errEmpty, mqtt.WrongPayload)
 	}
-	if ok {
-		return m.refuse(source, whole, mqtt.WrongPayload)
+	if b.Accepted == 0 {
+		code := byte(mqtt.WrongPayload)
+		switch p.size {
+		case b.Refused[access.WasForgotten]:
+			code = mqtt.NotAuthorized
+		case b.Refused[access.VehicleLimit]:
+			code = mqtt.QuotaExceeded
+		}
+		return &refusal{closing: closing{code, b.First.Text}, lines: b, charged: true}
 	}
-	_ = m.in.store(m.ctx, b) // without samples, this only counts
-	why := &closing{mqtt.WrongPayload, b.First.Text}
-	switch b.RefusedTotal() {
-	case b.Refused[access.WasForgotten]:
-		why.code = mqtt.NotAuthorized
-	case b.Refused[access.VehicleLimit]:
-		why.code = mqtt.QuotaExceeded
+	p.batch, p.samples = b, len(b.Samples)
+	b.Rejected = nil // refusals are counted, and MQTT has no place to list them
+	if p.qos > 0 && p.version == 5 {
+		p.text = b.InWords()
 	}
-	return why
+	return nil
 }
 
 func vehicleOf(topic string) vehicle.ID {
