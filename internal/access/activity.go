@@ -203,7 +203,7 @@ func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool
 	return last, others, due
 }
 
-func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
+func (u *usage) countKey(r Refusal, text string, now time.Time) {
 	u.CountRefused(r, 1)
 	u.NoteRefused(r, text, now)
 }
@@ -220,7 +220,7 @@ func (u *usage) note(err error, now time.Time) {
 		}
 		return
 	}
-	u.refuseKey(keyRefusals[err], KeyRefused+err.Error(), now)
+	u.countKey(keyRefusals[err], KeyRefused+err.Error(), now)
 }
 
 func (u *usage) Seen() (s SourceActivity) {

@@ -191,7 +191,7 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 		g, err, why = nil, cmp.Or(err, ErrNotKnown), errOfAnother
 	}
 	if named, ok := t.Get(name); ok {
-		named.refuseKey(WrongKey, "the password is not the key of this source: "+why.Error(), now)
+		named.countKey(WrongKey, "the password is not the key of this source: "+why.Error(), now)
 	}
 	return g, err
 }

@@ -32,10 +32,10 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
 	if key == "" {
-		return nil, ops.Refuse(http.StatusUnauthorized,
+		return nil, ops.Refusalf(http.StatusUnauthorized,
 			"this needs the admin key or an operator's: Authorization: Bearer csa_…")
 	}
 	s.quiet.Log(s.cfg.Log, "a wrong admin key was refused", "remote", r.RemoteAddr)
-	return nil, ops.Refuse(http.StatusUnauthorized, "the key is neither an operator's nor the admin key of this "+
+	return nil, ops.Refusalf(http.StatusUnauthorized, "the key is neither an operator's nor the admin key of this "+
 		"service, which is in admin.key of its data directory")
 }

@@ -33,7 +33,7 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 // restore returns an error only if it has sent nothing. Later, the last line that it sends has it.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
-		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
+		return ops.Refusalf(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
 	}
 	out := ops.Moving{W: w}
 	var lastSent time.Time // zero: nothing was sent

@@ -65,7 +65,7 @@ func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error)
 		return in, nil
 	}
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		return in, ops.Refuse(http.StatusUnsupportedMediaType, "the body must be JSON: Content-Type: application/json")
+		return in, ops.Refusalf(http.StatusUnsupportedMediaType, "the body must be JSON: Content-Type: application/json")
 	}
 	err = json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, json.RejectUnknownMembers(true), noNulls)
 	if err != nil {

@@ -30,7 +30,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (c access.Credential, err er
 	c = access.Credential{Kind: access.TokenKind, Developer: in.Developer, Operations: access.AllOperations}
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
-		return c, ops.Refuse(http.StatusBadRequest,
+		return c, ops.Refusalf(http.StatusBadRequest,
 			"a sandbox token sees the reserved vehicles and no others: leave vehicles out")
 	case in.Sandbox:
 		c.Kind = access.SandboxKind
@@ -41,7 +41,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (c access.Credential, err er
 	}
 	if in.Operations != nil {
 		if c.Operations, err = access.ParseOperations(in.Operations); err != nil {
-			return c, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return c, ops.Refusalf(http.StatusBadRequest, "%v", err)
 		}
 	}
 	set, err := parseChange(wire.SourceChange{Rate: &in.Rate, ExpiresAt: in.ExpiresAt})
@@ -54,7 +54,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (c access.Credential, err er
 }
 
 // There is no default, so that "all" must be given explicitly.
-var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
+var errVehiclesMissing = ops.Refusalf(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
 func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSummary, error) {
 	c, err := s.ops.GrantToken(r.Context(), caller(r), r.PathValue("name"), in.Add, in.Remove)
@@ -98,7 +98,7 @@ func parsed[T any](text *string, parse func(string) (T, error), member string) (
 	}
 	v, err := parse(*text)
 	if err != nil {
-		return nil, ops.Refuse(http.StatusBadRequest, "%s%v", member, err)
+		return nil, ops.Refusalf(http.StatusBadRequest, "%s%v", member, err)
 	}
 	return &v, nil
 }
@@ -112,7 +112,7 @@ func parseExpiry(x jsontext.Value) (*time.Time, error) {
 	case x.Kind() == jsontext.KindNull:
 		return at, nil
 	case json.Unmarshal(x, at) != nil || at.IsZero():
-		return nil, ops.Refuse(http.StatusBadRequest,
+		return nil, ops.Refusalf(http.StatusBadRequest,
 			"expires_at is null for never, or a time such as 2030-01-31T12:00:00Z")
 	}
 	return at, nil
@@ -185,7 +185,7 @@ func rotate[Out any](
 		if seconds := in.OverlapSeconds; seconds != nil {
 			// Compared in seconds, because a large number would overflow a Duration.
 			if limit := int64(access.MaxOverlap / time.Second); *seconds < 0 || *seconds > limit {
-				return out, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
+				return out, ops.Refusalf(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
 			}
 			overlap = time.Duration(*seconds) * time.Second
 		}

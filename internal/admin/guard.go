@@ -18,7 +18,7 @@ import (
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
-		writeError(w, ops.Refuse(http.StatusForbidden, "a page of another origin may not send this"))
+		writeError(w, ops.Refusalf(http.StatusForbidden, "a page of another origin may not send this"))
 	}
 	sameOrigin.SetDenyHandler(http.HandlerFunc(otherOrigin))
 	next = sameOrigin.Handler(next)
@@ -31,7 +31,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 
 		p := r.URL.EscapedPath()
 		if !isProbe(p) && !s.answersTo(r.Host) {
-			writeError(w, ops.Refuse(http.StatusMisdirectedRequest,
+			writeError(w, ops.Refusalf(http.StatusMisdirectedRequest,
 				"this listener answers to IP addresses, localhost and the host names in --admin-hosts"))
 			return
 		}
@@ -52,7 +52,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if !isProbe(p) && p != "/metrics" && !s.started(r.Context()) {
-			writeError(w, ops.Refuse(http.StatusServiceUnavailable,
+			writeError(w, ops.Refusalf(http.StatusServiceUnavailable,
 				"the node is starting and has not read its records yet: try again in a moment"))
 			return
 		}

@@ -19,7 +19,7 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 	var words []string
 	if in.LogLevel != "" {
 		if !slices.Contains(logLevels, in.LogLevel) {
-			return in, ops.Refuse(http.StatusBadRequest, "log_level must be one of %s", strings.Join(logLevels, ", "))
+			return in, ops.Refusalf(http.StatusBadRequest, "log_level must be one of %s", strings.Join(logLevels, ", "))
 		}
 		words = append(words, "log level "+in.LogLevel)
 	}
@@ -31,7 +31,7 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 		words = append(words, word)
 	}
 	if in.Version != "" || len(words) == 0 {
-		return in, ops.Refuse(http.StatusBadRequest, "give log_level, read_only, or both")
+		return in, ops.Refusalf(http.StatusBadRequest, "give log_level, read_only, or both")
 	}
 	if is := s.cfg.Node.Settings(); (in.LogLevel == "" || in.LogLevel == is.LogLevel) &&
 		(in.ReadOnly == nil || is.ReadOnly != nil && *in.ReadOnly == *is.ReadOnly) {

@@ -14,7 +14,7 @@ import (
 func (s *Server) listRoads(w http.ResponseWriter, r *http.Request) error {
 	box, limit, err := roadmap.Asked(r.URL.Query())
 	if err != nil {
-		return ops.Refuse(http.StatusBadRequest, "%v", err)
+		return ops.Refusalf(http.StatusBadRequest, "%v", err)
 	}
 	roadmap.Serve(w, r, s.cfg.Roads.Within(box, s.cfg.Now()), limit, nil)
 	return nil
@@ -24,7 +24,7 @@ func (s *Server) listRoads(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) forgetRoads(r *http.Request, in wire.ForgetRoadsRequest) (out wire.ForgottenRoads, err error) {
 	box, _, err := roadmap.Asked(url.Values{"bbox": {in.BBox}})
 	if err != nil {
-		return out, ops.Refuse(http.StatusBadRequest, "%v", err)
+		return out, ops.Refusalf(http.StatusBadRequest, "%v", err)
 	}
 	e := access.Event{Action: "road.forget", Object: "roads", Detail: "bbox " + in.BBox}
 	return out, s.ops.Audited(r.Context(), caller(r), e, func(ctx context.Context) error {

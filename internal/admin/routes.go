@@ -106,11 +106,11 @@ func register(mux *http.ServeMux, handlers map[string]http.Handler) {
 		allow := strings.Join(known, ", ")
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", allow)
-			writeError(w, ops.Refuse(http.StatusMethodNotAllowed, "this path takes %s", allow))
+			writeError(w, ops.Refusalf(http.StatusMethodNotAllowed, "this path takes %s", allow))
 		})
 	}
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	writeError(w, ops.Refuse(http.StatusNotFound, "there is nothing at this path"))
+	writeError(w, ops.Refusalf(http.StatusNotFound, "there is nothing at this path"))
 }

@@ -51,7 +51,7 @@ func (s *Server) listChanges(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
-		return ops.VehicleRecord{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+		return ops.VehicleRecord{}, ops.Refusalf(http.StatusBadRequest, "%v", err)
 	}
 	record, _, err := s.ops.Vehicle(r.Context(), id)
 	return record, err
@@ -63,7 +63,7 @@ func onVehicle[T any](
 	return func(r *http.Request, _ nothing) (receipt T, err error) {
 		id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 		if err != nil {
-			return receipt, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return receipt, ops.Refusalf(http.StatusBadRequest, "%v", err)
 		}
 		return do(r.Context(), caller(r), id)
 	}

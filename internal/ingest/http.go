@@ -104,7 +104,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 			continue
 		}
 		if a.samples > 0 {
-			h.in.refuse(p.source, a.why, a.samples)
+			h.in.countRefused(p.source, a.why, a.samples)
 		}
 		if a.status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "1") // the usual causes end soon
@@ -130,7 +130,7 @@ func (h *HTTP) release(p *post) {
 	}
 }
 
-func (p *post) refuseForNow(why *telemetry.Refusal, wait time.Duration) *reply {
+func (p *post) replyLater(why *telemetry.Refusal, wait time.Duration) *reply {
 	p.w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
 	why.Text += "; nothing of this request was accepted"
 	return &reply{http.StatusTooManyRequests, why, max(p.samples, 1), rejected}
@@ -183,7 +183,7 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 		// would give up.
 		a = h.notReady()
 	case err != nil:
-		h.in.refuseKey(source, err)
+		h.in.countKey(source, err)
 		p.w.Header().Set("WWW-Authenticate", challenge)
 		if !noKey {
 			p.w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
@@ -233,7 +233,7 @@ func (h *HTTP) checkRate(p *post) *reply {
 	if ok {
 		return nil
 	}
-	return p.refuseForNow(overRate(r, next), next)
+	return p.replyLater(overRate(r, next), next)
 }
 
 // behindFor is how long a decoded body waits for room: the sender's previous body may not be folded
@@ -252,7 +252,7 @@ func (h *HTTP) checkBacklog(p *post) *reply {
 			break
 		}
 		if time.Since(began) >= patience || periodic.Pause(p.r.Context(), min(wait, patience)) != nil {
-			return p.refuseForNow(behind(wait), wait)
+			return p.replyLater(behind(wait), wait)
 		}
 	}
 	return nil

@@ -119,7 +119,7 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration[o].Observe(in.Now().Sub(start).Seconds())
 }
 
-func (in *intake) refuse(source *access.Grant, why *telemetry.Refusal, n int) {
+func (in *intake) countRefused(source *access.Grant, why *telemetry.Refusal, n int) {
 	in.refused[why.Kind].Add(float64(n))
 	source.CountRefused(why.Kind, n)
 	in.note(source, why)
@@ -146,7 +146,7 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-func (in *intake) refuseKey(source *access.Grant, err error) {
+func (in *intake) countKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {
 		if errors.Is(err, k.err) {
@@ -206,7 +206,7 @@ func (in *intake) store(ctx context.Context, b *telemetry.Batch) error {
 	err := in.append(ctx, b.Samples)
 	accepted := b.Accepted
 	if err != nil {
-		in.refuse(b.Source, errNotStored, b.Accepted)
+		in.countRefused(b.Source, errNotStored, b.Accepted)
 		accepted = 0
 	}
 	in.accepted.Add(float64(accepted))

@@ -76,7 +76,7 @@ type closing struct {
 func (e *closing) Error() string { return e.text }
 
 func (c *conn) countClosing(why *telemetry.Refusal, code byte) *closing {
-	c.m.in.refuse(c.grant, why, 1)
+	c.m.in.countRefused(c.grant, why, 1)
 	return &closing{code, why.Text}
 }
 

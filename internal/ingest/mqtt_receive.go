@@ -63,7 +63,7 @@ func (m *MQTT) logIn(c *conn) error {
 		return reply("credentials", mqtt.ServerUnavailable, notYet)
 	} else if err != nil {
 		named, _ := m.in.Sources.Get(string(p.User))
-		m.in.refuseKey(named, err)
+		m.in.countKey(named, err)
 		return reply("credentials", mqtt.WrongLogin, "user name and password must be the name and the key of a source")
 	}
 	if !m.slots.tryAcquire(source.Name, 1) {
@@ -209,10 +209,10 @@ func (m *MQTT) answer(p *message, no *refusal) error {
 	case no.key != nil:
 		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has counted key for the source, except ErrUnread
 		if !errors.Is(no.key, access.ErrUnread) {
-			m.in.refuseKey(p.grant, no.key)
+			m.in.countKey(p.grant, no.key)
 		}
 	case no.n > 0:
-		m.in.refuse(p.grant, no.why, no.n)
+		m.in.countRefused(p.grant, no.why, no.n)
 	}
 	if rate := p.grant.Limit(); no.charged && rate.Limited() {
 		p.grant.Budget.Take(rate, max(p.size, 1), m.in.Now())
@@ -283,7 +283,7 @@ func (p *message) checkTopic() *refusal {
 		return &refusal{charged: true} // every bridge sends such messages: no mistake
 	case !ok && source.Format != nil:
 		text := fmt.Sprintf("wrong topic: the format of this source takes %.200q", source.Format.AllTopics)
-		return wholly(telemetry.Refuse(access.BadTopic, text), mqtt.WrongTopic)
+		return wholly(telemetry.NewRefusal(access.BadTopic, text), mqtt.WrongTopic)
 	case !ok:
 		return wholly(errTopic, mqtt.WrongTopic)
 	case p.named != "" && !source.Vehicles.Include(p.named):

@@ -39,7 +39,7 @@ func (p *Operations) auditedAtLength(
 	}
 	if o, known := p.cfg.Tables.Operators.Get(by.Name); known && !by.Admin {
 		if _, next, ok := o.Budget.Take(operatorRate, 1, p.cfg.Now()); !ok {
-			return Refuse(http.StatusTooManyRequests, "too many changes by this operator: wait %d s", access.WaitSeconds(next))
+			return Refusalf(http.StatusTooManyRequests, "too many changes by this operator: wait %d s", access.WaitSeconds(next))
 		}
 	}
 	write := func(outcome string) error {
@@ -50,7 +50,7 @@ func (p *Operations) auditedAtLength(
 
 	if err := write("intended"); err != nil {
 		log.Error("the audit cannot be written, so nothing is done", "error", access.OneLine(err))
-		return Refuse(http.StatusServiceUnavailable,
+		return Refusalf(http.StatusServiceUnavailable,
 			"the audit cannot be written, so nothing was done; the service's log says why")
 	}
 	err := do(context.WithoutCancel(ctx))
@@ -80,25 +80,25 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.text }
 
-func Refuse(status int, format string, args ...any) *Refusal {
+func Refusalf(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
-var ErrReadOnly = Refuse(http.StatusForbidden,
+var ErrReadOnly = Refusalf(http.StatusForbidden,
 	"this key only reads: a change or a backup needs the key of an operator that is not read-only")
 
 func noRecord(action string) *Refusal {
 	noun, _, _ := strings.Cut(action, ".")
 	if noun == "vehicle" {
-		return Refuse(http.StatusNotFound, "this vehicle is not forgotten")
+		return Refusalf(http.StatusNotFound, "this vehicle is not forgotten")
 	}
-	return Refuse(http.StatusNotFound, "there is no such %s: see `carstate %[1]s list`", noun)
+	return Refusalf(http.StatusNotFound, "there is no such %s: see `carstate %[1]s list`", noun)
 }
 
 // Explain returns err as a refusal, and logs it unless it only says what the caller did wrong.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it
-		return Refuse(http.StatusServiceUnavailable,
+		return Refusalf(http.StatusServiceUnavailable,
 			"the part of the stored data that this needs is damaged: see When the store is damaged in docs/operations.md")
 	}
 	if r, ok := errors.AsType[*Refusal](err); ok {
@@ -112,12 +112,12 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 		return noRecord(action)
 	case errors.Is(err, access.ErrNotErased), errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty),
 		errors.Is(err, access.ErrExists) && action == "backup.restore": // it says of what kind
-		return Refuse(http.StatusConflict, "%v", err)
+		return Refusalf(http.StatusConflict, "%v", err)
 	case errors.Is(err, access.ErrExists):
 		noun, _, _ := strings.Cut(action, ".")
-		return Refuse(http.StatusConflict, "the name of this %s is taken: choose another, or remove that %[1]s first", noun)
+		return Refusalf(http.StatusConflict, "the name of this %s is taken: choose another, or remove that %[1]s first", noun)
 	}
 	p.cfg.Log.Error("an operation failed", "action", action, "error", access.OneLine(err))
-	return Refuse(http.StatusServiceUnavailable,
+	return Refusalf(http.StatusServiceUnavailable,
 		"it could not be confirmed that this was stored: look at the record before a retry; the service's log says why")
 }

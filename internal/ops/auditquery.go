@@ -58,7 +58,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 		text := values[0]
 		switch {
 		case len(values) != 1:
-			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
+			return q, Refusalf(http.StatusBadRequest, "each parameter is given once")
 		case text == "": // an empty field of a form
 			continue
 		}
@@ -94,7 +94,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 			err = errors.New("the audit takes actor, action, since, until, vid, vehicle, before, limit and format")
 		}
 		if err != nil {
-			return q, Refuse(http.StatusBadRequest, "%v", err)
+			return q, Refusalf(http.StatusBadRequest, "%v", err)
 		}
 	}
 	return q, nil
@@ -144,7 +144,7 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, e
 	page.Events = []access.Event{}
 	read := func(before uint64, limit int) (events []access.Event, older uint64, err error) {
 		if events, older, err = p.cfg.Store.AuditPage(ctx, before, limit); err != nil {
-			err = fmt.Errorf("%w: %w", Refuse(http.StatusServiceUnavailable,
+			err = fmt.Errorf("%w: %w", Refusalf(http.StatusServiceUnavailable,
 				"the audit cannot be read at present; the service's log says why"), err)
 		}
 		return events, older, err

@@ -71,7 +71,7 @@ func (p *Operations) Restore(
 		return access.RestoreReport{}, errAdminOnly
 	}
 	if options.Key != "" && access.Check(access.BackupKind, []byte(options.Key)) != nil {
-		return access.RestoreReport{}, Refuse(http.StatusBadRequest,
+		return access.RestoreReport{}, Refusalf(http.StatusBadRequest,
 			"not a backup key: `carstate operator backup-key` prints it")
 	}
 	audited := func(info access.BackupInfo, merge func() error) error {
@@ -88,7 +88,7 @@ func (p *Operations) Restore(
 	case err == nil:
 		return report, nil
 	case bad:
-		return report, Refuse(http.StatusBadRequest, "%v", err)
+		return report, Refusalf(http.StatusBadRequest, "%v", err)
 	}
 	return report, p.Explain("backup.restore", err)
 }
@@ -100,11 +100,11 @@ func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {
 	if len(receipts) == 0 || len(receipts) > maxReceipts {
-		return 0, Refuse(http.StatusBadRequest, "the number of receipts is 1 to %d", maxReceipts)
+		return 0, Refusalf(http.StatusBadRequest, "the number of receipts is 1 to %d", maxReceipts)
 	}
 	for i, r := range receipts {
 		if err := CheckReceipt(r); err != nil {
-			return 0, Refuse(http.StatusBadRequest, "receipt %d: %v", i+1, err)
+			return 0, Refusalf(http.StatusBadRequest, "receipt %d: %v", i+1, err)
 		}
 	}
 	e := access.Event{Action: "vehicle.forget", Object: "receipts", Detail: fmt.Sprintf("vehicles: %d", len(receipts))}

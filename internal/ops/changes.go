@@ -168,11 +168,11 @@ func askedChanges(v url.Values) (f changeFilter, err error) {
 		case "throttle":
 			to, words = &f.throttle, fleet.ThrottleStates
 		default:
-			return f, Refuse(http.StatusBadRequest, "changes take driving and throttle")
+			return f, Refusalf(http.StatusBadRequest, "changes take driving and throttle")
 		}
 		*to = strings.Split(values[0], ",")
 		if len(values) > 1 || slices.ContainsFunc(*to, func(s string) bool { return !slices.Contains(words, s) }) {
-			return f, Refuse(http.StatusBadRequest, "%s is given once, and is one or more of %s, separated by commas", name,
+			return f, Refusalf(http.StatusBadRequest, "%s is given once, and is one or more of %s, separated by commas", name,
 				strings.Join(words, ", "))
 		}
 	}
@@ -202,7 +202,7 @@ func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid 
 	case c.clients <- struct{}{}:
 		defer func() { <-c.clients }()
 	default:
-		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
+		return Refusalf(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
 			maxFollowers)
 	}
 	if r.Method == http.MethodHead { // must not begin the search for stale verdicts

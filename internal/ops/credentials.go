@@ -26,7 +26,7 @@ func (p *Operations) Create(ctx context.Context, by access.Actor, r access.Crede
 	}
 	c, secret, err := access.New(r, p.cfg.Now())
 	if err != nil {
-		return access.Credential{}, "", Refuse(http.StatusBadRequest, "%v", err)
+		return access.Credential{}, "", Refusalf(http.StatusBadRequest, "%v", err)
 	}
 	e := access.Event{Action: r.Kind.Policy().Noun + "." + r.Kind.Policy().Begin, Object: c.Name}
 	if c.Developer != "" {
@@ -79,7 +79,7 @@ func (p *Operations) Rotate(
 	secret, hash := access.NewSecret(kind)
 	c, err := p.update(ctx, by, kind, "rotate", name, detail, func(c *access.Credential) error {
 		if err := c.Rotate(hash, overlap, now); err != nil {
-			return Refuse(http.StatusConflict, "%v", err)
+			return Refusalf(http.StatusConflict, "%v", err)
 		}
 		return nil
 	})
@@ -106,11 +106,11 @@ func (p *Operations) GrantToken(
 	ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID,
 ) (access.Credential, error) {
 	if len(add)+len(remove) == 0 {
-		return access.Credential{}, Refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
+		return access.Credential{}, Refusalf(http.StatusBadRequest, "name the vehicles to add or to remove")
 	}
 	added := access.VehicleSet(add...)
 	if slices.ContainsFunc(remove, added.Include) {
-		return access.Credential{}, Refuse(http.StatusBadRequest, "a vehicle is in both add and remove")
+		return access.Credential{}, Refusalf(http.StatusBadRequest, "a vehicle is in both add and remove")
 	}
 	if err := p.checkGrantable(add...); err != nil {
 		return access.Credential{}, err
@@ -119,18 +119,18 @@ func (p *Operations) GrantToken(
 	detail := "add " + p.named(add) + "; remove " + p.named(remove)
 	return p.update(ctx, by, access.TokenKind, "grant", id, detail, func(t *access.Credential) error {
 		if err := t.Usable(now); err != nil {
-			return Refuse(http.StatusConflict, "the token's vehicles cannot be changed: %v", err)
+			return Refusalf(http.StatusConflict, "the token's vehicles cannot be changed: %v", err)
 		}
 		if t.Vehicles.All() && len(remove) > 0 {
-			return Refuse(http.StatusConflict,
+			return Refusalf(http.StatusConflict,
 				"the token covers all vehicles, so single ones cannot be removed: issue one with a list instead")
 		}
 		reserved := access.SandboxVehicles()
 		if t.Sandbox() && slices.ContainsFunc(add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
-			return Refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
+			return Refusalf(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
 		}
 		if err := t.SetVehicles(t.Vehicles.Without(remove...).With(add...)); err != nil {
-			return Refuse(http.StatusConflict, "%v", err)
+			return Refusalf(http.StatusConflict, "%v", err)
 		}
 		return nil
 	})
@@ -166,15 +166,15 @@ func (p *Operations) ChangeCredential(
 	}
 	if details == nil {
 		return access.Credential{},
-			Refuse(http.StatusBadRequest, "nothing to change: give what to change, such as the rate")
+			Refusalf(http.StatusBadRequest, "nothing to change: give what to change, such as the rate")
 	}
 	now := p.cfg.Now()
 	return p.update(ctx, by, kind, "change", name, strings.Join(details, "; "), func(c *access.Credential) error {
 		switch err := c.Change(to, now); {
 		case errors.Is(err, access.ErrRevoked):
-			return Refuse(http.StatusConflict, "the %s cannot be changed: %v", kind.Policy().Noun, err)
+			return Refusalf(http.StatusConflict, "the %s cannot be changed: %v", kind.Policy().Noun, err)
 		case err != nil:
-			return Refuse(http.StatusBadRequest, "%v", err)
+			return Refusalf(http.StatusBadRequest, "%v", err)
 		}
 		return nil
 	})
@@ -221,7 +221,7 @@ func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, e
 }
 
 // An operator who could add others could keep access after being removed.
-var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
+var errAdminOnly = Refusalf(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
 func mayChange(by access.Actor, kind access.Kind) error {
 	if kind.Policy().AdminOnly && !by.Admin {

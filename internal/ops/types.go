@@ -34,7 +34,7 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		return err
 	}
 	if t.String() != "all" {
-		return Refuse(http.StatusBadRequest, `vehicles are "all", or a list of vids`)
+		return Refusalf(http.StatusBadRequest, `vehicles are "all", or a list of vids`)
 	}
 	v.Vehicles = access.AllVehicles()
 	return nil
@@ -47,7 +47,7 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	var texts []string
 	err := json.UnmarshalDecode(d, &texts)
 	if _, wrong := errors.AsType[*json.SemanticError](err); wrong || err == nil && texts == nil {
-		return Refuse(http.StatusBadRequest, "a list of vids is needed")
+		return Refusalf(http.StatusBadRequest, "a list of vids is needed")
 	}
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	list := make(VIDs, len(texts))
 	for i, text := range texts {
 		if list[i], err = vehicle.ParseReportingID(text); err != nil {
-			return Refuse(http.StatusBadRequest, "vid %d of a list: %v", i+1, err)
+			return Refusalf(http.StatusBadRequest, "vid %d of a list: %v", i+1, err)
 		}
 	}
 	*v = list

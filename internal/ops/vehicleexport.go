@@ -23,7 +23,7 @@ var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
-			return "", Refuse(http.StatusBadRequest, "format is json, ndjson or csv")
+			return "", Refusalf(http.StatusBadRequest, "format is json, ndjson or csv")
 		}
 		return strings.TrimPrefix(formats[0], "json"), nil
 	}
@@ -48,7 +48,7 @@ func (p *Operations) serve(
 ) error {
 	kind, known := ExportFormats[format]
 	if !known {
-		return Refuse(http.StatusBadRequest, "format is ndjson or csv")
+		return Refusalf(http.StatusBadRequest, "format is ndjson or csv")
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+"."+format+`"`)
@@ -85,7 +85,7 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 		return err
 	}
 	if q.Sort != "" || q.Limit != 0 || q.Cursor != "" {
-		return Refuse(http.StatusBadRequest,
+		return Refusalf(http.StatusBadRequest,
 			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
 	clock := func() signal.UnixMilli { return signal.At(p.cfg.Now()) } // the client may read for minutes
@@ -107,7 +107,7 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 // ServeAudit holds one page in memory. q has no Limit or Before. After an error, nothing was sent.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
-		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
+		return Refusalf(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
 	}
 	q.Limit = MaxEvents
 	page, err := p.Audit(r.Context(), q)

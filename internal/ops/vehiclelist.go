@@ -87,15 +87,15 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 		text, known := texts[name]
 		switch {
 		case len(values) != 1:
-			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
+			return q, Refusalf(http.StatusBadRequest, "each parameter is given once")
 		case known:
 			*text = values[0]
 		case name == "limit":
 			if q.Limit, err = strconv.Atoi(values[0]); err != nil || q.Limit < 1 || q.Limit > MaxVehicles {
-				return q, Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
+				return q, Refusalf(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 			}
 		default:
-			return q, Refuse(http.StatusBadRequest,
+			return q, Refusalf(http.StatusBadRequest,
 				"a list of vehicles takes driving, throttle, reason, prefix, source, sort, limit, cursor and format")
 		}
 	}
@@ -122,16 +122,16 @@ func (q VehicleQuery) check() error {
 	}{{"driving", q.Driving, DrivingFilters}, {"throttle", q.Throttle, ThrottleFilters},
 		{"reason", q.Reason, ReasonFilters}, {"sort", q.Sort, VehicleSorts}} {
 		if f.value != "" && !slices.Contains(f.values, f.value) {
-			return Refuse(http.StatusBadRequest, "%s must be one of %s", f.name, strings.Join(f.values, ", "))
+			return Refusalf(http.StatusBadRequest, "%s must be one of %s", f.name, strings.Join(f.values, ", "))
 		}
 	}
 	if q.Driving != "" && q.Reason != "" {
-		return Refuse(http.StatusBadRequest,
+		return Refusalf(http.StatusBadRequest,
 			"driving lists cars with an answer, and reason lists those without: give one of them")
 	}
 	if q.Prefix != "" {
 		if _, err := vehicle.ParseReportingID(q.Prefix); err != nil {
-			return Refuse(http.StatusBadRequest,
+			return Refusalf(http.StatusBadRequest,
 				"prefix must be the beginning of a vid: ASCII letters and digits, at most %d", vehicle.MaxReportingID)
 		}
 	}
@@ -144,7 +144,7 @@ func (p *Operations) question(q VehicleQuery, clock func() signal.UnixMilli) (fl
 	if q.Source != "" {
 		source, ok := p.cfg.Tables.Sources.Get(q.Source)
 		if !ok {
-			return question, Refuse(http.StatusBadRequest, "there is no source of this name")
+			return question, Refusalf(http.StatusBadRequest, "there is no source of this name")
 		}
 		vehicles = source.Vehicles
 	}
@@ -225,7 +225,7 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 
 func (p *Operations) mayList() error {
 	if p.cfg.Filled() != nil {
-		return Refuse(http.StatusServiceUnavailable,
+		return Refusalf(http.StatusServiceUnavailable,
 			"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 	}
 	return nil
@@ -262,7 +262,7 @@ func parseCursor(cursor string) (*fleet.Place, error) {
 	place := new(fleet.Place)
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(b) != binary.Size(place) {
-		return nil, Refuse(http.StatusBadRequest, "cursor must be the next of the page before: begin with the first page")
+		return nil, Refusalf(http.StatusBadRequest, "cursor must be the next of the page before: begin with the first page")
 	}
 	_, err = binary.Decode(b, binary.BigEndian, place)
 	return place, err

@@ -88,7 +88,7 @@ func valueInWords(name string, value float64, unit string) string {
 // State refuses with 503 if the state cannot be read.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	if s, ok, err = p.cfg.State(ctx, id); err != nil {
-		err = fmt.Errorf("%w: %w", Refuse(http.StatusServiceUnavailable,
+		err = fmt.Errorf("%w: %w", Refusalf(http.StatusServiceUnavailable,
 			"the vehicle's state cannot be read at present; the service's log says why"), err)
 	}
 	return s, ok, err
@@ -102,11 +102,11 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 		return VehicleRecord{}, s, err
 	case !ok:
 		if t, forgotten := p.Forgotten(id); forgotten {
-			return VehicleRecord{}, s, Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are deleted "+
+			return VehicleRecord{}, s, Refusalf(http.StatusNotFound, "this vehicle was forgotten at %s: its data are deleted "+
 				"and its telemetry is refused; once it is erased, `carstate forget VID --allow` accepts its telemetry again",
 				t.Forgotten.UTC().Format("2006-01-02 15:04:05Z"))
 		}
-		return VehicleRecord{}, s, Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
+		return VehicleRecord{}, s, Refusalf(http.StatusNotFound, "no vehicle with this vid has reported")
 	}
 	now := p.cfg.Now()
 	driving, throttle := p.verdicts(s.Driving(), s.Throttle(), signal.At(now))

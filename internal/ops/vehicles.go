@@ -62,7 +62,7 @@ func (p *Operations) onVehicle(
 func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
 	for i, id := range ids {
 		if p.cfg.Forgotten.Has(id) {
-			return Refuse(http.StatusConflict,
+			return Refusalf(http.StatusConflict,
 				"vehicle %d of the list was forgotten: allow it first (carstate forget VID --allow)", i+1)
 		}
 	}

@@ -63,7 +63,7 @@ func (b *Batch) hopeless(n int) bool {
 	if b.Accepted > 0 || len(b.Rejected) != maxRejections-1 {
 		return false
 	}
-	b.reject(n+1, Refuse(b.First.Kind, "all lines before this one were refused, so no more are read"))
+	b.reject(n+1, NewRefusal(b.First.Kind, "all lines before this one were refused, so no more are read"))
 	return true
 }
 

@@ -188,13 +188,13 @@ func syntax(err error) *Refusal {
 		return errNotJSON
 	}
 	if !errors.Is(err, jsontext.ErrDuplicateName) {
-		return Refuse(access.Malformed, errNotJSON.Text+" from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
+		return NewRefusal(access.Malformed, errNotJSON.Text+" from byte "+strconv.FormatInt(s.ByteOffset+1, 10)+" on")
 	}
 	name := s.JSONPointer.LastToken()
 	if _, ours := signal.ByName(name); ours || name == "vid" || name == "time" || name == "signals" {
-		return Refuse(access.Duplicate, name+" appears twice")
+		return NewRefusal(access.Duplicate, name+" appears twice")
 	}
-	return Refuse(access.Duplicate, "a name appears twice in one object")
+	return NewRefusal(access.Duplicate, "a name appears twice in one object")
 }
 
 func (d *decoder) vid(v jsonscan.Value, topic vehicle.ID) (vehicle.ID, *Refusal) {
@@ -211,7 +211,7 @@ func (d *decoder) vid(v jsonscan.Value, topic vehicle.ID) (vehicle.ID, *Refusal)
 		return "", errLongVID
 	}
 	if err := vehicle.CheckID(v.Text); err != nil {
-		return "", Refuse(access.BadVID, err.Error())
+		return "", NewRefusal(access.BadVID, err.Error())
 	}
 	d.lastVID = vehicle.ID(v.Text)
 	return d.lastVID, nil
@@ -222,7 +222,7 @@ func timeOf(v jsonscan.Value, latest signal.UnixMilli) (at signal.UnixMilli, _ *
 	case v.Kind == jsontext.KindString:
 		var ok bool
 		if at, ok = parseRFC3339(v.Text); !ok {
-			return 0, refuseTime(v.Text)
+			return 0, errTimeText(v.Text)
 		}
 		return at, checkTime(at, latest)
 	case v.Kind != jsontext.KindNumber:
@@ -241,9 +241,9 @@ func timeOf(v jsonscan.Value, latest signal.UnixMilli) (at signal.UnixMilli, _ *
 func checkTime(at, latest signal.UnixMilli) *Refusal {
 	switch {
 	case at > latest:
-		return refuseAhead(at, latest)
+		return errAhead(at, latest)
 	case at < latest.Add(-maxBehind):
-		return refuseOld(latest - at)
+		return errOld(latest - at)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	errDense   = Refuse(access.OverLimit, "there are too many samples for the size of the message: send them by HTTP")
-	errSameVID = Refuse(access.BadVID, "another vehicle of this source already has this vid without its other "+
+	errDense   = NewRefusal(access.OverLimit, "there are too many samples for the size of the message: send them by HTTP")
+	errSameVID = NewRefusal(access.BadVID, "another vehicle of this source already has this vid without its other "+
 		"characters: the operator can give the mapping a table, or clean: hash")
 )
 
@@ -58,7 +58,7 @@ func (rd *reader) checkMapped(s *format.Sample) *Refusal {
 		if !ok {
 			kind = access.BadVID
 		}
-		return Refuse(kind, s.Err.Error())
+		return NewRefusal(kind, s.Err.Error())
 	case rd.Vehicle != "" && s.Vehicle != rd.Vehicle:
 		return errOtherVID
 	}

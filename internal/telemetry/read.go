@@ -177,9 +177,9 @@ func (rd *reader) accept(n int, x *vehicle.Sample, why *Refusal) {
 	case rd.Forgotten(x.Vehicle):
 		why = errForgotten
 	case strict && len(rd.dec.unknown) > 0:
-		why = refuseUnknown(rd.dec.unknown[0])
+		why = errUnknown(rd.dec.unknown[0])
 	case strict && len(rd.dec.unused) > 0:
-		why = refuseUnused(rd.dec.unused[0])
+		why = errUnused(rd.dec.unused[0])
 	case other && !x.Empty() && !rd.Admit(x.Vehicle):
 		why = errFull
 	}

@@ -128,17 +128,15 @@ func suggestion(name string) string {
 }
 
 // Operators do not see the name, which may really be a value, such as a vid.
-func refuseUnknown(name []byte) *Refusal {
-	const unknown = " is unknown, and this source is strict: it may send only known signals"
+func errUnknown(name []byte) *Refusal {
+	meant := " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {
-		return Refuse(access.UnknownSignal, "a signal"+unknown)
+		return NewRefusal(access.UnknownSignal, "a signal"+meant)
 	}
-	meant := suggestion(string(name)) + unknown
-	r := Refuse(access.UnknownSignal, string(name)+meant)
-	r.Shown = "a signal" + meant
-	return r
+	meant = suggestion(string(name)) + meant
+	return &Refusal{access.UnknownSignal, string(name) + meant, "a signal" + meant}
 }
 
-func refuseUnused(v unusedValue) *Refusal {
-	return Refuse(v.why.Kind, string(v.name)+" "+v.why.Text+", and this source is strict")
+func errUnused(v unusedValue) *Refusal {
+	return NewRefusal(v.why.Kind, string(v.name)+" "+v.why.Text+", and this source is strict")
 }

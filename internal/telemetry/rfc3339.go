@@ -27,19 +27,19 @@ func parseRFC3339(b []byte) (signal.UnixMilli, bool) {
 	return signal.At(t), true
 }
 
-func refuseTime(b []byte) *Refusal {
+func errTimeText(b []byte) *Refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
 	if _, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text[:1], "0123456789") {
-		return Refuse(access.BadTime, errTime.Text+": the number must not be in quotes")
+		return NewRefusal(access.BadTime, errTime.Text+": the number must not be in quotes")
 	}
 	for _, zone := range []string{"", "Z07", "Z0700", "Z07:00"} {
 		if _, err := time.Parse("2006-01-02T15:04:05"+zone, text); err != nil {
 			continue
 		}
 		if zone == "" {
-			return Refuse(access.BadTime, errTime.Text+": the time zone is missing, such as Z or +01:00")
+			return NewRefusal(access.BadTime, errTime.Text+": the time zone is missing, such as Z or +01:00")
 		}
-		return Refuse(access.BadTime, errTime.Text+" (T and Z in capitals, a point, +01:00 with a colon)")
+		return NewRefusal(access.BadTime, errTime.Text+" (T and Z in capitals, a point, +01:00 with a colon)")
 	}
 	return errTime
 }

@@ -235,7 +235,7 @@ func (p credentialPages) once(w http.ResponseWriter, r *http.Request, s *session
 	if p.sessions.first(r.PostForm.Get("mark")) {
 		return true
 	}
-	p.fail(w, s, "Already done", ops.Refuse(http.StatusConflict,
+	p.fail(w, s, "Already done", ops.Refusalf(http.StatusConflict,
 		"this form was sent before, so nothing was done: go to %s", p.title))
 	return false
 }

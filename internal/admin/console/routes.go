@@ -67,7 +67,7 @@ func (c *Console) routes() *http.ServeMux {
 	form := func(path string, limit int64, done handler) {
 		page("POST "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
 			if !parseForm(w, r, limit) {
-				c.fail(w, s, "Not done", ops.Refuse(http.StatusRequestEntityTooLarge, "the form is too long: "+
+				c.fail(w, s, "Not done", ops.Refusalf(http.StatusRequestEntityTooLarge, "the form is too long: "+
 					"for a long list, use the command line, --vehicles @FILE"))
 				return
 			}
