@@ -37,15 +37,9 @@ type TokenUsage struct {
 
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	s := TokenSummary{
-		ID:           t.Name,
-		Developer:    t.Developer,
-		Operations:   t.Operations.Names(),
-		VehicleCount: countOf(t.Vehicles),
-		Rate:         t.Rate.String(),
-		CreatedAt:    t.Created,
-		ExpiresAt:    orNil(t.Expires),
-		RevokedAt:    orNil(t.Ended),
-		Sandbox:      t.Sandbox(),
+		ID: t.Name, Developer: t.Developer, Operations: t.Operations.Names(), VehicleCount: countOf(t.Vehicles),
+		Rate: t.Rate.String(), Sandbox: t.Sandbox(),
+		CreatedAt: t.Created, ExpiresAt: orNil(t.Expires), RevokedAt: orNil(t.Ended),
 	}
 	if g, ok := p.cfg.Tables.Tokens.Get(t.Name); ok {
 		s.LastUsedAt = orNil(g.Usage(p.cfg.Now()).LastUsed)
@@ -132,16 +126,9 @@ type NotedRefusal struct {
 
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
-		Name:         s.Name,
-		VehicleCount: countOf(s.Vehicles),
-		Rate:         s.RateText(),
-		Strict:       s.Strict,
-		OnChange:     s.OnChange.String(),
-		Format:       s.Format.String(),
-		TrustedCrowd: s.Crowd(),
-		CreatedAt:    s.Created,
-		ExpiresAt:    orNil(s.Expires),
-		RemovedAt:    orNil(s.Ended),
+		Name: s.Name, VehicleCount: countOf(s.Vehicles), Rate: s.RateText(), Strict: s.Strict,
+		OnChange: s.OnChange.String(), Format: s.Format.String(), TrustedCrowd: s.Crowd(),
+		CreatedAt: s.Created, ExpiresAt: orNil(s.Expires), RemovedAt: orNil(s.Ended),
 		Seen: SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{},
 			RoadsDoubted: p.cfg.RoadsDoubted(s.Number)},
 	}
