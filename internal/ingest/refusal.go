@@ -8,7 +8,6 @@ import (
 	"example.org/carstate/internal/telemetry"
 )
 
-// Refusals of a whole request or message.
 var (
 	errBodyTooLarge   = telemetry.NewRefusal(access.OverLimit, "the body is larger than 8 MiB after decompression")
 	errMappedTooLarge = telemetry.NewRefusal(access.OverLimit, "a body in the format of this source is larger than 1 MiB")
