@@ -191,8 +191,8 @@ type refusal struct {
 }
 
 func (m *MQTT) receive(c *conn, pk mqtt.Publish, wrong *telemetry.Refusal) error {
-	p := message{conn: c, Publish: pk, wrong: wrong}
-	p.pending = pending{qos: pk.QoS, id: pk.ID, since: m.in.Now(), source: c.grant.Number, outcome: stored}
+	p := message{conn: c, Publish: pk, wrong: wrong,
+		pending: pending{qos: pk.QoS, id: pk.ID, since: m.in.Now(), source: c.grant.Number, outcome: stored}}
 	for _, check := range [...]func() *refusal{p.checkSource, p.checkLimits, p.checkTopic, p.decode, p.checkLimits} {
 		if no := check(); no != nil {
 			return m.answer(&p, no)
