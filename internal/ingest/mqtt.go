@@ -34,6 +34,7 @@ type MQTT struct {
 	mu      sync.Mutex // guards the fields below
 	clients map[clientID]*conn
 	ending  bool
+	storing context.Context // shared by the calls of the store in one second
 
 	ctx     context.Context // ends with the time for a graceful shutdown
 	cancel  context.CancelFunc
@@ -49,6 +50,7 @@ func NewMQTT(c Config) *MQTT {
 	m.slots = newQuota(m.in.MaxConnections)
 	m.in.heldBytes(func() int { return m.receiving.inUse() + m.finishing.inUse() + m.processing.inUse() })
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.storing = m.ctx
 	m.refused = m.in.counters(MetricConnectionsRefused, "MQTT connections that were refused, by reason.")
 	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate
 	m.guard = listen.New(listen.Config{
@@ -86,7 +88,6 @@ func (m *MQTT) serve(nc net.Conn) {
 		}
 		// Even if the client has gone, its messages are stored.
 		c.queue.wait()
-		c.queue.end()
 		if why != nil {
 			c.part(why)
 		}

@@ -62,7 +62,7 @@ func (m *MQTT) newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc, m: m}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.buffer = c.small[:]
-	c.queue.changed.L, c.queue.ctx, c.queue.end = &c.queue.mu, m.ctx, func() {}
+	c.queue.changed.L = &c.queue.mu
 	c.pace.of = nc
 	c.receiving.of, c.finishing.of, c.processing.of = m.receiving, m.finishing, m.processing
 	return c

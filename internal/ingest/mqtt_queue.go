@@ -30,15 +30,12 @@ type pending struct {
 // queue holds a connection's unacknowledged messages. One goroutine, which ends when nothing is left,
 // stores together those that arrived during the last append.
 type queue struct {
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards all other fields
 	changed sync.Cond  // waiting, bytes or working
 	waiting []pending
 	bytes   int  // of messages that wait or are being stored
 	working bool // drainQueue runs
 	broken  bool // a message was not stored, so no later one may be (DESIGN.md)
-
-	ctx context.Context // shared by drainQueue's appends of one second
-	end context.CancelFunc
 }
 
 // wait waits for drainQueue. enqueue must not be called meanwhile.
@@ -98,7 +95,7 @@ func (m *MQTT) drainQueue(c *conn) {
 }
 
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
-	if err := m.store(&c.queue, messages); err != nil {
+	if err := m.store(messages); err != nil {
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
@@ -131,7 +128,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	return true
 }
 
-func (m *MQTT) store(q *queue, messages []pending) error {
+func (m *MQTT) store(messages []pending) error {
 	var all *telemetry.Batch
 	for _, p := range messages {
 		switch {
@@ -148,10 +145,17 @@ func (m *MQTT) store(q *queue, messages []pending) error {
 	if len(messages) > 1 {
 		all.Sort()
 	}
-	// One context per message took 7 % of a message's processor time.
-	if end, _ := q.ctx.Deadline(); time.Until(end) < storeTimeout {
-		q.end()
-		q.ctx, q.end = context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
+	return m.in.store(m.storeContext(), all)
+}
+
+// Calls of one second share a context: one per message took 7 % of a message's processor time.
+func (m *MQTT) storeContext() context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if end, _ := m.storing.Deadline(); time.Until(end) < storeTimeout {
+		next, end := context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
+		context.AfterFunc(next, end)
+		m.storing = next
 	}
-	return m.in.store(q.ctx, all)
+	return m.storing
 }
