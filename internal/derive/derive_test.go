@@ -37,7 +37,6 @@ func open(t testing.TB, c local.Config) *local.Engine {
 	return testkit.Opened(t, e, err)
 }
 
-// spied is a partition that checks when a deriver publishes.
 type spied struct {
 	store.Partition
 	t      testing.TB

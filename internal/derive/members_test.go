@@ -30,7 +30,6 @@ type noLeases struct{ Leases }
 
 func (noLeases) Stale() time.Duration { return 6 * time.Second }
 
-// observer is one node's view of the others.
 type observer struct {
 	*Members
 	t     *testing.T
@@ -66,7 +65,6 @@ func (o *observer) pass(d time.Duration, names ...string) {
 	}
 }
 
-// wants checks how many partitions are assigned to this node.
 func (o *observer) wants(least, most int) {
 	o.t.Helper()
 	n := 0

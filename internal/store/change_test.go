@@ -10,7 +10,6 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// lossy is a store of one record, which loses responses.
 type lossy struct {
 	store.Records
 	stored store.Record

@@ -23,7 +23,6 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 	return r
 }
 
-// telling is an engine in memory that can tell when bytes are gone.
 type telling struct {
 	*memory
 	end, folded uint64 // of telemetry

@@ -106,7 +106,6 @@ func backupWith(t testing.TB, key string, records ...store.Record) []byte {
 	return b.Bytes()
 }
 
-// hostileText has escape sequences of a terminal and a change of the text direction.
 const hostileText = "\x1b]0;pwned\x07\x1b[31mEve\n\u202eevil<script>alert(1)</script>"
 
 // Nothing of a bad file is audited or restored.

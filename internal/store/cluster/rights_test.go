@@ -75,7 +75,6 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 	return subjects
 }
 
-// rightsCluster has a second user, who receives all messages.
 type rightsCluster struct {
 	urls    string
 	publish []string

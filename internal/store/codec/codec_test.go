@@ -173,7 +173,6 @@ func TestSealCatches(t *testing.T) {
 	})
 }
 
-// TestUnseal_NewerVersion checks intact records that this version cannot have written.
 func TestUnseal_NewerVersion(t *testing.T) {
 	const subject = "state.0.car"
 	record := []byte{codec.SchemaVersion + 1, 1, 2, 3}

@@ -108,7 +108,6 @@ func (w *workload) put(id vehicle.ID, a *store.Answer) {
 	}
 }
 
-// run returns nil when everything is done.
 func (w *workload) run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

@@ -37,11 +37,10 @@ type Config struct {
 	plain bool // plain, for tests that read the files, means no compression and no automatic compactions.
 }
 
-const DefaultMemoryBytes = 32 << 20
-
 const (
-	defaultPartitions = 1
-	watchEvery        = time.Second
+	DefaultMemoryBytes = 32 << 20
+	defaultPartitions  = 1
+	watchEvery         = time.Second
 )
 
 type Engine struct {
