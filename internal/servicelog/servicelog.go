@@ -32,7 +32,6 @@ func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 }
 
 // clean replaces secrets and control characters, and writes durations with a unit.
-// slog's handlers quote line breaks.
 func clean(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Resolve(); v.Kind() {
 	case slog.KindDuration:
@@ -46,7 +45,7 @@ func clean(_ []string, a slog.Attr) slog.Attr {
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
-			return unicode.ReplacementChar // it could control a terminal
+			return unicode.ReplacementChar // it could control a terminal; slog quotes line breaks
 		}
 		return r
 	}, access.Redact(s))
