@@ -280,7 +280,7 @@ func fill(ctx context.Context, n *nodeprocess.Node) *known {
 	c, one := must.Get(n.AdminClient()), access.VehicleSet(ownCar)
 	gateway := must.Get(n.AddSource(ctx, "gateway"))
 	k := &known{node: n, right: must.Get(n.IssueToken(ctx, "Ada")).AccessToken}
-	k.key = must.Get(c.AddSource(ctx, access.Credential{Name: "small", Vehicles: one})).Key
+	k.key = must.Get(c.AddSource(ctx, access.Credential{Name: "small", Vehicles: one, Rate: access.NoRate})).Key
 	k.granted = must.Get(c.IssueToken(ctx, access.Credential{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: one})).AccessToken
 	row.Feed(ctx, n, gateway, fmt.Sprintf(`{"vid":"Car1","time":%[1]d,"signals":{"Vehicle.Speed":50}}`+"\n"+
