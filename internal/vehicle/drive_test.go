@@ -56,7 +56,7 @@ func TestDrives_Stories(t *testing.T) {
 					expects++
 				}
 				if err := d.do(words); err != nil {
-					t.Fatalf("%s:%d: got %v, want no error", file, n, err)
+					t.Fatalf("%s:%d: %v", file, n, err)
 				}
 			}
 			if expects == 0 {

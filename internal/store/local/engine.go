@@ -339,7 +339,7 @@ func (e *Engine) watch() {
 func (e *Engine) Close() error {
 	e.Cut()
 	if !e.awaitWork() {
-		return errors.Join(e.dir.close(), e.Alive())
+		return e.dir.close()
 	}
 	ends := e.ends()
 	delete(ends, codec.Telemetry) // not in carstate.json

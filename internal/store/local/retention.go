@@ -66,8 +66,7 @@ func (e *Engine) measureDisk() {
 	e.reserve.scarce.Store(scarce)
 	if e.refusing != scarce {
 		e.refusing = scarce
-		e.config.Log.Warn("telemetry is refused while the disk is nearly full",
-			"refusing_samples", scarce, "free_bytes", disk.AvailBytes)
+		e.config.Log.Warn("disk space", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
 	}
 }
 
