@@ -154,7 +154,7 @@ func (m *MQTT) storeContext() context.Context {
 	defer m.mu.Unlock()
 	if end, _ := m.storing.Deadline(); time.Until(end) < storeTimeout {
 		next, end := context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
-		context.AfterFunc(next, end)
+		context.AfterFunc(next, end) // vet wants it called
 		m.storing = next
 	}
 	return m.storing

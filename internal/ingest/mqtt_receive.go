@@ -205,7 +205,7 @@ func (m *MQTT) receive(c *conn, pk mqtt.Publish, wrong *telemetry.Refusal) error
 func (m *MQTT) answer(p *message, no *refusal) error {
 	switch {
 	case no.lines != nil:
-		_ = m.in.store(m.ctx, no.lines) // without samples, this only counts
+		_ = m.in.store(m.ctx, no.lines) // only counts, without samples
 	case no.key != nil:
 		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has counted key for the source, except ErrUnread
 		if !errors.Is(no.key, access.ErrUnread) {
@@ -280,7 +280,7 @@ func (p *message) checkTopic() *refusal {
 	case p.wrong != nil:
 		return wholly(p.wrong, mqtt.WrongPayload)
 	case !ok && strings.HasPrefix(topic, brokerPrefix):
-		return &refusal{charged: true} // every bridge sends such messages: no mistake
+		return &refusal{charged: true} // every bridge sends these
 	case !ok && source.Format != nil:
 		text := fmt.Sprintf("wrong topic: the format of this source takes %.200q", source.Format.AllTopics)
 		return wholly(telemetry.NewRefusal(access.BadTopic, text), mqtt.WrongTopic)
