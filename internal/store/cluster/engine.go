@@ -69,7 +69,7 @@ type Engine struct {
 	// All partitions share one limit for each kind of warning.
 	warned struct{ fold, commit, streams lograte.Warning }
 
-	// when a node of a newer version last renewed its lease, Unix ns
+	// when a node of a newer version last renewed its lease; nil: never
 	newerLease atomic.Pointer[time.Time]
 
 	stop    context.CancelFunc
